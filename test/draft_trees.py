@@ -1,9 +1,14 @@
-"""Draft trees of any shape, for hypothesis."""
+"""Draft trees of any shape, and a verifier that accepts of them what a test says."""
 
 from __future__ import annotations
 
+import random
+
+import torch
 from hypothesis import strategies as st
 
+from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 
@@ -28,3 +33,28 @@ def alike_trees(draw: st.DrawFn) -> DraftTree:
     """Trees with siblings that are alike and ids out of the vocabulary."""
     size = draw(st.integers(0, 10))
     return tree_of(*((draw(st.integers(ROOT, i - 1)), draw(st.integers(-1, 4))) for i in range(size)))
+
+
+def random_tree(rng: random.Random, nodes: int, vocabulary: int) -> DraftTree:
+    parents = tuple(rng.randrange(max(ROOT, i - 5), i) for i in range(nodes))
+    tokens = tuple(rng.randrange(3, vocabulary) for _ in range(nodes))
+    return DraftTree(tokens, parents, (0.5,) * nodes, (("guess",),) * nodes)
+
+
+def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
+    return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
+
+
+class Told(Verifier):
+    """Accepts what it is told to, and keeps the logits of the last pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = torch.empty(0)
+        self.accepts: tuple[tuple[int, ...], int] = (), 9
+
+    def accept(
+        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
+    ) -> tuple[tuple[int, ...], int]:
+        self.logits = logits.clone()
+        return self.accepts

@@ -81,7 +81,7 @@ class Answer:
         self.round_trip_s = 0.0
         """Time that the link to the target took, if there is one."""
         self.first_ns = self.ended_ns = 0
-        """When its first and its last pass were over (`perf_counter_ns`)."""
+        """Times at which its first and its last pass were over (`perf_counter_ns`)."""
         self.drafted: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._lesson: PassResult | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,16 @@ from crossspec_ros.models.placement import NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.captioning.draft_alone import DraftingDecoder
+    import numpy as np
+
+    from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.open_windows import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.drafting.stored_draft import Said
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.models.base import VideoTarget
+    from crossspec_ros.telemetry.trace import Trace
+    from crossspec_ros.windows.window import Window
 
 _FALL_BACK = "set models.fallback to true, which takes what does fit"
 
@@ -85,10 +89,31 @@ def _memory(settings: CaptionerSettings, pair: ModelPair) -> Path | None:
     return memory_path(settings.memory, target, vocabulary(pair))
 
 
+class DraftingDecoder(PrefillHiddenDecoder):
+    """Captions windows as if they had no frames, from the event images that the decoder of both models would
+    show the draft. What the draft says is added to `said`, by the digest of these images."""
+
+    def __init__(self, pair: ModelPair, max_new_tokens: int, said: dict[bytes, Said]) -> None:
+        from crossspec_ros.drafting.draft_model import DraftModel
+
+        assert pair.draft is not None and pair.translation is not None
+        self._model = DraftModel(pair.draft, pair.translation, kept=said)
+        super().__init__(pair, Policy((), None), max_new_tokens, drafts=self._model)
+        self.warm_up(with_target=False)
+
+    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False) -> None:
+        """Open the window of this frame, which nobody sees."""
+        # An older one may have to go for it, and would end its draft.
+        self._model.submit(lambda: None).result()
+        self._open.add_frame(index, frame, stamp_ns)
+
+    def caption(self, window: Window, question: str, trace: Trace, *args: Any, **options: Any) -> Caption:
+        """The draft's caption of the window."""
+        return super().caption(replace(window, frames=window.frames[:0]), question, trace, *args, **options)
+
+
 def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
     """The draft alone of the captioner's parameters; its drafts are added to `said`."""
-    from crossspec_ros.captioning.draft_alone import DraftingDecoder
-
     pair = load_models(settings, asked_placement(settings), "draft")
     return DraftingDecoder(pair, settings.max_new_tokens, said)
 
@@ -106,8 +131,14 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     engine = connected_engine(settings)
     try:
         target: Any = RemoteTarget(settings.target, engine.welcome)
+        pair = ModelPair(target, None, None, 0)
+        if settings.draft != NO_DRAFT:
+            from crossspec_ros.models.loading import load_draft
+
+            placement = asked_placement(settings)
+            pair = load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
         decoder = PrefillHiddenDecoder(
-            _remote_pair(settings, target),
+            pair,
             Policy((EventDraftProposer(),), None),
             settings.max_new_tokens,
             engine=engine,
@@ -118,16 +149,6 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         engine.close()
         raise
     return decoder
-
-
-def _remote_pair(settings: CaptionerSettings, target: VideoTarget) -> ModelPair:
-    """The pair of the remote target and the event draft of the parameters, if there is to be one."""
-    if settings.draft == NO_DRAFT:
-        return ModelPair(target, None, None, 0)
-    from crossspec_ros.models.loading import load_draft
-
-    placement = asked_placement(settings)
-    return load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
 
 
 def speculative_decoder(

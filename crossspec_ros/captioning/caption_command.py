@@ -17,7 +17,8 @@ from rich.progress import Progress
 
 from crossspec_ros.captioning.assembly import load_decoder, load_drafting
 from crossspec_ros.captioning.caption import RESTS_ON
-from crossspec_ros.captioning.code_replay import Captioned, RecordingDecoder, captions
+from crossspec_ros.captioning.code_replay import Captioned, captions
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
 
-        def load(settings: CaptionerSettings) -> RecordingDecoder:
+        def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
             decoder = load_decoder(settings, said=said)
             models.update(decoder.pair.known_as)
             if told := warning(decoder.pair):
@@ -101,7 +102,7 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
 
 def _captions(
     setup: ReplaySetup,
-    load: Callable[[CaptionerSettings], RecordingDecoder],
+    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
     progress: Progress,
     what: str,
     counts: Counter[str],

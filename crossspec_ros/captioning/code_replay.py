@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import astuple, dataclass
-from typing import Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
@@ -28,22 +26,11 @@ from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
 from crossspec_ros.windows.window import Window
 
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+
 MOST_REASONS = 3
 """Reasons why messages could not be used, the most common ones, that are told."""
-
-
-class RecordingDecoder(Protocol):
-    """Decoder of a recording: that of both models, or of the draft alone."""
-
-    def check_question(self, question: str) -> None: ...
-
-    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> object: ...
-
-    def stream_event_image(self, index: int, image: np.ndarray, question: str) -> Future[None] | None: ...
-
-    def caption(self, window: Window, question: str, trace: Trace) -> Caption: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ class CodeReplay:
     in float32 give the same records.
     """
 
-    def __init__(self, setup: ReplaySetup, decoder: RecordingDecoder) -> None:
+    def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
         self._setup, self._decoder = setup, decoder
         self._question = setup.captioner.question
         decoder.check_question(self._question)
@@ -135,7 +122,7 @@ class CodeReplay:
 
 def captions(
     setup: ReplaySetup,
-    load: Callable[[CaptionerSettings], RecordingDecoder],
+    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
     tick: Callable[[float], None],
     counts: Counter[str],
 ) -> Iterator[Captioned]:

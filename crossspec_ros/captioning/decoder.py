@@ -20,8 +20,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
-from crossspec_ros.captioning.event_drafts import EventDrafts
-from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, OpenWindow, OpenWindows, StandIn
+from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindow, OpenWindows, StandIn
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine
@@ -215,7 +214,8 @@ class PrefillHiddenDecoder:
             opened = self._open.close(window)
             self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
-            if self._share_cpu() or not len(window.frames):
+            devices = {model.device.type for model in (self.pair.target, self.pair.draft) if model}
+            if devices == {"cpu"} or not len(window.frames):
                 opened.end_draft()
             try:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
@@ -313,13 +313,16 @@ class PrefillHiddenDecoder:
     ) -> None:
         """Let its session have the frames, or event features that stand in for them: of the images that the
         draft has seen, or else of the given ones."""
-        events = None
-        if self._handoff is not None:
-            assert self._drafts is not None
-            events = opened.draft.event_tokens if opened.draft else None
-            if events is None and event_images is not None and len(event_images):
-                events = self._drafts.submit(self._drafts.model.encode, event_images).result()
-        opened.fit(frames, stamps_ns, self._handoff, events)
+        assert opened.session is not None
+        if self._handoff is None:
+            opened.session.fit(frames, stamps_ns)
+            return
+        assert self._drafts is not None
+        events = opened.draft.event_tokens if opened.draft else None
+        if events is None and event_images is not None and len(event_images):
+            events = self._drafts.submit(self._drafts.model.encode, event_images).result()
+        stands_in = self._handoff.fit(opened.session, frames, stamps_ns, events)
+        opened.source = "handoff" if stands_in else "target"
 
     def _start_policy(self, index: int) -> None:
         if self._started != index:
@@ -349,11 +352,14 @@ class PrefillHiddenDecoder:
     ) -> Caption:
         """Advance the answer to its end, or until it is cut short; from now on its words are told."""
 
+        def text() -> str:
+            return self.pair.target.tokenizer.decode(answer.tokens).strip()
+
         def tell() -> None:
             trace.mark("first_token")
             if on_words:
                 with trace.span("tell"):
-                    on_words(self._text(answer.tokens))
+                    on_words(text())
 
         answer.finish(stop, tell)
         opened.rest()
@@ -362,7 +368,7 @@ class PrefillHiddenDecoder:
         self._lesson = answer.take_lesson()
         self._last = opened
         return Caption(
-            self._text(answer.tokens),
+            text(),
             answer.tokens,
             opened.source,
             answer.passes,
@@ -389,10 +395,3 @@ class PrefillHiddenDecoder:
 
     def _context(self, question: str) -> Context:
         return Context(question, prompt_ids=self.pair.target.prompt_ids(question)[1])
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        return self.pair.target.tokenizer.decode(tokens).strip()
-
-    def _share_cpu(self) -> bool:
-        models = (self.pair.target, self.pair.draft)
-        return all(model is None or model.device.type == "cpu" for model in models)

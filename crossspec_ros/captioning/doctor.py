@@ -26,11 +26,11 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.models.base import Architecture, DraftArchitecture, InputSpec, TargetArchitecture
+from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
 from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, NO_DRAFT, Only, Placement, available, ladder
+from crossspec_ros.models.placement import DTYPES, Only, Placement, available, ladder
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -38,17 +38,26 @@ from crossspec_ros.models.registry import (
     target_architecture,
 )
 
+_MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
-
-ONE_AT_A_TIME = "fits one model at a time"
-"""A verdict; recordings can be captioned so, and a robot without a draft."""
-TARGET_ALONE = "fits without a draft"
-_ALONE = f"--draft {NO_DRAFT}"
-
-
+_FREE = 0
+_IN_ALL = 1
+"""Indices of what `memory` returns."""
+_VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
+    ("fits", _FREE, ("",), "{}"),
+    (
+        "fits one model at a time",
+        _FREE,
+        ("target", "draft"),
+        "for recordings crossspec caption --drafts and {0}; for a robot {0} --draft none",
+    ),
+    ("fits without a draft", _FREE, ("target",), "{} --draft none"),
+    ("fits only without other programs", _IN_ALL, ("",), ""),
+)
+"""Verdicts, the best first: the memory in which each of these (both, or one) must fit, and the options to
+recommend, if any."""
 SYSTEM_BYTES = 2_500_000_000
 """Beside the models on a machine whose GPU and CPU share their memory: the system, the nodes, Python."""
-
 ON_A_GPU = tuple(Placement(dtype, "cuda:0") for dtype in DTYPES)
 
 
@@ -59,43 +68,53 @@ class Machine:
     memory_gb: int
     shared: bool
 
-    def holds(self, size: int) -> bool:
-        """Whether so many bytes of models fit."""
-        # A card's GB are 7 % more than these: room for the screen and the driver.
-        return size <= self.memory_gb * 10**9 - SYSTEM_BYTES * self.shared
-
 
 MACHINES = tuple(Machine(size, shared) for shared in (False, True) for size in (8, 16, 24, 64))
 
 
 def fitting(machine: Machine, footprints: Sequence[Footprint], only: Only = "") -> list[str]:
     """The dtypes, the largest first, of the footprints on a GPU that fit; of both models or of one."""
-    return [
-        found.placement.dtype for found in footprints if machine.holds(sum(found.by_device(only).values()))
-    ]
+    # A card's GB are 7 % more than these: room for the screen and the driver.
+    room = machine.memory_gb * 10**9 - SYSTEM_BYTES * machine.shared
+    return [found.placement.dtype for found in footprints if sum(found.by_device(only).values()) <= room]
 
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
-    target = args.target or (str(args.models / "target") if args.models else "")
-    draft = args.draft or (str(args.models / "draft") if args.models else "")
+    names = {one: getattr(args, one) or (str(args.models / one) if args.models else "") for one in _MODELS}
+    target, draft = names.values()
     if args.measure and not (target and draft):
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
     models = architectures(target, draft)
-    skeletons = [model.skeleton() if model else None for model in models]
+    spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
     here = placements()
     footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
     choices = [judged(footprint) for footprint in footprints[: len(here)]]
-    if args.measure:
-        for choice in choices:
-            if choice["verdict"] == "fits":
-                choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
+    for choice in choices if args.measure else ():
+        if choice["verdict"] == "fits":
+            choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
+    free, total = memory("cpu")
     report = {
-        "machine": machine(),
+        "machine": {
+            "system": platform.platform(),
+            "cpu_cores": len(os.sched_getaffinity(0)),
+            "ram": {"free": free, "total": total},
+            "cuda": [_gpu(index) for index in range(_gpus())],
+            "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
+        },
         "target": target or "Video-LLaVA-7B, without weights",
         "draft": draft or "EventGPT-7B, without weights",
-        "hub": offers(target, draft),
-        "window": window(models[0].spec),
+        # None where the hub does not answer.
+        "hub": {
+            model: asdict(found) if (found := offer(name)) else None
+            for model, name in names.items()
+            if is_hub_id(name)
+        },
+        "window": {
+            "frames": spec.frames,
+            "image_size": spec.image_size,
+            "frame_tokens": spec.frame_tokens,
+        },
         "choices": choices,
         "recommendation": recommendation(choices),
         "machines": others(footprints[len(here) :]),
@@ -104,18 +123,6 @@ def run(args: argparse.Namespace) -> None:
     print_report(report)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
-
-
-def machine() -> dict[str, Any]:
-    """The machine's processors, memory in bytes, and versions."""
-    free, total = memory("cpu")
-    return {
-        "system": platform.platform(),
-        "cpu_cores": len(os.sched_getaffinity(0)),
-        "ram": {"free": free, "total": total},
-        "cuda": [_gpu(index) for index in range(_gpus())],
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
-    }
 
 
 def placements() -> list[Placement]:
@@ -139,20 +146,6 @@ def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArc
     return of_target, draft_architecture(folder) if folder else None
 
 
-def offers(target: str, draft: str) -> dict[str, dict[str, Any] | None]:
-    """Offers of the hub for the models that are named by its ids; None where it does not answer."""
-    return {
-        model: asdict(found) if (found := offer(name)) else None
-        for model, name in zip(("target", "draft"), (target, draft), strict=True)
-        if is_hub_id(name)
-    }
-
-
-def window(spec: InputSpec) -> dict[str, int]:
-    """Window of the target: frames, their shortest edge in pixels, and their tokens at most."""
-    return {"frames": spec.frames, "image_size": spec.image_size, "frame_tokens": spec.frame_tokens}
-
-
 def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
     """The dtypes that fit on machines of usual sizes, of footprints on a GPU: for both models, None
     where there is no draft, and for the target alone."""
@@ -168,30 +161,19 @@ def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
 
 def judged(footprint: Footprint) -> dict[str, Any]:
     """One choice, ready for JSON: the estimated bytes by model and by device, and whether they are there."""
+    needed = footprint.by_device()
+    there = {device: memory(device) for device in needed}
+    verdicts = (
+        words
+        for words, which, parts, _ in _VERDICTS
+        if all(size <= there[on][which] for only in parts for on, size in footprint.by_device(only).items())
+    )
     return {
         "placement": asdict(footprint.placement),
         "estimated": {"target": asdict(footprint.target), "draft": asdict(footprint.draft)},
-        "needed": footprint.by_device(),
-        "verdict": verdict(footprint),
+        "needed": needed,
+        "verdict": next(verdicts, "does not fit"),
     }
-
-
-def verdict(footprint: Footprint) -> str:
-    """Whether this fits, or when it would."""
-    there = {device: memory(device) for device in footprint.by_device()}
-
-    def fits(needed: dict[str, int], which: int) -> bool:
-        return all(size <= there[device][which] for device, size in needed.items())
-
-    if fits(footprint.by_device(), 0):
-        return "fits"
-    if fits(footprint.by_device("target"), 0) and fits(footprint.by_device("draft"), 0):
-        return ONE_AT_A_TIME
-    if fits(footprint.by_device("target"), 0):
-        return TARGET_ALONE
-    if fits(footprint.by_device(), 1):
-        return "fits only without other programs"
-    return "does not fit"
 
 
 def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | None:
@@ -211,17 +193,16 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
         }
         decoder = speculative_decoder(pair)
         decoder.close()
-        assert decoder.policy.cost is not None
-        seconds = decoder.policy.cost.table()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         release(error)
         return None
-    needed = {device: torch.cuda.max_memory_allocated(device) for device in devices}
+    assert decoder.policy.cost is not None
+    seconds = decoder.policy.cost.table()
     return {
         "weights": weights,
-        "needed": needed,
+        "needed": {device: torch.cuda.max_memory_allocated(device) for device in devices},
         "loading_s": loading_s,
         "verify_ms": {str(size): 1e3 * seconds[size] for size in TIMED},
     }
@@ -229,28 +210,15 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
 
 def recommendation(choices: list[dict[str, Any]]) -> str:
     """Options to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
-    # The models were published in half precision, and a GPU reads that in half the time.
-    sensible = [
-        (choice, placement)
-        for choice in choices
-        if (placement := Placement(**choice["placement"])).dtype != "float32" or placement.device == "cpu"
-    ]
-    for choice, placement in sensible:
-        if choice["verdict"] == "fits" and choice.get("measured", True):
-            return _options(placement)
-    for choice, placement in sensible:
-        if choice["verdict"] == ONE_AT_A_TIME:
-            options = _options(placement)
-            return f"for recordings crossspec caption --drafts and {options}; for a robot {options} {_ALONE}"
-    for choice, placement in sensible:
-        if choice["verdict"] == TARGET_ALONE:
-            return f"{_options(placement)} {_ALONE}"
+    for verdict, _, _, advice in _VERDICTS:
+        for choice in choices if advice else ():
+            placement = Placement(**choice["placement"])
+            # The models were published in half precision, and a GPU reads that in half the time.
+            is_sensible = placement.dtype != "float32" or placement.device == "cpu"
+            if is_sensible and choice["verdict"] == verdict and choice.get("measured", True):
+                draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
+                return advice.format(f"--dtype {placement.dtype} --device {placement.device}{draft}")
     return "none fits now: end what else uses the memory, or name smaller models"
-
-
-def _options(placement: Placement) -> str:
-    draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
-    return f"--dtype {placement.dtype} --device {placement.device}{draft}"
 
 
 def findings() -> Iterator[str]:

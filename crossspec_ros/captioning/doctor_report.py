@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -22,31 +23,34 @@ def print_report(report: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
-    found = report["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    console.print(f"{found['system']}; {versions}", markup=False)
-    console.print(f"{found['cpu_cores']} CPU cores, RAM {_of(found['ram'])}", markup=False)
+    for part in _parts(report):
+        console.print(part, markup=False)
+
+
+def _parts(report: dict[str, Any]) -> Iterator[str | Table]:
+    """Lines and tables in their order."""
+    found, choices = report["machine"], report["choices"]
+    yield f"{found['system']}; {', '.join(f'{name} {number}' for name, number in found['versions'].items())}"
+    yield f"{found['cpu_cores']} CPU cores, RAM {_free(found['ram'])}"
     for gpu in found["cuda"]:
-        bf16 = "" if gpu["bf16"] else ", no bfloat16"
-        console.print(f"{gpu['device']}: {gpu['name']}, {_of(gpu)}{bf16}", markup=False)
+        yield f"{gpu['device']}: {gpu['name']}, {_free(gpu)}{'' if gpu['bf16'] else ', no bfloat16'}"
     if not found["cuda"]:
-        console.print("no CUDA device")
-    console.print(f"target: {report['target']}; draft: {report['draft']}", markup=False)
-    for model, found in report["hub"].items():
-        console.print(_on_the_hub(model, found), markup=False)
-    console.print(
-        "a window: {frames} frames of {image_size} px, {frame_tokens} tokens".format(**report["window"])
-    )
-    console.print("estimated sizes, GB:")
-    console.print(_choices(report["choices"]))
-    if any("measured" in choice for choice in report["choices"]):
-        console.print(_measurements(report["choices"]))
-    console.print(f"recommended: {report['recommendation']}", markup=False)
-    console.print("estimated for other machines:")
-    console.print(_others(report["machines"]))
-    console.print("findings:" if report["findings"] else "findings: nothing is wrong with the set-up")
-    for finding in report["findings"]:
-        console.print(f"- {finding}", markup=False)
+        yield "no CUDA device"
+    yield f"target: {report['target']}; draft: {report['draft']}"
+    yield from (_on_the_hub(model, found) for model, found in report["hub"].items())
+    yield "a window: {frames} frames of {image_size} px, {frame_tokens} tokens".format(**report["window"])
+    yield "estimated sizes, GB:"
+    heads = ("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
+    yield _table(heads, [_estimated(choice) for choice in choices])
+    if any("measured" in choice for choice in choices):
+        heads = ("measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s")
+        passes = (f"a pass over {size}, ms" for size in TIMED)
+        yield _table((*heads, *passes), [_measured(one) for one in choices if "measured" in one])
+    yield f"recommended: {report['recommendation']}"
+    yield "estimated for other machines:"
+    yield _table(("machine", "both models", "target alone"), [_other(one) for one in report["machines"]])
+    yield "findings:" if report["findings"] else "findings: nothing is wrong with the set-up"
+    yield from (f"- {finding}" for finding in report["findings"])
 
 
 def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
@@ -62,54 +66,43 @@ def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
     )
 
 
-def _choices(choices: list[dict[str, Any]]) -> Table:
-    table = Table("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
-    for choice in choices:
-        cells = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
-        table.add_row(
-            str(Placement(**choice["placement"])),
-            *cells,
-            _by_device(choice["needed"]),
-            escape(choice["verdict"]),
-        )
+def _estimated(choice: dict[str, Any]) -> list[str]:
+    sizes = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
+    return [_name(choice), *sizes, _by_device(choice["needed"]), choice["verdict"]]
+
+
+def _measured(choice: dict[str, Any]) -> list[str]:
+    figures = choice["measured"]
+    if not figures:
+        return [_name(choice), "did not fit"]
+    weights = [_gb(figures["weights"][model]) for model in _MODELS]
+    times = [f"{ms:.2f}" for ms in figures["verify_ms"].values()]
+    needed = _by_device(figures["needed"]) or "-"
+    return [_name(choice), *weights, needed, f"{figures['loading_s']:.1f}", *times]
+
+
+def _other(machine: dict[str, Any]) -> list[str]:
+    cells = (machine["pair"], machine["target"])
+    name = f"{machine['memory_gb']} GB {'shared by CPU and GPU' if machine['shared'] else 'GPU'}"
+    return [name, *("-" if dtypes is None else ", ".join(dtypes) or "none" for dtypes in cells)]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*map(escape, row))
     return table
 
 
-def _others(machines: list[dict[str, Any]]) -> Table:
-    table = Table("machine", "both models", "target alone")
-    for machine in machines:
-        name = f"{machine['memory_gb']} GB {'shared by CPU and GPU' if machine['shared'] else 'GPU'}"
-        cells = (machine["pair"], machine["target"])
-        table.add_row(name, *("-" if dtypes is None else ", ".join(dtypes) or "none" for dtypes in cells))
-    return table
-
-
-def _measurements(choices: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s",
-        *(f"a pass over {size}, ms" for size in TIMED),
-    )  # fmt: skip
-    for choice in choices:
-        name = str(Placement(**choice["placement"]))
-        if figures := choice.get("measured"):
-            table.add_row(
-                name,
-                _gb(figures["weights"]["target"]),
-                _gb(figures["weights"]["draft"]),
-                _by_device(figures["needed"]) or "-",
-                f"{figures['loading_s']:.1f}",
-                *(f"{ms:.2f}" for ms in figures["verify_ms"].values()),
-            )
-        elif "measured" in choice:
-            table.add_row(name, "did not fit")
-    return table
+def _name(choice: dict[str, Any]) -> str:
+    return str(Placement(**choice["placement"]))
 
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.3g}"
 
 
-def _of(sizes: dict[str, Any]) -> str:
+def _free(sizes: dict[str, Any]) -> str:
     return f"{_gb(sizes['free'])} of {_gb(sizes['total'])} GB free"
 
 

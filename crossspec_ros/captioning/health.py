@@ -113,7 +113,7 @@ class PartHealth:
 
 
 class _Stream:
-    """When a total last rose, and how long it usually rests."""
+    """Time at which a total last rose, and how long it usually rests."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -241,11 +241,14 @@ class CaptionHealth:
 
     def readings(self, deadline_s: float, waiting: int | None) -> dict[str, Reading]:
         """The parts; so many closed windows are waiting, or None while the node is not active."""
-        captions = tuple(self._captions)
+        captions, degraded = tuple(self._captions), list(self._degraded.items())
         return {
             "latency": _latency([stages["total"] for _, stages in captions], deadline_s),
             "acceptance": _acceptance([caption for caption, _ in captions if caption.target_passes]),
-            "inputs": _inputs(dict(self._degraded)),
+            "inputs": Reading(
+                wrong={flag: n for flag, n in degraded if flag not in HARMLESS},
+                values={flag: n for flag, n in degraded if flag in HARMLESS},
+            ),
             "queue": Reading(values={"waiting": waiting or 0}),
             "model": Reading(values=self._model, warnings=self._faults(waiting is not None)),
         }
@@ -259,11 +262,6 @@ class CaptionHealth:
         if not active:
             faults["inactive"] = "nothing is captioned: activate the node with ros2 lifecycle set"
         return faults
-
-
-def _inputs(windows: Mapping[str, int]) -> Reading:
-    harmless = {flag: number for flag, number in windows.items() if flag in HARMLESS}
-    return Reading(wrong={flag: n for flag, n in windows.items() if flag not in HARMLESS}, values=harmless)
 
 
 def _latency(totals_ms: list[float], deadline_s: float) -> Reading:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
@@ -41,12 +42,15 @@ def models_digest(folders: Iterable[Path]) -> str:
     told = f"sha256 {digest.hexdigest()}"
     # A file that was written meanwhile is not what has been read.
     if remembered and remembered == _place([path for path, _ in found]):
-        _remember(remembered, told)
+        # Where it cannot be, it costs the time to read them again.
+        with suppress(OSError):
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(remembered, told.encode())
     return told
 
 
 def _place(paths: Iterable[Path]) -> Path | None:
-    """Where the digest of these files is remembered as they are now; None where the user has no home."""
+    """File that keeps the digest of these files as they are now; None where the user has no home."""
     stats = [(str(path.resolve()), path.stat()) for path in paths]
     # What is copied over a file may bring its time along; that of the change it cannot bring.
     key = json.dumps([(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats])
@@ -54,12 +58,3 @@ def _place(paths: Iterable[Path]) -> Path | None:
         return state_dir() / "models_digests" / hashlib.sha256(key.encode()).hexdigest()
     except RuntimeError:
         return None
-
-
-def _remember(place: Path, digest: str) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(place, digest.encode())
-    except OSError:
-        # It costs the time to read them again.
-        pass

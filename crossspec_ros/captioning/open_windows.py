@@ -1,4 +1,4 @@
-"""Windows that are still open: their images so far, how many are expected, and what was begun about them."""
+"""Windows that are still open: their images so far, how many are expected, their event drafts and answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import has_surplus
@@ -19,7 +20,8 @@ from crossspec_ros.windows.window import Window
 if TYPE_CHECKING:
     import torch
 
-    from crossspec_ros.drafting.draft_model import EventDraft
+    # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 
 OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
@@ -66,21 +68,6 @@ class OpenWindow:
         """Source of what is said on its session, see `Caption`."""
         self.last_frame_ns = 0
         """Time at which its last frame came (`perf_counter_ns`)."""
-
-    def fit(
-        self,
-        frames: Sequence[np.ndarray],
-        stamps_ns: Sequence[int],
-        stand_in: StandIn | None,
-        events: torch.Tensor | None,
-    ) -> None:
-        """Let its session have these frames, or features made of `events` that stand in for them."""
-        assert self.session is not None
-        self.source = "target"
-        if stand_in is None:
-            self.session.fit(frames, stamps_ns)
-        elif stand_in.fit(self.session, frames, stamps_ns, events):
-            self.source = "handoff"
 
     def rest(self) -> None:
         """Let other windows go on: nobody waits for an answer on its session."""
@@ -192,3 +179,52 @@ class OpenWindows:
         with self._lock:
             for index in [index for index in self._windows if is_over(index)]:
                 self._windows.pop(index).drop()
+
+
+class EventDrafts:
+    """Begins a draft of each of the `windows`; where there is no `model`, none."""
+
+    def __init__(self, model: DraftModel | None, windows: OpenWindows) -> None:
+        self.model, self._windows = model, windows
+
+    def take(
+        self,
+        index: int,
+        image: np.ndarray,
+        question: str,
+        max_new_tokens: int,
+        on_draft: Callable[[str], None] | None = None,
+    ) -> Future[None] | None:
+        """Take the next event image of the open window `index`; returns the draft's work once it has begun.
+
+        All images but the last are enough to begin, so that the draft is done when the window closes.
+        """
+        if self.model is None:
+            return None
+        opened = self._windows.get(index)
+        if opened.draft is not None or has_surplus(opened.event_images, image):
+            return opened.running
+        opened.event_images.append(image)
+        if self._windows.can_draft(opened):
+            self._windows.stop_drafts()
+            opened.draft = self.model.draft(np.stack(opened.event_images), question, max_new_tokens)
+            opened.running = self.model.start(opened.draft, opened.trace, opened.stop.is_set, on_draft)
+        return opened.running
+
+    def caption(
+        self,
+        opened: OpenWindow,
+        window: Window,
+        question: str,
+        max_new_tokens: int,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Caption:
+        """The draft's own caption of a window that has closed; it is `late` where it was `stopped`."""
+        if not len(window.event_images) or self.model is None:
+            return Caption("", (), "none")
+        draft, is_finished = opened.draft, True
+        if draft is None or not draft.ended or draft.question != question:
+            self._windows.stop_drafts()
+            draft = self.model.draft(window.event_images, question, max_new_tokens)
+            is_finished = self.model.finish(draft, opened.trace, stopped)
+        return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)

@@ -130,14 +130,14 @@ class ReplaySetup:
 
     @cached_property
     def target_folder(self) -> Path:
-        """Where the target is; that of a hub id is fetched."""
+        """Folder of the target; that of a hub id is fetched."""
         from crossspec_ros.models.loading import target_path
 
         return target_path(self.captioner.models_folder, self.captioner.target)
 
     @cached_property
     def draft_folders(self) -> list[Path]:
-        """Where the draft is, and its tower where that is elsewhere; none without a draft."""
+        """Folders of the draft, and of its tower where that is elsewhere; none without a draft."""
         from crossspec_ros.models.loading import draft_path
         from crossspec_ros.models.registry import draft_folders
 

@@ -13,7 +13,6 @@ from crossspec_ros.models.base import InputSpec
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
-    from crossspec_ros.engine.link import Address
     from crossspec_ros.engine.remote import RemoteEngine
 
 _CONNECT_S = 15.0
@@ -25,17 +24,15 @@ def is_remote(target: str) -> bool:
     return "://" in target
 
 
-def server_address(settings: CaptionerSettings) -> Address:
-    """Address of these parameters' server, and what this robot says it is.
-
-    Raises InputError for an address or files that are none, and without the packages for it.
-    """
+def connected_engine(settings: CaptionerSettings) -> RemoteEngine:
+    """An engine that is connected to these parameters' server; raises InputError where that is not reached,
+    for an address or files that are none, and without the packages for it."""
     try:
-        from crossspec_ros.engine.link import Address, split_url
+        from crossspec_ros.engine.link import Address
+        from crossspec_ros.engine.remote import RemoteEngine
     except ImportError as error:
         raise InputError(f"a target on another host needs the package grpcio ({error}): install it") from None
 
-    split_url(settings.target)
     token = ""
     if settings.link_token_file:
         try:
@@ -46,14 +43,7 @@ def server_address(settings: CaptionerSettings) -> Address:
             ) from None
     robot = settings.link_robot or socket.gethostname()
     phase_ns = WindowGrid.at(settings.window_phase_s).phase_ns
-    return Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
-
-
-def connected_engine(settings: CaptionerSettings) -> RemoteEngine:
-    """An engine that is connected to the server; raises InputError where that is not reached."""
-    address = server_address(settings)
-    from crossspec_ros.engine.remote import RemoteEngine
-
+    address = Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
     return RemoteEngine(address, settings.link_timeout_s, _CONNECT_S)
 
 

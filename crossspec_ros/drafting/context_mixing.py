@@ -86,7 +86,7 @@ def _contexts(said, n, out):  # type: ignore[no-untyped-def]
 
 @compiled("int64(uint64[::1], uint64)")
 def _slot(keys, key):  # type: ignore[no-untyped-def]
-    """Where a key is in the open table, or would be; there is always a free place."""
+    """Slot of a key in the open table, or the one that it would take; there is always a free one."""
     i = np.int64(key & np.uint64(len(keys) - 1))
     while keys[i] != 0 and keys[i] != key:
         i = (i + 1) & (len(keys) - 1)
@@ -128,7 +128,7 @@ def _match(text, said, n):  # type: ignore[no-untyped-def]
 
 @compiled("int64(int64[::1], float64[::1], float64[:, ::1], int64, int64)")
 def _candidate(candidates, by_runs, counts, known, token):  # type: ignore[no-untyped-def]
-    """Where the token is among the candidates, as a new one if need be; -1 where there are too many."""
+    """Index of the token among the candidates, as a new one if need be; -1 where there are too many."""
     for j in range(known):
         if candidates[j] == token:
             return j
@@ -304,7 +304,7 @@ class CaptionTable:
             self.captions.popleft()
             self._begins.popleft()
         self.captions.append(caption)
-        if self._end + len(caption) <= self._places:
+        if self._end + len(caption) <= len(self.arrays[-1]):
             self._enter(caption)
             return
         needed = 2 * sum(map(len, self.captions))
@@ -313,10 +313,6 @@ class CaptionTable:
         self._end = 0
         for left in self.captions:
             self._enter(left)
-
-    @property
-    def _places(self) -> int:
-        return len(self.arrays[-1])
 
     def _enter(self, caption: tuple[int, ...]) -> None:
         add(self.arrays, behind_start(caption), self._end)

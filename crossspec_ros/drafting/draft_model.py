@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ class EventDraft:
         runner: ModelRunner,
     ) -> None:
         self._model, self._translation, self._runner = model, translation, runner
-        self._images, self.question, self._limit = event_images, question, max_new_tokens
+        self.images, self.question, self._limit = event_images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
         self._states: list[torch.Tensor] = []
@@ -93,7 +93,7 @@ class EventDraft:
         if stopped():
             return False
         with trace.span("event_encode"):
-            event_tokens = self._model.encode(self._images)
+            event_tokens = self._model.encode(self.images)
             self.feature = event_tokens.mean(0).float().cpu().numpy()
             # Not before: what was copied is done.
             self.event_tokens = event_tokens
@@ -106,20 +106,6 @@ class EventDraft:
                 while not self.ended and not stopped():
                     self._append(row, self._model.words((self._tokens[-1],)))
         return self.ended
-
-    def guesses(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that the draft would have said, had it said `tokens` before each: its acceptance,
-        token by token."""
-        return self._model.logits(self.forced(tokens)).argmax(-1).tolist()
-
-    @torch.inference_mode()
-    def forced(self, tokens: Sequence[int]) -> torch.Tensor:
-        """The (n, width) last hidden states from which it would choose each token, had it said `tokens`
-        before."""
-        prompt = self._model.prompt(self.question, self._model.encode(self._images))
-        inputs = torch.cat([prompt.embeds, self._model.words(tuple(tokens)).embeds])
-        hidden = self._model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
-        return hidden[-len(tokens) - 1 : -1]
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
         mask = attention_mask(row.length, len(chunk), DraftTree(), chunk.embeds.dtype)
@@ -169,17 +155,18 @@ class DraftModel:
     """Owns the draft's thread, its CUDA stream and its KV buffers, which that thread alone uses.
 
     Where `said` has what the draft said beforehand, by the digests of event images, it is not asked again.
+    `kept` gets what it says, likewise.
     """
 
     def __init__(
         self,
         model: EventModel,
         translation: Translation,
-        is_static: bool | None = None,
         said: Mapping[bytes, Said] | None = None,
+        kept: dict[bytes, Said] | None = None,
     ) -> None:
-        self.model, self._translation, self._said = model, translation, said
-        self._runner = ModelRunner(model.body, _ROOM, is_static)
+        self.model, self._translation, self._said, self._kept = model, translation, said, kept
+        self._runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
@@ -217,8 +204,7 @@ class DraftModel:
 
         def write() -> None:
             try:
-                finished = draft.run(trace, self._beating(stopped))
-                if finished and on_draft:
+                if self._write(draft, trace, stopped) and on_draft:
                     on_draft(draft.text)
             except (KeyboardInterrupt, SystemExit):
                 raise
@@ -229,7 +215,7 @@ class DraftModel:
 
     def finish(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
         """Have this draft written now, and wait for it; whether it came to its end."""
-        return self.submit(draft.run, trace, self._beating(stopped)).result()
+        return self.submit(self._write, draft, trace, stopped).result()
 
     def warm_up(self) -> None:
         """Take the buffers, capture the graphs, and do what is slow the first time."""
@@ -246,14 +232,19 @@ class DraftModel:
         self.submit(self._runner.release)
         self._thread.shutdown()
 
-    def _beating(self, stopped: Callable[[], bool]) -> Callable[[], bool]:
-        """The same question, which a draft asks after each token: that shows that it gets on."""
+    def _write(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
+        """Write it in the thread; whether it came to its end."""
 
         def asked() -> bool:
+            # After each token: that shows that it gets on.
             self.pulse.beat()
             return stopped()
 
-        return asked
+        is_finished = draft.run(trace, asked)
+        if is_finished and self._kept is not None:
+            assert draft.feature is not None
+            self._kept[digest(draft.images)] = Said(tuple(draft.tokens), draft.probs, draft.feature)
+        return is_finished
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Result], *args: Any) -> Result:

@@ -53,7 +53,13 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
             stored = (file.metadata() or {}).get("identity")
             if stored is None:
                 raise ValueError("it holds something else")
-            _check_identity(path, json.loads(stored), identity)
+            made_of = json.loads(stored)
+            for name, value in identity.items():
+                if made_of.get(name) != value:
+                    raise InputError(
+                        f"the drafts in '{path}' were made with {name} {made_of.get(name)!r}, but this run "
+                        f"has {value!r}: name another file, or delete this one, and they are written anew"
+                    )
             size = path.stat().st_size
             if written_bytes(path, size // 2) < size // 2:
                 raise ValueError("most of it was never written")
@@ -71,15 +77,6 @@ def load_drafts(path: Path, identity: Mapping[str, Any], ids: int, width: int) -
         key.tobytes(): Said(tuple(tokens[begin:end].tolist()), tuple(probs[begin:end].tolist()), feature)
         for key, (begin, end), feature in zip(images, pairwise(ends), features, strict=True)
     }
-
-
-def _check_identity(path: Path, stored: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    for name, value in identity.items():
-        if stored.get(name) != value:
-            raise InputError(
-                f"the drafts in '{path}' were made with {name} {stored.get(name)!r}, but this run has "
-                f"{value!r}: name another file, or delete this one, and they are written anew"
-            )
 
 
 def _check_shapes(arrays: Mapping[str, Any], width: int) -> None:

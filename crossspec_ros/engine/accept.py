@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import torch
 
-from crossspec_ros.engine.sampling import LazyRows, Sampling, sample_path
+from crossspec_ros.engine.sampling import Sampling, sample_path
 from crossspec_ros.engine.tree import DraftTree, follow
 
 
@@ -40,4 +40,5 @@ class Verifier:
             return greedy_path(tree, logits.argmax(-1).tolist())
         if self._draws is None or self._draws[0] != sampling.seed:
             self._draws = sampling.seed, sampling.generator()
-        return sample_path(tree, LazyRows(sampling, logits.cpu()), {}, self._draws[1])
+        rows = logits.cpu()
+        return sample_path(tree, lambda node: sampling.probs(rows[1 + node]), self._draws[1])

@@ -54,7 +54,7 @@ OnLost = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server is: `grpcs://HOST:PORT` with TLS, `grpc://HOST:PORT` without; `ca` is a file of
+    """Address of the server: `grpcs://HOST:PORT` with TLS, `grpc://HOST:PORT` without; `ca` is a file of
     certificates to trust in place of the system's; `token` the robot's own, whose windows of `period_ns` end
     `phase_ns` after the multiples of that."""
 

@@ -143,16 +143,12 @@ class RemoteEngine:
     def _expire(self) -> None:
         while not self._ending.wait(0.02):
             with self.pulse.busy():
-                self._fail_late()
+                with self._lock:
+                    late = [one for one in self._sessions.values() if one.is_late(self.patience_s)]
+                for session in late:
+                    self.counts["late_passes"] += 1
+                    session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
                 self.link.give_up()
-
-    def _fail_late(self) -> None:
-        with self._lock:
-            sessions = list(self._sessions.values())
-        for session in sessions:
-            if session.is_late(self.patience_s):
-                self.counts["late_passes"] += 1
-                session.fail(LinkError(f"the target's server has not answered for {self.patience_s:g} s"))
 
 
 class RemoteSession:
@@ -177,7 +173,6 @@ class RemoteSession:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes up and down so far."""
         return self._sent_bytes, self._received_bytes
 
     @property

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
 import torch
 
 from crossspec_ros.engine.tree import DraftTree, follow
@@ -62,71 +60,25 @@ class Sampling:
         return scores.masked_fill(outside.scatter(-1, order, outside), -torch.inf).softmax(-1)
 
 
-class Rows(Protocol):
-    """Rows of probabilities, as a tensor has them or as they are asked for."""
-
-    def __getitem__(self, row: int, /) -> torch.Tensor: ...
-
-
-@dataclass(frozen=True)
-class LazyRows:
-    """Probabilities of (rows, vocab) logits, made row by row: to sort a large vocabulary takes time."""
-
-    sampling: Sampling
-    logits: torch.Tensor
-
-    def __getitem__(self, row: int, /) -> torch.Tensor:
-        return self.sampling.probs(self.logits[row])
-
-
 def sample_path(
-    tree: DraftTree,
-    probs: Rows,
-    draft_probs: Mapping[int, torch.Tensor],
-    generator: torch.Generator,
+    tree: DraftTree, probs: Callable[[int], torch.Tensor], generator: torch.Generator
 ) -> tuple[tuple[int, ...], int]:
     """The accepted nodes, from the root down, and the token after the last; all distributed as the target's.
 
-    `probs[0]` are the (vocab,) probabilities after the root, `probs[1 + i]` after node i; only those on the
-    path are asked for. `draft_probs` gives for
-    each node that a proposer SAMPLED the (vocab,) distribution it was drawn from; the others are plain
-    guesses. `generator` is one on the CPU, independent of what the draws were made with.
-
-    Recursive rejection sampling (Leviathan et al. 2023; Chen et al. 2023; for trees SpecInfer, Miao et al.
-    2024) of the sampled children, then one draw of what is left, which a guess may have foreseen. Sampled
-    before guessed accepts no less than the other way round, and leaves guesses free: they may depend on the
-    draws and may be merged with them. Not so the draws. For the result to be the target's, each must come
-    from its distribution given its ancestors and the siblings before it in `draft_probs`. So whether it is
-    in the tree, and when its turn is, must not depend on its own value: do not prune draws by probability,
-    nor sort them, nor merge equal ones (keep both, or draw without replacement).
+    `probs` gives the target's (vocab,) probabilities after a node (ROOT: after the last verified token), and
+    is asked for those on the path alone: to sort a large vocabulary takes time. `generator` is one on the
+    CPU. A token is drawn from them, and the node that holds it is followed, if there is one. So the tree may
+    depend on anything but the draws that are still to come: nodes are guesses, none is drawn.
     """
 
     def choose(node: int) -> int:
-        draws = ((tree.token_ids[i], draft_probs[i]) for i in draft_probs if tree.parents[i] == node)
-        return _sample(_normalised(probs[1 + node]), draws, generator)
+        weights = probs(node).double().numpy()
+        upto = (weights / weights.sum()).cumsum()
+        return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
 
     return follow(tree, choose)
 
 
-def _sample(p: np.ndarray, draws: Iterable[tuple[int, torch.Tensor]], generator: torch.Generator) -> int:
-    """A token that is distributed as `p`, and is one of the drawn tokens as often as that allows."""
-    for token, draft in draws:
-        q = _normalised(draft)
-        if _uniform(generator) * q[token] < p[token]:
-            return token
-        left = np.maximum(p - q, 0)
-        # Where p and q differ by rounding only, nothing may be left of either; p is then as good.
-        if (total := left.sum()) > 0:
-            p = left / total
-    upto = p.cumsum()
-    return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
-
-
-def _normalised(weights: torch.Tensor) -> np.ndarray:
-    exact = weights.double().cpu().numpy()
-    return exact / exact.sum()
-
-
 def _uniform(generator: torch.Generator) -> float:
-    """From [0, 1)."""
+    """Number from [0, 1)."""
     return torch.rand((), dtype=torch.float64, generator=generator).item()

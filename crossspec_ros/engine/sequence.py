@@ -117,7 +117,6 @@ class TargetSequence:
         self._unread.append(closing)
 
     def step(self, tree: DraftTree, sampling: Sampling | None) -> Requests[Step]:
-        """Put the tree to the target as its continuation, and keep what it accepts."""
         unread = self.unread
         # The question, or the last token.
         before = len(self._unread[-1])

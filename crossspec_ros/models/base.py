@@ -152,13 +152,6 @@ class VideoTarget(LanguageModel, Protocol):
         """The chunk after the frames, up to where the response begins."""
         ...
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, torch.Tensor]:
-        """Arguments for transformers' own `generate` of `module`, of all (n, H, W, 3) frames at once.
-
-        For those who compare it with ours.
-        """
-        ...
-
 
 class EventModel(LanguageModel, Protocol):
     """A language model that looks at event images and drafts.

@@ -59,7 +59,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         if index.is_file():
             return _indexed(index)
         if numbered := sorted(folder.glob(f"{stem}-*-of-*{suffix}")):
-            return _together(_complete(numbered))
+            return {name: one for file in _complete(numbered) for name, one in _contents(file).items()}
     check_kind(folder)
     raise InputError(
         f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', whole or in "
@@ -259,10 +259,6 @@ def _complete(shards: list[Path]) -> list[Path]:
         if shard not in shards:
             raise InputError(f"the shard '{shard}' is missing: copy it there")
     return shards
-
-
-def _together(files: list[Path]) -> dict[str, Stored]:
-    return {name: tensor for file in files for name, tensor in _contents(file).items()}
 
 
 def _contents(file: Path) -> dict[str, Stored]:

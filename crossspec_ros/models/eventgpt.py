@@ -24,11 +24,11 @@ from crossspec_ros.models.base import Chunk, DraftArchitecture, Sizes
 from crossspec_ros.models.checkpoint import Filling, Stored, skeleton, stored_tensors
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
-from crossspec_ros.models.llama_clip import EOS_7B, clip_l, clip_numbers, llama_7b
+from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.transformers_family import TransformersModel, sizes
+from crossspec_ros.models.transformers_family import TransformersModel, numbers_in_layer, sizes
 
 EVENT_IMAGES = 5
 """Images of a window, as the released model was trained."""
@@ -39,7 +39,8 @@ _SYSTEM = (
     "A chat between a curious human and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the human's questions."
 )
-_TOWER = "model.visual_tower.visual_tower."
+TOWER = "model.visual_tower.visual_tower."
+"""Beginning of its tower's tensors in the module; released names go on with `vision_model.`."""
 _QUESTIONS = 64
 
 
@@ -94,11 +95,9 @@ class EventGPT(TransformersModel):
         self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
 
     def encode(self, images: np.ndarray) -> Tensor:
-        """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
         return self.module.encode_events(self.own(clip_pixels(images, self.image_size)))
 
     def prompt(self, question: str, event_tokens: Tensor) -> Chunk:
-        """The whole prompt, the event tokens in their place."""
         before, after = (self.words(tuple(ids)).embeds for ids in self._prompt_ids(question))
         return Chunk.in_a_row(torch.cat([before, event_tokens, after]))
 
@@ -116,7 +115,9 @@ class EventGPTArchitecture:
 
     @property
     def sizes(self) -> Sizes:
-        return sizes(self.text, clip_numbers(self.vision, EVENT_IMAGES))
+        # The patches and the class token.
+        tokens = (cast(int, self.vision.image_size) // cast(int, self.vision.patch_size)) ** 2 + 1
+        return sizes(self.text, EVENT_IMAGES * tokens * numbers_in_layer(self.vision))
 
     def tokenizer(self) -> Tokenizer:
         """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
@@ -128,22 +129,20 @@ class EventGPTArchitecture:
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
     def skeleton(self) -> EventGPTModule:
-        """The module without numbers, on torch's meta device."""
         return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
 
     def examine(self, placement: Placement, skeleton: Any) -> None:
-        """Raise InputError where `load` would, before it reads numbers."""
         self._filling.examined(placement, skeleton)
 
     def load(self, placement: Placement) -> EventGPTModule:
-        """The module with the folder's weights, on the draft's device."""
         return self._filling.load(placement, placement.draft_on)
 
     @property
     def _filling(self) -> Filling:
         assert self.folder
-        stored = {_module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
-        if not any(name.startswith(_TOWER) for name in stored):
+        tensors = stored_tensors(self.folder)
+        stored = {name.replace(f"{TOWER}vision_model.", TOWER): tensor for name, tensor in tensors.items()}
+        if not any(name.startswith(TOWER) for name in stored):
             stored |= _tower_beside(self.folder)
         configs = self.text, self.vision
         return Filling(EventGPTModule, configs, self.folder, stored, self.unquantized)
@@ -163,19 +162,6 @@ def released() -> DraftArchitecture:
     return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
 
 
-def released_state(module: EventGPTModule) -> dict[str, Tensor]:
-    """The module's tensors under the names of the released checkpoint."""
-    return {
-        key.replace(_TOWER, _TOWER + "vision_model."): value.contiguous()
-        for key, value in module.state_dict().items()
-    }
-
-
-def _module_name(released: str) -> str:
-    """The name in the module of a tensor of the released checkpoint."""
-    return released.replace(_TOWER + "vision_model.", _TOWER)
-
-
 def _tower_beside(folder: Path) -> dict[str, Stored]:
     """The tensors of the tower's own checkpoint, which may be a whole CLIP, under the names in the module."""
     tower = tower_folder(folder)
@@ -186,7 +172,7 @@ def _tower_beside(folder: Path) -> dict[str, Stored]:
         )
     stored = stored_tensors(tower)
     inner = {name: tensor for name, tensor in stored.items() if name.startswith("vision_model.")}
-    return {_TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
+    return {TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
 
 
 def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> Any:

@@ -65,7 +65,7 @@ def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def folders(folder: Path) -> list[Path]:
-    """Where the checkpoint's files are: its folder, and that of the tower where it is elsewhere."""
+    """Folders of the checkpoint's files: its own, and that of the tower where it is elsewhere."""
     tower = tower_folder(folder)
     # A link in the folder is not followed by those who look through it.
     if tower is None or tower.resolve().is_relative_to(folder.resolve()):
@@ -74,7 +74,7 @@ def folders(folder: Path) -> list[Path]:
 
 
 def tower_folder(folder: Path) -> Path | None:
-    """Where the tower's config is; None where it is known by its name."""
+    """Folder of the tower's config; None where it is known by its name."""
     named = read_json(folder / "config.json").get("mm_visual_tower")
     name = tower_name(folder)
     places = [folder / "clip", folder / name, folder.resolve().parent / name]

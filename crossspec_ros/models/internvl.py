@@ -8,25 +8,21 @@ what the tower learned.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from crossspec_ros.models.base import InputSpec, Sizes
-from crossspec_ros.models.config_files import BICUBIC, config_errors, eos_ids, processor_settings
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.config_files import BICUBIC, processor_settings
 from crossspec_ros.models.transformers_family import (
     LANGUAGE_RENAMED,
     FrameByFrameModel,
-    Only,
     Prompt,
     TransformersTarget,
-    check_only,
-    config_parts,
+    Values,
     config_values,
-    numbers_in_layer,
-    sizes,
+    edge,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import InternVLConfig, InternVLForConditionalGeneration
 
-_NAME = "InternVL"
 START, END = "<|im_start|>", "<|im_end|>"
 BEGIN, CLOSE = "<img>", "</img>"
-"""Tokens before and after those of a frame."""
 
 # No config says how many. A second has eight slots on the grid, one frame each.
 _FRAMES = 8
@@ -47,20 +41,7 @@ _FRAME_NAME_TOKENS = 5
 """Tokens of the name before a frame, with the end of the line before it, in the released tokenizers."""
 # Mean and deviation of ImageNet, as the released image processors have them.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-# What transformers takes for a value that is left out.
-_VISION = {"image_size": 448, "patch_size": 14}
-_TEXT = {"max_position_embeddings": 32768, "eos_token_id": None}
 _RATIO, _SEQ_LENGTH = 0.5, 256
-
-# Other towers and languages were not compared with transformers, a tree's mask knows no sliding window, and a
-# class token among the patches leaves no square to shuffle.
-_ONLY: tuple[Only, ...] = (
-    ("text_config", "model_type", ("qwen2", "qwen3")),
-    ("text_config", "use_sliding_window", (False,)),
-    ("vision_config", "model_type", ("internvl_vision",)),
-    ("", "vision_feature_select_strategy", ("default",)),
-)
 
 
 class InternVL(FrameByFrameModel):
@@ -68,27 +49,26 @@ class InternVL(FrameByFrameModel):
 
     module: InternVLForConditionalGeneration
 
-    def __init__(
-        self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
-    ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
+        super().__init__(module, tokenizer, spec)
         self._around = cache(partial(_around, tokenizer))
 
+    @staticmethod
+    def texts(tokenizer: Tokenizer, question: str) -> Prompt:
+        """Ids of the released chat template, before the first frame, its name included, and after the
+        last."""
+        before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
+        whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
+        at = whole.tokens.index(BEGIN)
+        return tuple(whole.ids[:at]), tuple(whole.ids[at + _AROUND_TOKENS :])
+
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
-        return list(self.module.model.get_image_features(self._pixels(frames)).pooler_output)
+        return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Ids around the `i`-th frame, and of its name unless it is the first."""
         return self._around(i)
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        frame = [self.module.config.image_token_id] * self.module.config.image_seq_length
-        ids = self.video_ids(len(frames), frame)
-        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
         return self.own(square_pixels(frames, self.spec.image_size, MEAN, STD))
@@ -99,61 +79,53 @@ class InternVLArchitecture(TransformersTarget):
 
     config: InternVLConfig
 
-    family, config_class = _NAME, "InternVLConfig"
+    family, config_class, behind = "InternVL", "InternVLConfig", InternVL
     transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
     renamed = (*LANGUAGE_RENAMED, (re.compile(r"^(vision_tower|multi_modal_projector)\."), r"model.\1."))
-
-    @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        # And the class token.
-        patches = (vision.image_size[0] // vision.patch_size[0]) ** 2 + 1
-        return sizes(self.config.text_config, patches * numbers_in_layer(vision))
-
-    def model(self, module: InternVLForConditionalGeneration, tokenizer: Tokenizer) -> InternVL:
-        return InternVL(module, tokenizer, self.spec)
-
-
-def architecture(folder: Path) -> InternVLArchitecture:
-    """Architecture of the checkpoint in `folder`; raises InputError as `spec`."""
-    known = InternVLArchitecture.of_folder(folder, spec(folder))
-    text: Any = known.config.text_config
-    rope = text.rope_parameters
-    if rope["rope_type"] == "dynamic":
-        # It scales nothing before the most positions, which the spec does not exceed; but it would look at
-        # them on the host, as no captured graph can.
-        text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
-    # Configs of the released ones say nothing of it, and all have a head.
-    return replace(known, is_tied=bool(config_values(folder).get("tie_word_embeddings")))
-
-
-def spec(folder: Path) -> InputSpec:
-    """Spec of the model in `folder`; raises InputError where its config is of no InternVL, or of one whose
-    parts are not those that were released."""
-    values = config_values(folder)
-    with config_errors(folder / "config.json", _NAME):
-        size, a_frame, most = _sizes(values)
-        by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
-    square = {"height": size, "width": size}
-    processor_settings(
-        folder, _NAME, "image_processor", image_mean=MEAN, image_std=STD, resample=BICUBIC, size=square
+    vision_left_out: ClassVar[Values] = {"image_size": 448, "patch_size": 14}
+    text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
+    class_tokens = 1
+    # A tree's mask knows no sliding window, and a class token among the patches leaves no square to shuffle.
+    only = (
+        ("text_config", "model_type", ("qwen2", "qwen3")),
+        ("text_config", "use_sliding_window", (False,)),
+        ("vision_config", "model_type", ("internvl_vision",)),
+        ("", "vision_feature_select_strategy", ("default",)),
     )
-    # The name of the first belongs to the opening.
-    frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
-    return InputSpec(_FRAMES, 1, size, frame_tokens, most, eos_ids(folder, by_config))
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> InternVLArchitecture:
+        known = super().of_folder(folder)
+        text: Any = known.config.text_config
+        rope = text.rope_parameters
+        if rope["rope_type"] == "dynamic":
+            # It scales nothing before the most positions, which the spec does not exceed; but it would look
+            # at them on the host, as no captured graph can.
+            text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+        # Configs of the released ones say nothing of it, and all have a head.
+        return replace(known, is_tied=bool(config_values(folder).get("tie_word_embeddings")))
+
+    @classmethod
+    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+        # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
+        size, patch = edge(vision["image_size"]), edge(vision["patch_size"])
+        a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
+        ratio = float(values.get("downsample_ratio", _RATIO))
+        if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
+            raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
+        # The name of the first belongs to the opening.
+        frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
+        made = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
+        processor_settings(folder, cls.family, "image_processor", resample=BICUBIC, **made)
+        return InputSpec(_FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
+
+
+FAMILY = InternVLArchitecture
 
 
 def _frame_name(i: int) -> str:
     return f"Frame{i + 1}: "
-
-
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Ids of the released chat template, before the first frame, its name included, and after the last."""
-    before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
-    whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
-    at = whole.tokens.index(BEGIN)
-    return tuple(whole.ids[:at]), tuple(whole.ids[at + _AROUND_TOKENS :])
 
 
 def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
@@ -161,24 +133,3 @@ def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
     # Of the text between two special tokens: apart from them, it might be cut otherwise.
     between = tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
     return tuple(between[1:] if i else between[-_AROUND_TOKENS:])
-
-
-def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Edge of a frame in pixels, tokens of a frame, most tokens; raises TypeError or ValueError."""
-    vision, text = config_parts(values, _VISION, _TEXT)
-    check_only(values, *_ONLY)
-    # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
-    size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
-    a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
-    ratio = float(values.get("downsample_ratio", _RATIO))
-    if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
-        raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
-    return size, a_frame, int(text["max_position_embeddings"])
-
-
-def _edge(size: int | list[int]) -> int:
-    """Edge of a square, which a config gives as one number or two."""
-    edges = size if isinstance(size, list) else [size]
-    if len(set(edges)) != 1:
-        raise ValueError(f"{edges} is no square")
-    return int(edges[0])

@@ -1,21 +1,10 @@
-"""LLaMA behind a CLIP tower, of which both Video-LLaVA and EventGPT are made: sizes of any, and of 7B."""
+"""LLaMA-7B and CLIP ViT-L/14, of which both Video-LLaVA and EventGPT were made."""
 
 from __future__ import annotations
 
-from typing import cast
-
 from transformers import CLIPVisionConfig, LlamaConfig
 
-from crossspec_ros.models.transformers_family import numbers_in_layer
-
 EOS_7B = 2
-
-
-def clip_numbers(vision: CLIPVisionConfig, images: int) -> int:
-    """Numbers that a tower works with in a pass over so many images."""
-    # The patches and the class token.
-    positions = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2 + 1
-    return images * positions * numbers_in_layer(vision)
 
 
 def llama_7b(vocabulary: int) -> LlamaConfig:

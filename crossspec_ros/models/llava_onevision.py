@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes
-from crossspec_ros.models.config_files import BICUBIC, HALF, config_errors, eos_ids, processor_settings
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     LANGUAGE_RENAMED,
     FrameByFrameModel,
-    Only,
     Prompt,
     TransformersTarget,
-    check_only,
-    config_parts,
-    config_values,
-    numbers_in_layer,
-    sizes,
+    Values,
 )
 
 if TYPE_CHECKING:
@@ -28,24 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
-_NAME = "LLaVA-OneVision"
 VIDEO = "<video>"
-
 # No config says how many. A second has eight slots on the grid, one frame each.
 _FRAMES = 8
-
-# What transformers takes for a value that is left out.
-_VISION = {"image_size": 224, "patch_size": 16}
-_TEXT = {"max_position_embeddings": 32768, "eos_token_id": None}
-
-# Other towers and languages were not compared with transformers, a tree's mask knows no sliding window, and
-# without a patch there is no square to pool.
-_ONLY: tuple[Only, ...] = (
-    ("text_config", "model_type", ("qwen2",)),
-    ("text_config", "use_sliding_window", (False,)),
-    ("vision_config", "model_type", ("siglip_vision_model",)),
-    ("", "vision_feature_select_strategy", ("full",)),
-)
 
 
 class LlavaOnevision(FrameByFrameModel):
@@ -53,14 +32,15 @@ class LlavaOnevision(FrameByFrameModel):
 
     module: LlavaOnevisionForConditionalGeneration
 
-    def __init__(
-        self, module: LlavaOnevisionForConditionalGeneration, tokenizer: Tokenizer, spec: InputSpec
-    ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
+    @staticmethod
+    def texts(tokenizer: Tokenizer, question: str) -> Prompt:
+        """Ids of the released chat template, before and after the video tokens."""
+        whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
+        at = whole.tokens.index(VIDEO)
+        return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
-        features = self.module.model.get_video_features(self._pixels(frames)[:, None]).pooler_output
+        features = self.module.model.get_video_features(self.pixels(frames)[:, None]).pooler_output
         # The last is the newline, which transformers puts behind any video.
         return list(features[:, :-1])
 
@@ -71,14 +51,7 @@ class LlavaOnevision(FrameByFrameModel):
         newline = self.module.model.image_newline[None]
         return Chunk.in_a_row(torch.cat([newline, super().closing(question).embeds]))
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        token, a_frame = self.module.config.video_token_index, self.spec.frame_tokens // self.spec.frames
-        # And the newline.
-        ids = [*self.video_ids(len(frames), [token] * a_frame), token]
-        return self.whole_prompt(ids, question) | {"pixel_values_videos": self._pixels(frames)[None]}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
         return self.own(square_pixels(frames, self.spec.image_size))
@@ -89,7 +62,7 @@ class LlavaOnevisionArchitecture(TransformersTarget):
 
     config: LlavaOnevisionConfig
 
-    family, config_class = _NAME, "LlavaOnevisionConfig"
+    family, config_class, behind = "LLaVA-OneVision", "LlavaOnevisionConfig", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
     needs = (VIDEO, "<|im_start|>", "<|im_end|>")
     renamed = (
@@ -97,50 +70,30 @@ class LlavaOnevisionArchitecture(TransformersTarget):
         (re.compile(r"^(vision_tower\.|multi_modal_projector\.|image_newline$)"), r"model.\1"),
         (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
     )
+    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 16}
+    text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
+    # A tree's mask knows no sliding window, and without a patch there is no square to pool.
+    only = (
+        ("text_config", "model_type", ("qwen2",)),
+        ("text_config", "use_sliding_window", (False,)),
+        ("vision_config", "model_type", ("siglip_vision_model",)),
+        ("", "vision_feature_select_strategy", ("full",)),
+    )
 
-    @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        patches = (vision.image_size // vision.patch_size) ** 2
-        return sizes(self.config.text_config, patches * numbers_in_layer(vision))
-
-    def model(self, module: LlavaOnevisionForConditionalGeneration, tokenizer: Tokenizer) -> LlavaOnevision:
-        return LlavaOnevision(module, tokenizer, self.spec)
-
-
-def architecture(folder: Path) -> LlavaOnevisionArchitecture:
-    """Architecture of the checkpoint in `folder`; raises InputError as `spec`."""
-    return LlavaOnevisionArchitecture.of_folder(folder, spec(folder))
-
-
-def spec(folder: Path) -> InputSpec:
-    """Spec of the model in `folder`; raises InputError where its config is of no LLaVA-OneVision, or of one
-    whose parts are not those that were released."""
-    values = config_values(folder)
-    with config_errors(folder / "config.json", _NAME):
-        size, a_frame, most = _sizes(values)
-        by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
-    square = {"height": size, "width": size}
-    processor_settings(folder, _NAME, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)
-    return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, most, eos_ids(folder, by_config))
+    @classmethod
+    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+        # A frame whose shortest edge is that of the square has no pixel less than the square. Of one in 4:3
+        # that was shrunk to it, pixels differ by 1.4 of 255 from those of the square made at once, in the
+        # mean.
+        size = int(vision["image_size"])
+        patches = size // int(vision["patch_size"])
+        if patches < 1:
+            raise ValueError(f"image_size {size} is less than a patch")
+        # Pooled to half, rounded up.
+        a_frame = (-(-patches // 2)) ** 2
+        square = {"height": size, "width": size}
+        processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)
+        return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, int(text["max_position_embeddings"]), ())
 
 
-def _sizes(values: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Edge of a frame in pixels, tokens of a frame, most tokens; raises TypeError or ValueError."""
-    vision, text = config_parts(values, _VISION, _TEXT)
-    check_only(values, *_ONLY)
-    # A frame whose shortest edge is that of the square has no pixel less than the square. Of one in 4:3 that
-    # was shrunk to it, pixels differ by 1.4 of 255 from those of the square made at once, in the mean.
-    size = int(vision["image_size"])
-    patches = size // int(vision["patch_size"])
-    if patches < 1:
-        raise ValueError(f"image_size {size} is less than a patch")
-    # Pooled to half, rounded up.
-    return size, (-(-patches // 2)) ** 2, int(text["max_position_embeddings"])
-
-
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Ids of the released chat template, before and after the video tokens."""
-    whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
-    at = whole.tokens.index(VIDEO)
-    return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
+FAMILY = LlavaOnevisionArchitecture

@@ -54,8 +54,9 @@ def load_pair(
     video = _loaded(of_target, tokenizer, placement, only != "draft")
     events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
     names = {"target": known_as(target_folder), "draft": known_as(folder)}
-    shared = _shared(tokenizer, draft_tokenizer)
-    return ModelPair(video, events, _translation(events, video), shared, names)
+    size = min(tokenizer.get_vocab_size(), draft_tokenizer.get_vocab_size())
+    differing = (i for i in range(size) if tokenizer.id_to_token(i) != draft_tokenizer.id_to_token(i))
+    return ModelPair(video, events, _translation(events, video), next(differing, size), names)
 
 
 def load_draft(
@@ -85,8 +86,3 @@ def _loaded(
 ) -> Model:
     module = architecture.load(placement) if is_wanted else architecture.skeleton()
     return architecture.model(module, tokenizer)
-
-
-def _shared(a: Tokenizer, b: Tokenizer) -> int:
-    size = min(a.get_vocab_size(), b.get_vocab_size())
-    return next((i for i in range(size) if a.id_to_token(i) != b.id_to_token(i)), size)

@@ -1,4 +1,4 @@
-"""Where the models run and in which numbers: what may be asked for, and what takes less memory.
+"""Placement of the models: devices and numbers that may be asked for, and what takes less memory.
 
 Nothing here needs torch until a placement is used, so that the CLI can refuse one before it starts a process.
 """

@@ -26,7 +26,9 @@ def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:
     Returns:
         (n, 3, size, size) float32.
     """
-    cropped = np.stack([_centre(resize_shortest(image, size), size) for image in images])
+    resized = np.stack([resize_shortest(image, size) for image in images])
+    top, left = (resized.shape[1] - size) // 2, (resized.shape[2] - size) // 2
+    cropped = resized[:, top : top + size, left : left + size]
     normal = (cropped.astype(np.float32) / 255.0 - _MEAN) / _STD
     return torch.from_numpy(np.ascontiguousarray(normal.transpose(0, 3, 1, 2)))
 
@@ -48,8 +50,3 @@ def square_pixels(
     square = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
     middle, scale = (torch.tensor(values)[:, None, None] * 255 for values in (mean, deviation))
     return (square.float() - middle) / scale
-
-
-def _centre(image: np.ndarray, size: int) -> np.ndarray:
-    top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
-    return image[top : top + size, left : left + size]

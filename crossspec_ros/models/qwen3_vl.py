@@ -10,17 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec, Sizes
-from crossspec_ros.models.config_files import BICUBIC, HALF, config_errors, eos_ids, processor_settings
+from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
-    config_parts,
-    config_values,
+    Values,
     numbers_in_layer,
     sizes,
 )
@@ -31,16 +30,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-_NAME = "Qwen3-VL"
 VIDEO = "<|video_pad|>"
-_BEGIN, _END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
+BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
-
-# What transformers takes for a value that is left out.
-_VISION = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
-_TEXT = {"max_position_embeddings": 128000, "eos_token_id": None}
 
 
 @dataclass(frozen=True)
@@ -61,23 +55,23 @@ class Qwen3VL(TransformersVideoModel):
     axes = 3
     module: Qwen3VLForConditionalGeneration
 
-    def __init__(
-        self,
-        module: Qwen3VLForConditionalGeneration,
-        tokenizer: Tokenizer,
-        spec: InputSpec,
-        budget: tuple[int, int],
-    ) -> None:
-        super().__init__(module, module.model.language_model, tokenizer, spec, _prompt_ids)
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, budget: tuple[int, int]) -> None:
+        super().__init__(module, tokenizer, spec)
         self._budget = budget
         self._merged = module.model.visual.spatial_merge_size
 
+    @staticmethod
+    def texts(tokenizer: Tokenizer, question: str) -> Prompt:
+        # A unit's own marks stand within those that the chat template puts around the video, for
+        # transformers' processor puts its units in the place of `VIDEO` alone.
+        before, after = f"{_TURN}user\n{BEGIN}", f"{END}{question}{_TURN_END}\n{_TURN}assistant\n"
+        return tuple(tokenizer.encode(before).ids), tuple(tokenizer.encode(after).ids)
+
     def encode(self, frames: np.ndarray) -> list[Features]:
-        """Features by the tower of each pair of (n, H, W, 3) uint8 RGB frames; of an odd number the last is
-        read twice."""
+        """Features of each pair; of an odd number of frames the last is read twice."""
         import torch
 
-        patches, grid = self._patches(frames)
+        patches, grid = self.patches(frames)
         units, rows, columns = grid
         seen = self.module.model.visual(
             patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
@@ -105,33 +99,13 @@ class Qwen3VL(TransformersVideoModel):
         first = i * self.spec.frames_per_unit
         return Chunk.joined(
             [
-                self._text(time_stamp(first, first + features.frames - 1) + _BEGIN),
+                self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
                 Chunk(features.embeds, where, features.layers),
-                self._text(_END),
+                self._text(END),
             ]
         )
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        """Ids and patches of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        import torch
-
-        patches, grid = self._patches(frames)
-        units, rows, columns = grid
-        video, per_unit = self.module.config.video_token_id, self.spec.frames_per_unit
-        ids: list[int] = []
-        for i in range(units):
-            last = min((i + 1) * per_unit, len(frames)) - 1
-            ids += self.tokenizer.encode(time_stamp(i * per_unit, last) + _BEGIN).ids
-            ids += [video] * (rows * columns // self._merged**2)
-            ids += self.tokenizer.encode(_END).ids
-        whole = self.whole_prompt(ids, question)
-        return whole | {
-            "mm_token_type_ids": 2 * (whole["input_ids"] == video).int(),
-            "pixel_values_videos": patches,
-            "video_grid_thw": torch.tensor([grid], device=self.device),
-        }
-
-    def _patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
+    def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
         """Patches of all units, one after the other; the number of units, and the rows and columns of
         patches of one."""
         import torch
@@ -152,55 +126,68 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     config: Qwen3VLConfig
 
-    family, config_class = _NAME, "Qwen3VLConfig"
+    family, config_class = "Qwen3-VL", "Qwen3VLConfig"
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
-    needs = (VIDEO, _BEGIN, _END, _TURN, _TURN_END)
+    needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
+    vision_left_out: ClassVar[Values] = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
+    text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 
-    @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        patches = self.budget[1] // vision.patch_size**2
-        added = len(vision.deepstack_visual_indexes)
-        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision), added)
-
-    @property
-    def budget(self) -> tuple[int, int]:
-        """Least and most pixels of a frame in the size in which it is read."""
-        vision: Any = self.config.vision_config
-        return _frame_budget(self.folder, vision.patch_size * vision.spatial_merge_size)
-
-    def model(self, module: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer) -> Qwen3VL:
-        return Qwen3VL(module, tokenizer, self.spec, self.budget)
-
-
-def architecture(folder: Path) -> Qwen3VLArchitecture:
-    """Architecture of the checkpoint in `folder`; raises InputError."""
-    return Qwen3VLArchitecture.of_folder(folder, spec(folder))
-
-
-def spec(folder: Path) -> InputSpec:
-    """Spec of the model in `folder`; raises InputError."""
-    values = config_values(folder)
-    with config_errors(folder / "config.json", _NAME):
-        vision, text = config_parts(values, _VISION, _TEXT)
+    @classmethod
+    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
             raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
-        tokens = _frame_budget(folder, factor)[1] // factor**2
-        units = -(-_FRAMES // per_unit)
-    return InputSpec(
-        frames=_FRAMES,
-        frames_per_unit=per_unit,
-        # A frame of 16:9 that travels in this size is read as it is.
-        image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
-        # No tokenizer makes more tokens of a text than it has characters.
-        frame_tokens=units * (len(time_stamp(0, 0)) + tokens + 2),
-        most_tokens=room,
-        eos_ids=eos_ids(folder, text["eos_token_id"]),
-        axes=Qwen3VL.axes,
-    )
+        tokens = cls.budget(folder, factor)[1] // factor**2
+        return InputSpec(
+            frames=_FRAMES,
+            frames_per_unit=per_unit,
+            # A frame of 16:9 that travels in this size is read as it is.
+            image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
+            # No tokenizer makes more tokens of a text than it has characters.
+            frame_tokens=-(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2),
+            most_tokens=room,
+            eos_ids=(),
+            axes=Qwen3VL.axes,
+        )
+
+    @classmethod
+    def budget(cls, folder: Path | None, factor: int) -> tuple[int, int]:
+        """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
+        checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS`
+        have."""
+        file, values = processor_settings(
+            folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC
+        )
+        size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
+        if isinstance(size, dict):
+            least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
+            if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
+                most = min(most, usual) // _FRAMES
+                return min(least // _FRAMES, most), most
+        raise InputError(
+            f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: "
+            f"take the one that came with the weights"
+        )
+
+    @property
+    def sizes(self) -> Sizes:
+        vision: Any = self.config.vision_config
+        patches = self._budget[1] // vision.patch_size**2
+        added = len(vision.deepstack_visual_indexes)
+        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision), added)
+
+    def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
+        return Qwen3VL(module, tokenizer, self.spec, self._budget)
+
+    @property
+    def _budget(self) -> tuple[int, int]:
+        vision: Any = self.config.vision_config
+        return self.budget(self.folder, vision.patch_size * vision.spatial_merge_size)
+
+
+FAMILY = Qwen3VLArchitecture
 
 
 def read_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
@@ -242,33 +229,3 @@ def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch
 def time_stamp(first: int, last: int) -> str:
     """Text before a unit with these frames: the mean of their nominal times."""
     return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
-
-
-def prompt(question: str) -> tuple[str, str]:
-    """Text before and after the frames.
-
-    A unit's own marks stand within those that the chat template puts around the video, for transformers'
-    processor puts its units in the place of `VIDEO` alone.
-    """
-    return f"{_TURN}user\n{_BEGIN}", f"{_END}{question}{_TURN_END}\n{_TURN}assistant\n"
-
-
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    before, after = (tokenizer.encode(text).ids for text in prompt(question))
-    return tuple(before), tuple(after)
-
-
-def _frame_budget(folder: Path | None, factor: int) -> tuple[int, int]:
-    """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
-    checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS` have."""
-    file, values = processor_settings(folder, _NAME, image_mean=HALF, image_std=HALF, resample=BICUBIC)
-    size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
-    if isinstance(size, dict):
-        least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
-        if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
-            most = min(most, usual) // _FRAMES
-            return min(least // _FRAMES, most), most
-    raise InputError(
-        f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: take "
-        f"the one that came with the weights"
-    )

@@ -37,7 +37,7 @@ _NOT_STREAMED = {
 
 def target_spec(folder: Path) -> InputSpec:
     """Spec of the target in `folder`; without torch. Raises InputError where there is none."""
-    return _file(folder, TARGETS, "target").spec(folder)
+    return _file(folder, TARGETS, "target").FAMILY.spec_of(folder)
 
 
 def event_image_size(folder: Path) -> int:
@@ -49,13 +49,13 @@ def event_image_size(folder: Path) -> int:
 
 
 def draft_folders(folder: Path) -> list[Path]:
-    """Where the files of the event draft in `folder` are: there, and elsewhere if parts of it are."""
+    """Folders of the event draft in `folder`: that itself, and others if parts of it are elsewhere."""
     return _file(folder, _DRAFTS, "event draft", "_config").folders(folder)
 
 
 def target_architecture(folder: Path) -> TargetArchitecture:
     """The target in `folder` by its config; raises InputError where there is none."""
-    return _file(folder, TARGETS, "target").architecture(folder)
+    return _file(folder, TARGETS, "target").FAMILY.of_folder(folder)
 
 
 def draft_architecture(folder: Path) -> DraftArchitecture:

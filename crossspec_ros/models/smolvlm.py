@@ -7,33 +7,21 @@ is the same for a window that lacks frames, of which then fewer follow than it s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import InputSpec, Sizes
-from crossspec_ros.models.config_files import HALF, LANCZOS, config_errors, eos_ids, processor_settings
-from crossspec_ros.models.transformers_family import (
-    FrameByFrameModel,
-    Prompt,
-    TransformersTarget,
-    config_parts,
-    config_values,
-    numbers_in_layer,
-    sizes,
-)
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.config_files import HALF, LANCZOS, processor_settings
+from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
-    from transformers.models.smolvlm.configuration_smolvlm import SmolVLMVisionConfig
 
-_NAME = "SmolVLM2"
 FRAMES = 8
 """Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
@@ -51,44 +39,34 @@ _ENLARGED = 4
 """Sides of the square that it becomes in a frame's longest edge, as in the released ones."""
 _LONGEST = 4096
 """Pixels of a frame's longest edge at most."""
-
-# What transformers takes for a value that is left out.
-_VISION = {"image_size": 224, "patch_size": 32}
-_TEXT = {"model_type": "llama", "max_position_embeddings": 2048, "eos_token_id": 2}
 _SCALE_FACTOR = 2
 
 
 class SmolVLM(FrameByFrameModel):
     """SmolVLM2 behind `VideoTarget`; each frame but the first has its time before it."""
 
+    language = "model.text_model"
     module: SmolVLMForConditionalGeneration
 
-    def __init__(
-        self,
-        module: SmolVLMForConditionalGeneration,
-        tokenizer: Tokenizer,
-        spec: InputSpec,
-        longest_edge: int,
-    ) -> None:
-        super().__init__(module, module.model.text_model, tokenizer, spec, _prompt_ids)
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, longest_edge: int) -> None:
+        super().__init__(module, tokenizer, spec)
         self._longest_edge = longest_edge
         _, self._around_next, _ = _texts(tokenizer, "")
 
+    @staticmethod
+    def texts(tokenizer: Tokenizer, question: str) -> Prompt:
+        """Ids before the first frame, its time included, to which its tokens are joined, and after the
+        last."""
+        before, _, after = _texts(tokenizer, question)
+        return before, after
+
     def encode(self, frames: np.ndarray) -> list[Tensor]:
-        """(tokens, width) of each of (n, H, W, 3) uint8 RGB frames."""
-        return list(self.module.model.get_image_features(self._pixels(frames)[:, None]).pooler_output)
+        return list(self.module.model.get_image_features(self.pixels(frames)[:, None]).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Ids around the `i`-th frame, and of its time unless it is the first."""
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
-    def inputs(self, frames: np.ndarray, question: str) -> dict[str, Tensor]:
-        """Ids and pixels of all (n, H, W, 3) frames, as transformers' own `generate` takes them."""
-        frame = [self.module.config.image_token_id] * self.module.model.image_seq_len
-        ids = self.video_ids(len(frames), frame)
-        return self.whole_prompt(ids, question) | {"pixel_values": self._pixels(frames)[None]}
-
-    def _pixels(self, frames: np.ndarray) -> Tensor:
+    def pixels(self, frames: np.ndarray) -> Tensor:
         return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
 
 
@@ -97,41 +75,43 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family, config_class = _NAME, "SmolVLMConfig"
+    family, config_class = "SmolVLM2", "SmolVLMConfig"
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
+    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
+    text_left_out: ClassVar[Values] = {
+        "model_type": "llama",
+        "max_position_embeddings": 2048,
+        "eos_token_id": 2,
+    }
 
-    @property
-    def sizes(self) -> Sizes:
-        vision = cast("SmolVLMVisionConfig", self.config.vision_config)
-        patches = (cast(int, vision.image_size) // cast(int, vision.patch_size)) ** 2
-        return sizes(self.config.text_config, patches * numbers_in_layer(vision))
+    @classmethod
+    def of_folder(cls, folder: Path) -> SmolVLMArchitecture:
+        """As of any family; raises InputError also where torch is too old for it."""
+        _check_torch()
+        return super().of_folder(folder)
 
-    def model(self, module: SmolVLMForConditionalGeneration, tokenizer: Tokenizer) -> SmolVLM:
-        longest_edge = _longest_edge(self.folder, self.spec.image_size)
-        return SmolVLM(module, tokenizer, self.spec, longest_edge)
+    @classmethod
+    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+        if text["model_type"] != "llama":
+            raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
+        size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
+        side = size // int(vision["patch_size"])
+        if side < scale or side % scale:
+            raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
+        a_frame = (side // scale) ** 2 + _AROUND_TOKENS
+        # The time of the first belongs to the opening.
+        frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
+        most_tokens = int(text["max_position_embeddings"])
+        _longest_edge(folder, size)
+        return InputSpec(FRAMES, 1, size, frame_tokens, most_tokens, ())
 
-
-def architecture(folder: Path) -> SmolVLMArchitecture:
-    """Architecture of the checkpoint in `folder`; raises InputError, also where torch is too old for it."""
-    _check_torch()
-    return SmolVLMArchitecture.of_folder(folder, spec(folder))
-
-
-def spec(folder: Path) -> InputSpec:
-    """Spec of the model in `folder`; raises InputError."""
-    values = config_values(folder)
-    with config_errors(folder / "config.json", _NAME):
-        found = _spec_of(values)
-    _longest_edge(folder, found.image_size)
-    by_config = {**_TEXT, **values["text_config"]}["eos_token_id"]
-    return replace(found, eos_ids=eos_ids(folder, by_config))
+    def model(self, module: Any, tokenizer: Tokenizer) -> SmolVLM:
+        return SmolVLM(module, tokenizer, self.spec, _longest_edge(self.folder, self.spec.image_size))
 
 
-def prompt(question: str) -> tuple[str, str]:
-    """Text before the first frame and after the last."""
-    return f"{_OPENING}{_TIME}", f"\n\n{question}{END}\nAssistant:"
+FAMILY = SmolVLMArchitecture
 
 
 def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
@@ -158,20 +138,13 @@ def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
     return (pixels.float() - 127.5) / 127.5
 
 
-def _prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Ids before the first frame, its time included, to which its tokens are joined, and after the last."""
-    before, _, after = _texts(tokenizer, question)
-    return before, after
-
-
 def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Token ids before the first frame, between two and around the second, and after the last.
 
     Of the text as a whole: apart, its pieces might be cut otherwise.
     """
-    before, after = prompt(question)
-    frame = f"{AROUND}{GLOBAL}{IMAGE}{AROUND}"
-    whole = tokenizer.encode(f"{before}{frame}{_TIME}{frame}{after}")
+    frame, after = f"{AROUND}{GLOBAL}{IMAGE}{AROUND}", f"\n\n{question}{END}\nAssistant:"
+    whole = tokenizer.encode(f"{_OPENING}{_TIME}{frame}{_TIME}{frame}{after}")
     first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
     ids = tuple(whole.ids)
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
@@ -181,7 +154,7 @@ def _longest_edge(folder: Path | None, size: int) -> int:
     """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
     file, values = processor_settings(
         folder,
-        _NAME,
+        SmolVLMArchitecture.family,
         image_mean=HALF,
         image_std=HALF,
         resample=LANCZOS,
@@ -208,18 +181,3 @@ def _check_torch() -> None:
             f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "
             f"torch 2.13 or later, or take another target"
         ) from error
-
-
-def _spec_of(values: Mapping[str, Any]) -> InputSpec:
-    """Spec of a model with these values in its config; raises TypeError or ValueError for wrong ones."""
-    vision, text = config_parts(values, _VISION, _TEXT)
-    if text["model_type"] != "llama":
-        raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
-    size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
-    side = size // int(vision["patch_size"])
-    if side < scale or side % scale:
-        raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
-    a_frame = (side // scale) ** 2 + _AROUND_TOKENS
-    # The time of the first belongs to the opening.
-    frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
-    return InputSpec(FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes, VideoTarget, to_device
-from crossspec_ros.models.config_files import for_transformers, no_config, read_config
+from crossspec_ros.models.base import Chunk, InputSpec, Sizes, to_device
+from crossspec_ros.models.config_files import config_errors, eos_ids, for_transformers, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from tokenizers import Tokenizer
     from typing_extensions import Self
@@ -37,9 +39,10 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """`body` is the decoder inside `module`, whose head is `lm_head`; a position has so many `axes`."""
+    """Part of `base.LanguageModel` of a `module` whose head is `lm_head`; `body` is the decoder inside it."""
 
     axes = 1
+    """Axes of a position."""
 
     def __init__(self, module: Any, body: Any, tokenizer: Tokenizer) -> None:
         self.module, self.body, self.tokenizer = module, body, tokenizer
@@ -51,18 +54,15 @@ class TransformersModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of embeddings, keys and values, whatever the weights are."""
         return self._embeddings.weight.dtype
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
-        """Tokens of text that follow one another."""
         import torch
 
         ids = to_device(torch.tensor(token_ids, dtype=torch.long), self.device)
         return Chunk.in_a_row(self._embeddings(ids), self.axes)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(n, vocabulary) logits of (n, width) last hidden states."""
         return self.module.lm_head(hidden)
 
     def own(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -70,56 +70,45 @@ class TransformersModel:
         return to_device(pixels, self.device).to(self.dtype)
 
 
-class TransformersVideoModel(TransformersModel):
-    """A target whose frames stand between two texts: `prompt_ids` gives their tokens for a question."""
+class TransformersVideoModel(TransformersModel, ABC):
+    """A target whose frames stand between two texts."""
 
-    def __init__(
-        self,
-        module: Any,
-        body: Any,
-        tokenizer: Tokenizer,
-        spec: InputSpec,
-        prompt_ids: Callable[[Tokenizer, str], Prompt],
-    ) -> None:
-        super().__init__(module, body, tokenizer)
+    language: ClassVar[str] = "model.language_model"
+    """Name of the decoder in the module."""
+
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
+        super().__init__(module, attrgetter(self.language)(module), tokenizer)
         self.spec = spec
         # Every window is asked the same, and at its close there is no time to lose.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(prompt_ids, tokenizer))
+        self._prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
+
+    @staticmethod
+    @abstractmethod
+    def texts(tokenizer: Tokenizer, question: str) -> Prompt:
+        """Token ids of both texts, see `base.VideoTarget.prompt_ids`."""
 
     def prompt_ids(self, question: str) -> Prompt:
-        """Token ids of the text before and after the frames."""
         return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
-        """The chunk before the frames."""
         return self.words(self.prompt_ids("")[0])
 
     def closing(self, question: str) -> Chunk:
-        """The chunk after the frames, up to where the response begins."""
         return self.words(self.prompt_ids(question)[1])
-
-    def whole_prompt(self, frame_ids: Iterable[int], question: str) -> dict[str, torch.Tensor]:
-        """Ids of the whole prompt with these in the place of the frames, and the mask, as transformers' own
-        `generate` takes them."""
-        import torch
-
-        before, after = self.prompt_ids(question)
-        ids = torch.tensor([[*before, *frame_ids, *after]], device=self.device)
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 class FrameByFrameModel(TransformersVideoModel):
-    """A target whose tower sees each frame alone: `encode` gives (tokens, width) of each.
+    """A target whose tower sees each frame alone: `encode` gives (tokens, width) of each."""
 
-    A family whose prompt has text around the frames says so by `around`.
-    """
+    @abstractmethod
+    def pixels(self, frames: np.ndarray) -> torch.Tensor:
+        """(n, 3, S, S) of (n, H, W, 3) uint8 RGB frames, as the tower takes them."""
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Token ids around the `i`-th frame: the last stands behind it, all others before it."""
+        """Token ids around the `i`-th frame, if any: the last stands behind it, all others before it."""
         return ()
 
     def unit(self, features: torch.Tensor, i: int) -> Chunk:
-        """The tokens of the `i`-th frame between those around it."""
         import torch
 
         if not (around := self.around(i)):
@@ -127,23 +116,16 @@ class FrameByFrameModel(TransformersVideoModel):
         embeds = self.words(around).embeds
         return Chunk.in_a_row(torch.cat([embeds[:-1], features, embeds[-1:]]))
 
-    def video_ids(self, frames: int, frame: list[int]) -> list[int]:
-        """Ids of so many frames with those around them, where `frame` has the ids of one."""
-        ids: list[int] = []
-        for i in range(frames):
-            around = self.around(i)
-            ids += [*around[:-1], *frame, *around[-1:]]
-        return ids
+
+Values = Mapping[str, Any]
+"""A config's values."""
+Only = tuple[str, str, tuple[Any, ...]]
+"""Part of a config, empty for the whole, a value's name, and all that it may be, transformers' own first."""
 
 
 @dataclass(frozen=True)
 class TransformersTarget(ABC):
-    """A target known by its `config`, that of the checkpoint in `folder` where there is one.
-
-    A family gives its name, the names of transformers' classes for its config and its module, which modules
-    stay `unquantized`, which tokens its prompt `needs`, and how names of stored tensors are `renamed` into
-    those that transformers gives its modules.
-    """
+    """A target known by its `config`, that of the checkpoint in `folder` where there is one."""
 
     config: Any
     spec: InputSpec
@@ -153,27 +135,64 @@ class TransformersTarget(ABC):
 
     family: ClassVar[str]
     config_class: ClassVar[str]
+    """Name of transformers' class of its config."""
     transformers_class: ClassVar[str]
+    """Name of transformers' class of its module."""
+    behind: ClassVar[type[TransformersVideoModel]]
+    """Class of the module behind the contract."""
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
+    """Tokens of its prompt."""
     renamed: ClassVar[Renamed] = ()
+    """Stored names of tensors, into those that transformers gives its modules."""
+    vision_left_out: ClassVar[Values]
+    """Values that transformers takes for those that its vision config leaves out."""
+    text_left_out: ClassVar[Values]
+    """The same of its text config."""
+    only: ClassVar[tuple[Only, ...]] = ()
+    """Values beside which none was compared with transformers."""
+    class_tokens: ClassVar[int] = 0
+    """Tokens of its tower beside the patches."""
 
     @classmethod
-    def of_folder(cls, folder: Path, spec: InputSpec) -> Self:
+    def of_folder(cls, folder: Path) -> Self:
         """The architecture of the checkpoint in `folder`; raises InputError where its config makes no such
         model."""
         import transformers
 
-        values, config = config_values(folder), getattr(transformers, cls.config_class)
+        spec, values = cls.spec_of(folder), config_values(folder)
+        config = getattr(transformers, cls.config_class)
         return cls(parsed(config, values, folder / "config.json", cls.family), spec, folder)
 
-    @property
-    @abstractmethod
-    def sizes(self) -> Sizes: ...
+    @classmethod
+    def spec_of(cls, folder: Path) -> InputSpec:
+        """Spec of the model in `folder`, without torch; raises InputError where its config is of no such
+        model, or of one whose parts are not those that were released."""
+        values = config_values(folder)
+        with config_errors(folder / "config.json", cls.family):
+            vision = {**cls.vision_left_out, **values["vision_config"]}
+            text = {**cls.text_left_out, **values["text_config"]}
+            for part, name, allowed in cls.only:
+                found = (values[part] if part else values).get(name, allowed[0])
+                if found not in allowed:
+                    raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
+            spec = cls.read_spec(folder, values, vision, text)
+        return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
 
+    @classmethod
     @abstractmethod
-    def model(self, module: Any, tokenizer: Tokenizer) -> VideoTarget:
-        """The module behind the contract."""
+    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+        """Spec without its `eos_ids`; raises TypeError, ValueError or ArithmeticError for wrong values, and
+        InputError where the folder's processor makes other pixels than are made here."""
+
+    @property
+    def sizes(self) -> Sizes:
+        vision: Any = self.config.vision_config
+        tokens = (edge(vision.image_size) // edge(vision.patch_size)) ** 2 + self.class_tokens
+        return sizes(self.config.text_config, tokens * numbers_in_layer(vision))
+
+    def model(self, module: Any, tokenizer: Tokenizer) -> Any:
+        return self.behind(module, tokenizer, self.spec)
 
     def module_class(self) -> Any:
         """The class of transformers, which takes the config."""
@@ -182,7 +201,6 @@ class TransformersTarget(ABC):
         return getattr(transformers, self.transformers_class)
 
     def tokenizer(self) -> Tokenizer:
-        """The folder's; raises InputError as `load_tokenizer`, and where it lacks a token of the prompt."""
         from crossspec_ros.models.text_tokenizer import load_tokenizer
 
         assert self.folder
@@ -198,7 +216,6 @@ class TransformersTarget(ABC):
         return tokenizer
 
     def skeleton(self) -> Any:
-        """The module without numbers, on torch's meta device."""
         import torch
 
         from crossspec_ros.models.checkpoint import skeleton
@@ -217,11 +234,9 @@ class TransformersTarget(ABC):
             return not (self.config.tie_word_embeddings if self.is_tied is None else self.is_tied)
 
     def examine(self, placement: Placement, skeleton: Any) -> None:
-        """Raise InputError where `load` would, before it reads numbers."""
         self._filling.examined(placement, skeleton)
 
     def load(self, placement: Placement) -> Any:
-        """The module with the folder's weights, on the target's device."""
         return self._filling.load(placement, placement.device)
 
     @property
@@ -244,25 +259,6 @@ class TransformersTarget(ABC):
         for pattern, replacement in self.renamed:
             stored = pattern.sub(replacement, stored)
         return stored
-
-
-def config_parts(
-    values: Mapping[str, Any], vision: Mapping[str, Any], text: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The vision and the text config, over these values that transformers takes for those left out."""
-    return {**vision, **values["vision_config"]}, {**text, **values["text_config"]}
-
-
-Only = tuple[str, str, tuple[Any, ...]]
-"""Part of a config, empty for the whole, a value's name, and all that it may be, transformers' own first."""
-
-
-def check_only(values: Mapping[str, Any], *known: Only) -> None:
-    """Raise ValueError for a config with a value of which nothing was compared with transformers."""
-    for part, name, allowed in known:
-        found = (values[part] if part else values).get(name, allowed[0])
-        if found not in allowed:
-            raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
@@ -298,6 +294,14 @@ def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(file, family, error) from error
+
+
+def edge(size: int | list[int]) -> int:
+    """Edge of a square, which a config gives as one number or two."""
+    edges = size if isinstance(size, list) else [size]
+    if len(set(edges)) != 1:
+        raise ValueError(f"{edges} is no square")
+    return int(edges[0])
 
 
 def sizes(text: Any, tower: int, added_layers: int = 0) -> Sizes:

@@ -136,7 +136,7 @@ MUTANTS = {
         ("and opened.answered_ns == stamps_ns", ""),
         ("(answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)", "True"),
         ("and answer.sampling == self.sampling", ""),
-        ("        opened.fit(frames, stamps_ns, self._handoff, events)", "        pass"),
+        ("            opened.session.fit(frames, stamps_ns)", "            pass"),
         ("self._lesson = answer.take_lesson()", "pass"),
         ("            opened.rest()\n            opened.forget()", "            pass"),
     ],

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,13 +65,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
 
 
 def verdicts() -> dict[str, str]:
-    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
-    return {str(footprint.placement): doctor.verdict(footprint) for footprint in footprints}
+    return {str(Placement(**choice["placement"])): choice["verdict"] for choice in choices()}
+
+
+def choices(target: str = "", draft: str = "") -> list[dict[str, Any]]:
+    models = doctor.architectures(target, draft)
+    return [doctor.judged(footprint) for footprint in doctor.estimates(doctor.placements(), *models)]
 
 
 def recommended() -> str:
-    footprints = doctor.estimates(doctor.placements(), *doctor.architectures("", ""))
-    return doctor.recommendation([doctor.judged(footprint) for footprint in footprints])
+    return doctor.recommendation(choices())
 
 
 def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, float], None]) -> None:
@@ -111,10 +115,9 @@ def test_where_only_the_target_fits_it_captions_alone(
 ) -> None:
     gpu(1, 4, 5)
     monkeypatch.setattr(doctor, "placements", lambda: [Placement("bf16", "cuda:0")])
-    tiny, draft = doctor.architectures(str(TINY / "target"), "")
-    choices = [doctor.judged(found) for found in doctor.estimates(doctor.placements(), tiny, draft)]
-    assert choices[0]["verdict"] == "fits without a draft"
-    assert doctor.recommendation(choices) == "--dtype bf16 --device cuda:0 --draft none"
+    alone = choices(str(TINY / "target"))
+    assert alone[0]["verdict"] == "fits without a draft"
+    assert doctor.recommendation(alone) == "--dtype bf16 --device cuda:0 --draft none"
 
 
 def test_a_target_is_known_before_its_download(

@@ -23,7 +23,6 @@ from crossspec_ros.drafting.context_mixing import (
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory, DamagedMemoryError
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
-from crossspec_ros.errors import InputError
 
 CAPTION = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
 CAPTIONS = st.lists(CAPTION, max_size=12)
@@ -282,13 +281,3 @@ def test_without_a_draft_the_caption_of_a_window_that_looked_alike_hints() -> No
     assert len(memory.propose(Context("?", (1,), feature=np.zeros(3)), 4, 1e-4))
     memory.observe(PassResult(Context("?", feature=np.zeros(3)), DraftTree(), (), (1, 10, 3), True))
     assert len(memory.propose(context(0, (1,)), 4, 1e-4))
-
-
-def test_a_memory_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
-    memory, path = CaptionMemory(), tmp_path / "memory.json"
-    tell(memory, (1, 2, 3))
-    memory.save(path, "words")
-    other = CaptionMemory()
-    with pytest.raises(InputError, match=r"memory\.json.*another tokenizer.*delete the file"):
-        other.restore(path, "syllables", 9)
-    assert other.propose(Context("?"), 8, 1e-4) == DraftTree()

@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from draft_trees import Told, path_to, random_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_target import QUESTION, chain, logits
-from told_verifier import Told, path_to, random_tree
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from draft_trees import Told, path_to, random_tree
 from plain_target import QUESTION, chain, logits
-from told_verifier import Told, path_to, random_tree
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream

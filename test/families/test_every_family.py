@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from tiny_targets import TINY_FAMILIES, noise
 from transformers import AutoModelForImageTextToText
 
@@ -183,7 +184,7 @@ def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) 
 def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Family) -> None:
     known, seen = target_architecture(family.folder), frames(8, 48, 80)
     module = known.load(Placement())
-    inputs = known.model(module, known.tokenizer()).inputs(seen, QUESTIONS[0])
+    inputs = generate_inputs(known.model(module, known.tokenizer()), seen, QUESTIONS[0])
     out = module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
     assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
 
@@ -236,7 +237,7 @@ def test_a_checkpoint_saved_again_says_the_same(family: Family, tmp_path: Path) 
     known, seen = target_architecture(tmp_path), frames(8, 48, 80)
     assert known.spec == target_architecture(family.folder).spec
     target = known.model(known.load(Placement()), known.tokenizer())
-    inputs = target.inputs(seen, QUESTIONS[0])
+    inputs = generate_inputs(target, seen, QUESTIONS[0])
     with torch.inference_mode():
         out = target.module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
     assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])

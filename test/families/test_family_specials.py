@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, write
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from plain_target import event_draft
 from safetensors.torch import load_file
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
@@ -130,7 +131,9 @@ def test_tied_embeddings_and_other_languages(tmp_path: Path, name: str, tied: bo
     assert (target.module.lm_head.weight is target.module.get_input_embeddings().weight) == tied
     assert measured_bytes(target.module) == weight_bytes(known.skeleton(), Placement(), known.unquantized)
     with torch.inference_mode():
-        out = target.module.generate(**target.inputs(frames, QUESTION), do_sample=False, max_new_tokens=12)
+        out = target.module.generate(
+            **generate_inputs(target, frames, QUESTION), do_sample=False, max_new_tokens=12
+        )
     assert tuple(out[0, -12:].tolist()) == family.generated(folder, frames, QUESTION, 12)
 
 
@@ -175,7 +178,7 @@ def test_the_pieces_are_the_processors_text(made: tuple[str, Path, Any], questio
     if target.spec.axes == 1:
         assert all(piece.positions.tolist() == [list(range(len(piece)))] for piece in pieces)
     ids = TINY_FAMILIES[name].inputs(folder, window, question)["input_ids"][0]
-    assert torch.equal(target.inputs(window, question)["input_ids"][0], ids)
+    assert torch.equal(generate_inputs(target, window, question)["input_ids"][0], ids)
     embeds = torch.cat([piece.embeds for piece in pieces])
     before, after = target.prompt_ids(question)
     seen = {target.module.config.image_token_id, getattr(target.module.config, "video_token_id", None)}

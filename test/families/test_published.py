@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from tiny_targets import QUESTION, SPLIT, TINY_FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText
@@ -121,7 +122,7 @@ def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name
     target = known.model(known.load(Placement()), known.tokenizer())
     # InternVL3's tokenizer has it behind the last row.
     assert max(target.prompt_ids("Is a <video> on it?")[1]) < known.sizes.vocabulary
-    ours = target.inputs(frames, QUESTION)
+    ours = generate_inputs(target, frames, QUESTION)
     for value in ours:
         assert torch.equal(ours[value], wanted[value]), value
     module = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
@@ -110,7 +111,10 @@ def test_the_prompt_written_out(target: Qwen3VL) -> None:
         f"<|im_start|>user\n<|vision_start|><0.1 seconds>{unit}<0.3 seconds>{unit}<0.6 seconds>{unit}"
         f"<0.8 seconds>{unit}<|vision_end|>{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert target.inputs(frames, QUESTION)["input_ids"][0].tolist() == target.tokenizer.encode(whole).ids
+    assert (
+        generate_inputs(target, frames, QUESTION)["input_ids"][0].tolist()
+        == target.tokenizer.encode(whole).ids
+    )
 
 
 @pytest.mark.parametrize("name", ["kept", "shrunk", "portrait", "small"])

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_layouts import TINY, TOWER, copied, edit, weights, write
-from safetensors.torch import load_file
 from transformers import CLIPVisionModel
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import event_images
-from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids, released_state
+from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.recordings.arrays import read_arrays
@@ -135,13 +134,6 @@ def assert_loads(folder: Path, plain: dict[str, torch.Tensor]) -> None:
     loaded = architecture(folder).load(Placement()).state_dict()
     assert loaded.keys() == plain.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
-
-
-def test_what_is_released_comes_back(folder: Path, plain: dict[str, torch.Tensor]) -> None:
-    state = released_state(architecture(TINY / "draft").load(Placement()))
-    assert set(state) == set(load_file(TINY / "draft" / "model.safetensors"))
-    write(folder, state, "safetensors")
-    assert_loads(folder, plain)
 
 
 def test_tensors_that_the_model_does_not_need(folder: Path, plain: dict[str, torch.Tensor]) -> None:

@@ -28,7 +28,7 @@ from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.health import link_reading
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.target_server import server_address
+from crossspec_ros.captioning.target_server import connected_engine
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
@@ -374,7 +374,7 @@ def test_a_pipe_is_waited_for_by_nobody(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the tokens .* cannot be read"):
         read_tokens(pipe)
     with pytest.raises(InputError, match=r"the token .* cannot be read"):
-        server_address(settings)
+        connected_engine(settings)
     with pytest.raises(InputError, match=r"the certificates .* cannot be read"):
         Address(settings.target, "car", ca=str(pipe)).channel()
     with (

@@ -197,7 +197,6 @@ class Eagle(Head):
         return next(self._steps(pairs, 1)) if self.chosen.version == 2 else None
 
     def begin(self) -> None:
-        """A response begins: what was read is over."""
         self._row = KVRow(1, _CAPACITY)
         self._unread: list[tuple[tuple[int, ...], Tensor, Tensor | None]] = []
         self._verified = 0

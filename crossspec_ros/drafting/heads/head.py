@@ -82,8 +82,6 @@ class Pairs:
     """(b, t) what it would choose; IGNORED behind the end."""
     said: Tensor | None = None
     """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
-    said_states: Tensor | None = None
-    """(b, s, draft width) from which it chose that."""
     event_tokens: Tensor | None = None
     """(b, e, draft width) what the draft's tower made of the event images, all but the last."""
     feature: Tensor | None = None
@@ -194,13 +192,6 @@ def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor
     return F.cross_entropy(
         logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
     )
-
-
-def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:
-    """Smooth L1 plus one minus the cosine, where there is a token; EAGLE's and the published adapters'."""
-    predicted, wanted = predicted[is_token], wanted[is_token]
-    near = F.smooth_l1_loss(predicted, wanted)
-    return near + (1 - F.cosine_similarity(predicted, wanted, -1)).mean()
 
 
 def tapped_layers(layers: int) -> tuple[int, int, int]:

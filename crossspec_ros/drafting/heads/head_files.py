@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.extensions import extension, extension_names
-from crossspec_ros.files import replace_file, tensors_file
+from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
 
@@ -29,7 +27,8 @@ KINDS = ("eagle", "language_model", "medusa")
 """Files in this folder that hold a head; extensions bring further kinds."""
 PEFT = "adapter_config.json"
 """File in the folder of a LoRA adapter, which changes the draft itself."""
-_VERSION = 1
+VERSION = 1
+"""Version of our format."""
 WEIGHTS = "model.safetensors"
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -72,22 +71,6 @@ def _class(kind: str) -> type[Head]:
     )
 
 
-def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
-    """Write it, with `notes` about its training; in bfloat16, as checkpoints are."""
-    config = {
-        "crossspec_head": _VERSION,
-        "kind": head.kind,
-        "sizes": asdict(head.sizes),
-        "options": head.options,
-        "training": notes,
-    }
-    tensors = {
-        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in head.state_dict().items()
-    }
-    write(folder, config, tensors)
-
-
 def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None) -> Head:
     """The head in `folder`, in our format or one of others', on the target's device and in its dtype.
 
@@ -107,9 +90,9 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
     if values.get("model_type") == "medusa":
         return _ready(read_medusa(folder, target), target)
     values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
-    if values["crossspec_head"] != _VERSION:
+    if values["crossspec_head"] != VERSION:
         raise InputError(
-            f"'{file}' has version {values['crossspec_head']} of the format, but {_VERSION} is known: train "
+            f"'{file}' has version {values['crossspec_head']} of the format, but {VERSION} is known: train "
             f"the head anew with crossspec train heads"
         )
     try:
@@ -214,12 +197,3 @@ def _fill(module: nn.Module, file: Path, tensors: dict[str, Tensor], what: str) 
             f"the weights '{file}' are not those of the {what} that its config.json describes "
             f"({one_line(error)[:_LONGEST]}): take both from the same training"
         ) from error
-
-
-def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write both files of a head."""
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    # As bytes, since the library's own files are for their owner alone.
-    replace_file(folder / WEIGHTS, save(contiguous, metadata={"format": "pt"}))

@@ -76,7 +76,6 @@ class LanguageModel(Head):
         self._enough = max(1, (spec.frames - _AWAITED) // spec.frames_per_unit)
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """Cross entropy of the target's own tokens."""
         blind = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
         seen = torch.where(blind.to(pairs.frames.device), pairs.early_seen, pairs.frames_seen)
         return token_loss(self._logits(pairs, seen), pairs.tokens)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -38,7 +38,6 @@ class Medusa(Head):
         self._state: Tensor | None = None
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """Cross entropy of each head's tokens."""
         t, states = pairs.tokens.shape[1], self._behind(pairs)
         losses = [
             _DECAY**k * token_loss(self._told(k, states[:, : t - k]), pairs.tokens[:, k:])
@@ -53,7 +52,6 @@ class Medusa(Head):
         return self._told(0, self._behind(pairs))
 
     def begin(self) -> None:
-        """A response begins: what was read is over."""
         self._state = None
 
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
@@ -119,19 +117,3 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
             raise no_config(file, "Medusa heads", error) from error
 
     return filled(make, folder / WEIGHTS, tensors)
-
-
-def save_medusa(head: Medusa, folder: Path) -> None:
-    """Write them in their own dtype."""
-    config = {
-        "architectures": ["MedusaModel"],
-        "model_type": "medusa",
-        "hidden_size": head.sizes.width,
-        "vocab_size": head.sizes.tokens,
-        "truncated_vocab_size": head.sizes.tokens,
-        "num_heads": len(head.blocks),
-        "num_hidden_layers": head.options["layers"],
-        "medusa_fc_bias": head.options["bias"],
-        "torch_dtype": str(head.dtype).removeprefix("torch."),
-    }
-    write(folder, config, head.state_dict())

@@ -1,4 +1,4 @@
-"""EAGLE-3 heads in the format of vllm-project/speculators, read and written; there layer i of
+"""EAGLE-3 heads in the format of vllm-project/speculators, read; there layer i of
 `eagle_aux_hidden_state_layer_ids` is the input of decoder layer i."""
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype, write
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
 
-_NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-_CHAIN = 7
-"""Tokens that others are told to draft in a row, as deep as our trees."""
+NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
@@ -62,7 +60,7 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
             f"head that was trained for it"
         )
     tensors = _named_as_ours(stored(folder / WEIGHTS))
-    options: dict[str, Any] = {name: bool(values.get(name)) for name in _NORMS}
+    options: dict[str, Any] = {name: bool(values.get(name)) for name in NORMS}
     options |= {"layer": layer, "taps": taps, "own_embeddings": "embed_tokens.weight" in tensors}
     options["draft_vocabulary"] = _vocabulary(values["draft_vocab_size"], tensors, sizes.tokens, folder)
 
@@ -73,38 +71,6 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
             raise no_config(file, "an EAGLE-3 head", error) from error
 
     return filled(make, folder / WEIGHTS, tensors)
-
-
-def save_speculators(head: Eagle, folder: Path, verifier: str, architecture: str) -> None:
-    """Write a version 3 head in its own dtype; `verifier` is the target's name or folder, `architecture` the
-    name of its class in its config.json.
-
-    Raises InputError for a head that the format has no words for.
-    """
-    chosen = head.chosen
-    if chosen.version != 3 or chosen.queries:
-        raise InputError(
-            f"a head of version {chosen.version} with {chosen.queries} queries cannot be written to "
-            f"'{folder}' in the format of vllm-project/speculators: take one of version 3 without queries"
-        )
-    method = {"proposal_type": "greedy", "speculative_tokens": _CHAIN}
-    config = {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
-        "draft_vocab_size": head.lm_head.out_features,
-        "target_hidden_size": head.sizes.width,
-        "eagle_aux_hidden_state_layer_ids": list(head.taps),
-        **{name: getattr(chosen, name) for name in _NORMS},
-        "transformer_layer_config": dict(chosen.layer),
-        "torch_dtype": str(head.dtype).removeprefix("torch."),
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "proposal_methods": [method],
-            "default_proposal_method": "greedy",
-            "verifier": {"name_or_path": verifier, "architectures": [architecture]},
-        },
-    }
-    write(folder, config, head.state_dict())
 
 
 def _are_ids(values: object, count: int) -> bool:

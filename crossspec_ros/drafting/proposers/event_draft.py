@@ -16,7 +16,6 @@ class EventDraftProposer(Proposer):
     needs = frozenset({"events"})
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """A chain of at most `budget` nodes, down to path probability `worth`."""
         begin = align(context.tokens, context.draft_tokens)
         path, end = 1.0, begin
         for prob in context.draft_probs[begin : begin + budget]:

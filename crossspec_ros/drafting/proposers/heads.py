@@ -34,13 +34,11 @@ class HeadProposer(Proposer):
 
     @torch.inference_mode()
     def prepare(self, context: Context, budget: int, worth: float) -> bool:
-        """Let it draft ahead, if it knows enough."""
         self._awaited(context)
         return self._head.prepare(context)
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """At most `budget` nodes, down to path probability `worth`."""
         if not self._has_begun or not context.tokens:
             self._head.begin()
             self._has_begun = True
@@ -73,7 +71,6 @@ class HeadProposer(Proposer):
         self._unread.append((following, states, taps))
 
     def finish(self) -> None:
-        """Learn, where that is asked for."""
         if self._online is not None:
             self._online.step()
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.pair import ModelPair
@@ -41,7 +42,7 @@ class TransformersGenerate:
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         target, eos_ids = self._pair.target, self._pair.target.spec.eos_ids
         if self._how == "plain":
-            model, inputs = target.module, target.inputs(window.frames, question)
+            model, inputs = target.module, generate_inputs(target, window.frames, question)
         else:
             model, inputs = self._with_words(window, question, trace)
         with trace.span("decode"):

@@ -17,6 +17,7 @@ from rich.progress import track
 
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import held_out_windows
+from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
 from crossspec_lab.world.grammar import caption as true_caption
 from crossspec_lab.world.scene import Scene
@@ -73,7 +74,9 @@ def _measure(
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.leading.append(agreement(draft.tokens, target.token_ids))
-    tally.guesses += zip(target.token_ids, draft.guesses(target.token_ids), strict=True)
+    forced = forced_states(drafts.model, draft, target.token_ids)
+    guesses = drafts.model.logits(forced).argmax(-1).tolist()
+    tally.guesses += zip(target.token_ids, guesses, strict=True)
 
 
 def _visible_context(attribute: str, scene: Scene) -> str:

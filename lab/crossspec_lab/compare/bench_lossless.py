@@ -14,6 +14,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.generate_inputs import generate_inputs
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
@@ -210,7 +211,7 @@ def _margin(pair: ModelPair, case: Asked, at: int) -> float:
     Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
     decoder is wrong.
     """
-    inputs = pair.target.inputs(case.window.frames, case.question)
+    inputs = generate_inputs(pair.target, case.window.frames, case.question)
     said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
     for name, prompt in inputs.items():
         if prompt.shape == inputs["attention_mask"].shape and name != "attention_mask":

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crossspec_lab.heads.saved import write
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, write
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json

@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.handoff.network import Handoff, likeness, save_handoff
+from crossspec_lab.heads.adapter import state_loss
 from crossspec_lab.train.loop import Loop
 from crossspec_lab.train.resume_file import damaged
 from crossspec_lab.world import dataset
 from crossspec_lab.world.grammar import QUESTION
-from crossspec_ros.drafting.heads.head import IGNORED, Sizes, state_loss, token_loss
+from crossspec_ros.drafting.heads.head import IGNORED, Sizes, token_loss
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing, tensors_file
 from crossspec_ros.models.base import Chunk, VideoTarget

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, state_loss, token_loss
+from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.event_draft import align
 
@@ -70,7 +70,7 @@ class Adapter(Head):
         return self.read_out(self.predicted(pairs))
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
-        """What follows in the draft's own text, said anew."""
+        """The rest of the draft's own text, said anew."""
         if not context.draft_states:
             return Guess()
         states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
@@ -78,6 +78,13 @@ class Adapter(Head):
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
         return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+
+
+def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:
+    """Smooth L1 plus one minus the cosine, where there is a token; EAGLE's and the published adapters'."""
+    predicted, wanted = predicted[is_token], wanted[is_token]
+    near = nn.functional.smooth_l1_loss(predicted, wanted)
+    return near + (1 - nn.functional.cosine_similarity(predicted, wanted, -1)).mean()
 
 
 class Bottleneck(nn.Module):

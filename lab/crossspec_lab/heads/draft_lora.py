@@ -28,7 +28,7 @@ _PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_patter
 """peft takes all but the names in a list for regular expressions, some of which never end."""
 _PLAIN = re.compile(r"[\w.-]+")
 _UNKNOWN = ("megatron_config", "layer_replication")
-"""What imports a module, and what makes layers."""
+"""Values that import a module, or make layers."""
 _SHOWN = 60
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from crossspec_lab.heads.adapter import Attend, Bottleneck
+from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_ros.drafting.heads.growing import DEPTH, Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, state_loss, token_loss
+from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.event_draft import align
 
@@ -64,7 +64,7 @@ class NextState(Head):
         return now, self.following(now)
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """Of states and of the tokens read out of them, for this place and the next ones."""
+        """Loss of states and of the tokens read out of them, for this place and the next ones."""
         total = pairs.states.new_zeros(())
         known = pairs.choosing
         drafted = pairs.draft_states
@@ -134,7 +134,7 @@ class NextState(Head):
         return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, said:]))), budget, worth)
 
     def _inputs(self, drafted: Tensor | None, known: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """What of both models' states it reads."""
+        """The states of both models that it reads."""
         if self._source == TARGET:
             return None, known
         assert drafted is not None

@@ -59,7 +59,7 @@ class TokenAdapter(Head):
         return nn.functional.pad(known, (0, 0, 0, missing))
 
     def propose(self, context: Context, budget: int, worth: float) -> Guess:
-        """What follows in the draft's own text, said anew."""
+        """The rest of the draft's own text, said anew."""
         tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))

@@ -33,7 +33,7 @@ _ORDER = 0xE9
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is trained; the values that were used are in `tiny.py`.
+    """Recipe of one model; the values that were used are in `tiny.py`.
 
     The first `eyes_steps` of the `steps` train the vision tower alone, on the attributes.
     """

@@ -24,7 +24,7 @@ _WARM_STEPS = 100
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a head is trained: at most `steps` of `batch` windows; it ends where `patience` checks in a row,
+    """Recipe of a head: at most `steps` of `batch` windows; it ends where `patience` checks in a row,
     one each 100 steps, find nothing better on the windows held out."""
 
     steps: int = 1500

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from rich.progress import Progress, TaskID
 
+from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
@@ -26,7 +28,7 @@ from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, save_head
+from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -108,7 +110,7 @@ def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: P
 
 
 def _origin(args: argparse.Namespace) -> dict[str, Any]:
-    """What tells these models and windows from others."""
+    """Identity of these models and windows."""
     models = args.models or share_dir() / "models" / "tiny"
     folders = [target_path(models, args.target or ""), draft_path(models, args.draft or "")]
     recordings = [str(path.resolve()) for path in args.recordings or ()]
@@ -131,35 +133,19 @@ def synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
+    nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"))
+    for name in ("check_question", "stream_frame", "stream_event_image"):
+        setattr(nobody, name, lambda *_: None)
     for path in args.recordings:
         setup = ReplaySetup.asked(argparse.Namespace(**vars(args), path=path))
         with closing(setup):
-            for captioned in CodeReplay(setup, _Nobody()).windows():
+            for captioned in CodeReplay(setup, nobody).windows():
                 if len(captioned.window.frames):
                     yield captioned.window
 
 
 def _tell(progress: Progress, task: TaskID, done: int) -> None:
     progress.update(task, completed=done)
-
-
-class _Nobody:
-    """In the place of a decoder where the windows alone are wanted."""
-
-    def check_question(self, question: str) -> None:
-        pass
-
-    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
-        pass
-
-    def stream_event_image(self, index: int, image: np.ndarray, question: str) -> None:
-        pass
-
-    def caption(self, window: Window, question: str, trace: Any) -> Caption:
-        return Caption("", (), "none")
-
-    def close(self) -> None:
-        pass
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:

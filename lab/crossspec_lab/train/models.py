@@ -37,13 +37,13 @@ class Student(Protocol):
 
     eos_id: int
     begin: str
-    """What a caption begins with."""
+    """Beginning of a caption."""
 
     @property
     def model(self) -> nn.Module: ...
 
     def features(self, images: Tensor) -> Any:
-        """What the vision tower makes of (batch, k, 64, W, 3) uint8 images."""
+        """Features by the vision tower of (batch, k, 64, W, 3) uint8 images."""
         ...
 
     def logits(self, features: Any, captions: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ WRITERS: dict[str, Callable[[Tokenizer, Path], None]] = {
     "video_llava": _video_llava,
     "qwen3_vl": _qwen3_vl,
 }
-"""Who writes the config files of each family's tiny target."""
+"""Writers of the config files of each family's tiny target."""
 
 
 def _clip(width: int, layers: int) -> CLIPVisionConfig:

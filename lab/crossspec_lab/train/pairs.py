@@ -19,11 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 from crossspec_lab.train.resume_file import damaged, read_progress
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
-from crossspec_ros.models.base import Chunk, to_device
+from crossspec_ros.models.base import Chunk, EventModel, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
@@ -92,10 +92,9 @@ class PairExtractor:
         found = {"feature": torch.from_numpy(draft.feature), "event_tokens": draft.event_tokens}
         said = draft.proposal()[0]
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
-            forced = draft.forced(tokens)
+            forced = forced_states(drafts.model, draft, tokens)
             found |= {
                 "said": torch.tensor(said),
-                "said_states": torch.stack(draft.states[: len(said)]),
                 "draft_states": forced,
                 "draft_tokens": drafts.model.logits(forced).argmax(-1),
             }
@@ -105,6 +104,16 @@ class PairExtractor:
         self._decoder.close()
         if self._drafts is not None:
             self._drafts.close()
+
+
+@torch.inference_mode()
+def forced_states(model: EventModel, draft: EventDraft, tokens: tuple[int, ...]) -> Tensor:
+    """The (n, width) last hidden states from which the draft would choose each token, had it said `tokens`
+    before."""
+    prompt = model.prompt(draft.question, model.encode(draft.images))
+    inputs = torch.cat([prompt.embeds, model.words(tokens).embeds])
+    hidden = model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
+    return hidden[-len(tokens) - 1 : -1]
 
 
 def extract(
@@ -158,7 +167,7 @@ def _shard(number: int) -> str:
 
 
 def _windows(file: Path) -> int:
-    """How many windows a shard has; 0 where it is missing or damaged."""
+    """Number of windows in a shard; 0 where it is missing or damaged."""
     try:
         with safe_open(tensors_file(file), framework="pt") as opened:
             return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
@@ -187,7 +196,7 @@ class PairShards:
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
         self.identity = read_progress(index)
-        """What tells these windows and models from others."""
+        """Identity of these windows and models."""
         try:
             self.sizes, self.question = Sizes(**self.identity["sizes"]), str(self.identity["question"])
         except (KeyError, TypeError) as error:
@@ -252,7 +261,6 @@ class PairShards:
             draft_states=padded("draft_states"),
             draft_tokens=padded("draft_tokens", IGNORED),
             said=padded("said", IGNORED),
-            said_states=padded("said_states"),
             event_tokens=padded("event_tokens"),
             feature=torch.stack([_number(one) for one in found["feature"]]) if "feature" in found else None,
         )

@@ -31,7 +31,7 @@ def read_progress(file: Path) -> dict[str, Any]:
 
 
 def damaged(file: Path, error: Exception) -> InputError:
-    """What to raise for a file of a --work folder that cannot be read."""
+    """Error for a file of a --work folder that cannot be read."""
     return InputError(
         f"'{file}' is damaged ({type(error).__name__}: {first_line(error)}): name another --work folder or "
         f"remove it"
@@ -39,7 +39,7 @@ def damaged(file: Path, error: Exception) -> InputError:
 
 
 def load_checkpoint(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save_checkpoint` wrote; raises InputError where it is damaged."""
+    """The state that `save_checkpoint` wrote; raises InputError where it is damaged."""
     try:
         check_torch_file(file)
         return torch.load(file, weights_only=True, map_location=device)

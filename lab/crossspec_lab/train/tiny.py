@@ -30,7 +30,7 @@ _HELD_OUT = 192
 PAIR = "video_llava"
 """The target's family in the tiny pair."""
 FAMILIES = (PAIR, "qwen3_vl")
-"""Those of which there is a tiny target (`models.WRITERS`)."""
+"""Families of which there is a tiny target (`models.WRITERS`)."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -127,7 +127,7 @@ def _work(
 
 
 def _kind(name: str, family: str) -> str:
-    """What the recipes and the work folder call the `target` of a family, or the `draft`."""
+    """Name, for the recipes and the work folder, of the `target` of a family, or of the `draft`."""
     return family if name == "target" else name
 
 
@@ -142,11 +142,15 @@ def _save(model: Any, folder: Path, out: Path) -> None:
 def _write(model: Any, folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
-    from crossspec_ros.models.eventgpt import EventGPTModule, released_state
+    from crossspec_ros.models.eventgpt import TOWER, EventGPTModule
 
     model = model.bfloat16()
     if isinstance(model, EventGPTModule):
-        save_file(released_state(model), out / "model.safetensors", metadata={"format": "pt"})
+        state = {
+            name.replace(TOWER, f"{TOWER}vision_model."): tensor.contiguous()
+            for name, tensor in model.state_dict().items()
+        }
+        save_file(state, out / "model.safetensors", metadata={"format": "pt"})
         config = model.config.to_diff_dict() | {
             "model_type": "EventChat_llama",
             "architectures": ["EventChatModel"],

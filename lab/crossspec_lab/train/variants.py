@@ -47,7 +47,7 @@ def _language_model(queries: int) -> Options:
 
 
 _LONG = Recipe(steps=1000)
-"""Where each step is several."""
+"""Recipe of heads whose steps are several each."""
 
 VARIANTS: dict[str, Variant] = {
     "L1": Variant("adapter", _bottlenecks(256), "one bottleneck on the draft's states"),

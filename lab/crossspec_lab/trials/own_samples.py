@@ -118,17 +118,18 @@ def _shards(path: Path) -> None:
 
 
 def _eagle3(path: Path) -> None:
+    from crossspec_lab.heads.saved import save_speculators
     from crossspec_ros.drafting.heads.eagle import Eagle
     from crossspec_ros.drafting.heads.head import Sizes
-    from crossspec_ros.drafting.heads.speculators_format import save_speculators
 
     head = Eagle(Sizes.of(tiny_pair().target, None), version=3)
     save_speculators(head, path, "some/target", "VideoLlavaForConditionalGeneration")
 
 
 def _medusa(path: Path) -> None:
+    from crossspec_lab.heads.saved import save_medusa
     from crossspec_ros.drafting.heads.head import Sizes
-    from crossspec_ros.drafting.heads.medusa import Medusa, save_medusa
+    from crossspec_ros.drafting.heads.medusa import Medusa
 
     save_medusa(Medusa(Sizes.of(tiny_pair().target, None)), path)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoint_layouts import edit
 from crossspec_lab.heads.draft_lora import DraftLora, merge
+from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.grammar import QUESTION
@@ -20,7 +21,6 @@ from peft import PeftModel
 from crossspec_ros.captioning.asked_models import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import save_head
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.loading import load_pair

@@ -1,4 +1,4 @@
-"""EAGLE's arithmetic written out row by row, in float64 and without a cache; random and real pairs."""
+"""EAGLE's arithmetic written out row by row, in float64 and without a cache; random pairs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from crossspec_lab.world.grammar import QUESTION
-from plain_target import prompt
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes
-from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.windows.window import Window
 
 
 def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 5, taps: int = 3) -> Pairs:
@@ -35,30 +30,6 @@ def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 
         frames=torch.randn(b, 12, sizes.width),
         frames_seen=seen,
         units=(4, 4, 4),
-    )
-
-
-@torch.no_grad()
-def real_pairs(pair: ModelPair, window: Window, said: Sequence[int], layers: Sequence[int]) -> Pairs:
-    """What transformers' own model makes of a window and of what it `said` of it, in one pass."""
-    ids = prompt(pair, len(window.frames), QUESTION)
-    asked = pair.target.prompt_ids(QUESTION)[1]
-    hidden = pair.target.module(
-        input_ids=torch.tensor([[*ids, *said]]),
-        pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
-        output_hidden_states=True,
-    ).hidden_states
-    begin = len(ids) - len(asked)
-    is_frame = torch.tensor(ids) == pair.target.module.config.video_token_index  # type: ignore[union-attr]
-    frames = hidden[0][:, : len(ids)][:, is_frame]
-    return Pairs(
-        tokens=torch.tensor([said]),
-        question=torch.tensor(asked),
-        states=hidden[-1][:, begin:-1],
-        taps=torch.cat([hidden[layer][:, begin:-1] for layer in layers], -1),
-        frames=frames,
-        frames_seen=torch.ones(frames.shape[:2], dtype=torch.bool),
-        units=(frames.shape[1],),
     )
 
 

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.grammar import QUESTION
+from plain_eagle import random_pairs
+from plain_target import stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.growing import Ranked
 from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
-from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head, save_head
+from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
@@ -29,8 +32,10 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-NAMES = [name for name, one in VARIANTS.items() if one.kind not in ("draft_lora", "eagle", "medusa")]
-"""Those of which test_learned_heads.py does not do the same, and test_draft_lora.py more."""
+NAMES = [name for name, one in VARIANTS.items() if one.kind != "draft_lora"]
+"""Heads of which test_draft_lora.py does not do the same."""
+ON_FEATURES = ("eagle2", "griffin", "vispec_eagle", "eagle3", "medusa")
+"""Heads that read the target's features alone."""
 OTHER = "How many cars are there, and of which colour?"
 PUBLISHED = {
     "L1": 2.1,
@@ -102,9 +107,36 @@ def test_a_head_is_the_same_after_it_was_saved(
     save_head(head, tmp_path, {"steps": 0})
     loaded = load_head(tmp_path, pair.target)
     loaded.attach(pair.target)
+    assert loaded.options == head.options and loaded.needs == head.needs and loaded.taps == head.taps
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
     with torch.inference_mode():
         # Attention takes another path where nothing learns.
         assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_what_stands_behind_the_ends_teaches_nothing(name: str, pair: ModelPair) -> None:
+    head = made(name, pair)
+    pairs = random_pairs(head.sizes)
+    states, taps = pairs.states.clone(), pairs.taps.clone()
+    states[2, 4 + 3 :], taps[2, 4 + 3 :] = 9, 9
+    frames = torch.where(pairs.frames_seen[..., None], pairs.frames, 9)
+    other = replace(pairs, states=states, taps=taps, frames=frames)
+    assert head.loss(other).item() == pytest.approx(head.loss(pairs).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_it_learns_and_drafts_in_the_numbers_of_large_targets(name: str, pair: ModelPair) -> None:
+    head = made(name, pair)
+    pairs = random_pairs(head.sizes)
+    whole = head.loss(pairs)
+    head.bfloat16()
+    assert head.loss(pairs).item() == pytest.approx(whole.item(), rel=0.2)
+    with torch.inference_mode():
+        head.begin()
+        head.read((1, 2, 3), pairs.states[0, :3].bfloat16(), pairs.taps[0, :3].bfloat16())
+        guess = head.propose(Context("", frames=(pairs.frames[0].bfloat16(),)), 20, 0.0)
+    assert len(guess.ids) == 20 and max(guess.ids) < head.sizes.tokens
 
 
 @pytest.fixture(scope="module")
@@ -161,31 +193,29 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     assert proposer.name == name and proposer.listed == "heads"
 
 
+@pytest.mark.parametrize("name", ["massv", "eagle2", "eagle3", "medusa"])
 def test_a_trained_head_drafts_what_it_was_taught(
+    name: str,
     pair: ModelPair,
-    pairs: Pairs,
+    shards: PairShards,
     windows: list[Window],
     drafting: Callable[[Policy], PrefillHiddenDecoder],
 ) -> None:
-    head = made("massv", pair)
+    head, pairs = made(name, pair), shards.batch([0])
     optimizer = torch.optim.AdamW(head.parameters(), 3e-3)
     for _ in range(80):
         head.loss(pairs).backward()
         optimizer.step()
         optimizer.zero_grad()
-    proposer = HeadProposer("massv", head)
+    proposer = HeadProposer(name, head)
     proposer.load(pair.target)
     decoder = drafting(Policy([proposer], None))
-    window = windows[0]
-    for frame, stamp in zip(window.frames[:-1], window.frame_stamps_ns, strict=False):
-        read = decoder.stream_frame(window.index, frame, stamp)
-        assert read is not None
-        read.result()
-    while decoder.prepare(window.index, QUESTION):
+    stream(decoder, windows[0], 7)
+    while decoder.prepare(windows[0].index, QUESTION):
         pass
-    caption = decoder.caption(window, QUESTION, Trace())
-    assert caption.accepted["massv"] > len(caption.token_ids) / 2
-    assert caption.target_passes < len(caption.token_ids) / 3
+    caption = decoder.caption(windows[0], QUESTION, Trace())
+    assert caption.accepted[name] > len(caption.token_ids) / 2
+    assert caption.target_passes < len(caption.token_ids) / 2
 
 
 def piped(folder: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from crossspec_lab.heads.saved import save_medusa
 from plain_eagle import random_pairs
 from safetensors.torch import load_file, save_file
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import load_head
-from crossspec_ros.drafting.heads.medusa import Medusa, read_medusa, save_medusa
+from crossspec_ros.drafting.heads.medusa import Medusa, read_medusa
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.heads.saved import save_speculators
 from plain_eagle import PlainEagle, random_pairs
 from safetensors.torch import load_file, save_file
 from tiny_targets import TINY_FAMILIES
@@ -18,7 +19,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import load_head
-from crossspec_ros.drafting.heads.speculators_format import read_speculators, save_speculators
+from crossspec_ros.drafting.heads.speculators_format import read_speculators
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
