@@ -22,8 +22,8 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
-from crossspec_ros.recordings.kinds import cut
 from crossspec_ros.recordings.recording import Asked
+from crossspec_ros.recordings.topic_survey import cut
 
 _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}
 """Transports of image_transport, by what the types of their packets have in their names."""

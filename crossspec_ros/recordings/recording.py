@@ -120,8 +120,8 @@ _FORMATS = (
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     _NPZ,
     Format("", f"{_HERE}.npy:read_npy", (".npy",), has_numbers=True),
-    Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
-    Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
+    Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
+    Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
     Format(

@@ -13,8 +13,7 @@ from event_samples import batch_of
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import dat, raw
-from crossspec_ros.recordings.dat import DatEvents
-from crossspec_ros.recordings.raw import RawEvents
+from crossspec_ros.recordings.prophesee import DatEvents, RawEvents
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
