@@ -26,12 +26,11 @@ from crossspec_ros.recordings.bag_reader import (
     PACKED_SUFFIXES,
     ROS1_SUFFIXES,
     BagReader,
-    StoredMessage,
-    TopicKey,
     storage_files,
 )
 from crossspec_ros.recordings.choice import choose, has_images, unread_images
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.storage import StoredMessage, TopicKey
 
 # A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
 _TAIL_NS = 2_000_000_000

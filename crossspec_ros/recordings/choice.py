@@ -21,8 +21,9 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.encodings import check_encoding
-from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
+from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.recording import Asked
+from crossspec_ros.recordings.storage import TopicKey
 from crossspec_ros.recordings.topic_survey import cut
 
 _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}

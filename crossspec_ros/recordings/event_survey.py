@@ -196,7 +196,7 @@ class EventSurvey(StampedSurvey):
         return found
 
 
-_BLOCK = 1 << 20
+_DIGEST_BLOCK = 1 << 20
 
 
 class StreamDigest:
@@ -226,7 +226,7 @@ class StreamDigest:
         """The digest as 64 hex digits; nothing can be added after it."""
         for file in self._waiting:
             file.seek(0)
-            while block := file.read(_BLOCK):
+            while block := file.read(_DIGEST_BLOCK):
                 self._hash.update(block)
             file.close()
         return self._hash.hexdigest()

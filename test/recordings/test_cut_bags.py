@@ -17,10 +17,9 @@ from test_info import sound, write
 from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.bag_reader import BagReader
+from crossspec_ros.recordings.bag_reader import BagReader, salvage
 from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.salvage import salvage
-from crossspec_ros.recordings.salvage_ros1 import Losses
+from crossspec_ros.recordings.storage import Losses
 from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.topic_survey import Kinds
 

@@ -30,7 +30,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings import stream_digest
+from crossspec_ros.recordings import event_survey
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -476,9 +476,9 @@ def test_a_full_temporary_folder_is_told(monkeypatch) -> None:
         def write(self, _):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stream_digest, "TemporaryFile", Full)
+    monkeypatch.setattr(event_survey, "TemporaryFile", Full)
     with pytest.raises(InputError, match=r"No space left on device.* set TMPDIR"):
-        stream_digest.StreamDigest().add(WHOLE)
+        event_survey.StreamDigest().add(WHOLE)
 
 
 def test_a_sequence_that_breaks_off(tmp_path, monkeypatch) -> None:

@@ -14,9 +14,9 @@ from test_info import by_topic, sound, string, write
 from test_ros1 import drive, ros1  # noqa: F401
 
 from crossspec_ros.events.cdr import typestore
-from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.bag_reader import salvage
 from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.storage import Losses
 from crossspec_ros.recordings.survey import survey
 
 
