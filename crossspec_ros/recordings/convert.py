@@ -146,7 +146,7 @@ def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
     if aligned and asked.images:
         raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
     if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
-        opener = "crossspec_ros.recordings.dsec_recording:open_dsec"
+        opener = "crossspec_ros.recordings.dsec:open_dsec"
         return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
     if aligned:
         raise InputError(

@@ -7,9 +7,13 @@ https://docs.prophesee.ai/stable/data/file_formats/hdf5.html.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
+import numpy as np
+
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.arrays import leaving_open
 from crossspec_ros.recordings.fields import MOST_COLUMNS, ROLES, find_roles
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 
@@ -111,7 +115,7 @@ _MOST_NAMES = 100
 """Names of events at the top, or in a group there."""
 
 
-def layout_by_names(file: Hdf5File) -> Layout | None:
+def _layout_by_names(file: Hdf5File) -> Layout | None:
     """A layout of arrays, of a data set with fields, or else of a table (N, 4 to 8), at the top or in a group
     there, that fields.py takes for t, x, y and p."""
     # v2e stores its frames of the same pixels.
@@ -150,3 +154,44 @@ def layout_by_names(file: Hdf5File) -> Layout | None:
             f"one, as `h5copy -i {file.path.name} -s {last} -o one.h5 -d {last.rpartition('/')[2]}` makes it"
         )
     return next(iter(sure.values()), None)
+
+
+def find_layout(file: Hdf5File) -> Layout:
+    """The layout of a file; raises InputError when it has none that is known."""
+    for layout in LAYOUTS:
+        if all(file.has(name) for name, _ in layout.columns):
+            return layout
+    with leaving_open(file.path):
+        found = _layout_by_names(file)
+    if found:
+        return found
+    known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
+    raise InputError(
+        f"'{file.path}' has no events in a layout that is known, but {file.listing()}; known are "
+        f"{', '.join(known)}, and tables events (N, 4): store t (us), x, y and p with "
+        f"numpy.savez('events.npz', t=t, x=x, y=y, p=p)"
+    )
+
+
+def others_than(layout: Layout, file: Hdf5File, has_pictures: bool) -> list[str]:
+    """Names of what may be events or images of other cameras than those of `layout`."""
+    played = {name for name, _ in layout.columns}
+    pictures = next(one.data for one in layout.pictures if file.has(one.data)) if has_pictures else None
+    groups = defaultdict(list)
+    found = []
+    for name, shape, dtype in file.datasets():
+        group, _, leaf = name.rpartition("/")
+        groups[group].append(leaf)
+        is_table = "event" in leaf.lower() and (dtype.names or shape[1:] == (len(ROLES),))
+        is_picture = dtype == np.uint8 and len(shape) in (3, 4)
+        if name not in played and (is_table or (is_picture and pictures not in (name, group))):
+            found.append(name)
+    own = {name.rpartition("/")[0] for name in played}
+    return found + [group for group in groups if group not in own and _are_events(groups[group])]
+
+
+def _are_events(names: list[str]) -> bool:
+    try:
+        return len(find_roles(names)[0]) == len(ROLES)
+    except ValueError:  # of times in a unit that is not read
+        return True

@@ -100,12 +100,12 @@ _ROSBAG2 = Format(
     is_source=False,
     has_topics=True,
 )
-_NPZ = Format("", f"{_HERE}.npz:read_npz", (".npz",), has_numbers=True)
+_NPZ = Format("", f"{_HERE}.numpy_files:read_npz", (".npz",), has_numbers=True)
 _FORMATS = (
     _ROSBAG2,
     Format(
         "a DSEC sequence",
-        f"{_HERE}.dsec_recording:DsecRecording",
+        f"{_HERE}.dsec:DsecRecording",
         contents=DSEC_EVENTS,
         is_source=False,
     ),
@@ -119,7 +119,7 @@ _FORMATS = (
     Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     _NPZ,
-    Format("", f"{_HERE}.npy:read_npy", (".npy",), has_numbers=True),
+    Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),

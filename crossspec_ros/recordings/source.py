@@ -102,8 +102,7 @@ class SourceRecording:
         self._path, self._events, self._images = path, events, images
         self.format = events.format
         # Few formats leave anything open.
-        self._remarks: list[str] = [*getattr(events, "remarks", ())]
-        self.remarks: Sequence[str] = self._remarks
+        self.remarks: list[str] = [*getattr(events, "remarks", ())]
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
@@ -123,17 +122,17 @@ class SourceRecording:
     def _packets(self) -> Iterator[RecordedMessage]:
         message = None
         try:
-            for message in packets(self._path, self._events.batches(), self._tell):
+            for message in packets(self._path, self._events.batches(), self.tell):
                 yield message
         except InputError as error:
             if message is None:
                 raise
             self.losses.append(str(error))
 
-    def _tell(self, remark: str) -> None:
-        # The same each time that it is read.
-        if remark not in self._remarks:
-            self._remarks.append(remark)
+    def tell(self, remark: str) -> None:
+        """Add a remark, once for all passes."""
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def _pictures(self) -> Iterator[RecordedMessage]:
         try:

@@ -12,9 +12,14 @@ from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
-from crossspec_ros.recordings.align import CALIBRATION_FILE, RECTIFY_MAP_FILE, Alignment, homography
-from crossspec_ros.recordings.dsec import write_events_h5
-from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.dsec import (
+    CALIBRATION_FILE,
+    RECTIFY_MAP_FILE,
+    Alignment,
+    DsecRecording,
+    homography,
+    write_events_h5,
+)
 
 FOCAL_0, CENTRE_0 = 550.0, (320.5, 240.25)
 FOCAL_1, CENTRE_1 = 1150.0, (718.0, 542.0)

@@ -10,8 +10,7 @@ from event_samples import FIELDS, assert_equal, batch_of, random_batch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
-from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.dsec import DsecRecording, DsecSequence, write_events_h5
 from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.survey import survey
 

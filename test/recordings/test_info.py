@@ -491,5 +491,8 @@ def test_a_sequence_that_breaks_off(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr("crossspec_ros.recordings.dsec.DsecSequence.frame_bytes", fail)
     report = survey(tmp_path / "drive")
-    assert "only a part of the recording could be read: the frame is damaged" in report["findings"][0]
+    assert (
+        "only a part of the recording could be read: 1 of 3 frames do not play: the frame is damaged"
+        in report["findings"][0]
+    )
     assert by_topic(report)[EVENTS]["events"] > 2000

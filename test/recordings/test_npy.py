@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.numpy_files import read_npy
 
 
 def npy_of(folder, content, **options):

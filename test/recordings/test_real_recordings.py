@@ -16,7 +16,7 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.images import event_images, render
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.numpy_files import read_npy
 from crossspec_ros.recordings.recording import open_here
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)

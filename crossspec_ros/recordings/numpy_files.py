@@ -1,21 +1,20 @@
-"""`.npy` files: tables of events, and the pickled dicts of published samples, opened without running them.
-
-A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
-harmless stand-ins, and every other name is refused.
-"""
+"""`.npz` files of plain arrays, and folders of numbered ones."""
 
 from __future__ import annotations
 
 import io
 import pickle
 import re
+import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
     ArrayEvents,
@@ -24,7 +23,89 @@ from crossspec_ros.recordings.arrays import (
     read_arrays,
     split_table,
 )
+from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import SIZE_NAMES
+
+_PICTURES = re.compile(r"(frame|image|picture)s?$|^(rgb|gr[ae]y)$", re.IGNORECASE)
+"""Names of arrays that hold images."""
+_NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
+
+
+def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
+    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
+    folder those of all in it, by their numbers.
+
+    Raises InputError when one is damaged, holds pickles, or its arrays are
+    no events, and where the files of a folder are not numbered.
+    """
+    if path.is_file():
+        events = ArrayEvents(path, [path], _npz_columns, "npz", asked)
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if pictures := [name for name in names if _PICTURES.search(name)]:
+            events.remarks.append(
+                f"'{path}' has {', '.join(pictures[:5])}, which are not played: store images as PNG in a "
+                f"folder for --images"
+            )
+        return events
+    numbered = []
+    for file in path.glob("*.npz"):
+        check_regular(file)
+        number = _NUMBERED_NAME.fullmatch(file.stem)
+        numbered.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
+    if len({prefix for prefix, _, _ in numbered}) > 1:
+        raise InputError(
+            f"'{path}' has files .npz whose names do not only differ by a number: give one of them, or a "
+            f"folder with those of one recording, as in 0001.npz, 0002.npz"
+        )
+    files = [file for *_, file in sorted(numbered)]
+    events = ArrayEvents(path, files, _npz_columns, f"{len(files)} files npz", asked)
+    if missing := _missing([number for _, number, _ in sorted(numbered)]):
+        events.remarks.append(
+            f"files .npz numbered {missing} are not there: copy them too, if they belong to it"
+        )
+    return events
+
+
+def _missing(numbers: list[int]) -> str:
+    """The numbers between that are missing, in words; nothing where so many are that they count otherwise."""
+    if numbers[-1] - numbers[0] + 1 > 2 * len(numbers) - 2:
+        return ""
+    gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
+
+
+def _npz_columns(path: Path, asked: Asked) -> Columns:
+    table = None
+    try:
+        # By zipfile, because np.load goes by the content and would open a bare array too.
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise ValueError(f"{broken} is damaged")
+        with np.load(path, allow_pickle=False) as file:
+            roles, _ = find_roles(file.files)
+            wanted = [file.files[index] for index in roles.values()]
+            arrays = {name: file[name] for name in (*wanted, *SIZE_NAMES) if name in file.files}
+            tables = [name for name in file.files if name not in SIZE_NAMES]
+            if not wanted and tables:
+                table = file[tables[0]]
+    except MemoryError:
+        raise
+    # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.
+    except Exception as error:
+        raise InputError(
+            f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
+            f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
+        ) from error
+    with leaving_open(path):
+        if table is not None:
+            arrays |= split_table(table, asked)
+        elif asked.columns:
+            raise ValueError(NAMED)
+        return read_arrays(arrays, path)
+
 
 _NUMBERS = re.compile("[iufb][1248]")
 
