@@ -37,8 +37,9 @@ PACKED_SUFFIXES = (".zstd", ".zst")
 ROS2_SUFFIXES = tuple(
     f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *PACKED_SUFFIXES)
 )
-_MANY_FILES, _MOST_FILES = 100, 10_000
-"""From how many files of a bag on this process may open more, and how many at most."""
+_MANY_FILES = 100
+"""Files of a bag from which on this process may open more."""
+_MOST_FILES = 10_000
 
 
 def storage_files(path: Path) -> list[Path]:
@@ -59,7 +60,7 @@ def _is_packed(name: str) -> bool:
 class _Storage(Protocol):
     """Reader of one open file, as BagReader asks for it."""
 
-    channels: Sequence[Channel]
+    channels: list[Channel]
     message_count: int
     end_time: int
     """Just after the time when the last message was recorded."""
@@ -291,7 +292,7 @@ def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _unread(file: Path) -> Iterator[str]:
-    """What the reader of sqlite3 passes over without a word."""
+    """Sentences about what the reader of sqlite3 passes over without a word."""
     if file.suffix != ".db3":
         return
     with file.open("rb") as stream:

@@ -67,7 +67,7 @@ class Choice(NamedTuple):
     """Topics with images of types that are not read."""
 
     def remarks(self) -> Iterator[str]:
-        """What is worth telling of it, a sentence each."""
+        """Sentences about what is worth telling of it."""
         if self.others:
             yield f"{self}: --events-topic and --image-topic choose others"
         elif self.image and self.unread:

@@ -1,4 +1,4 @@
-"""What a topic of events holds."""
+"""A topic of events, counted packet by packet, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class EventSurvey(StampedSurvey):
                 del self._bins[key]
 
     def damage(self) -> Counter[str]:
-        """What could not be decoded, by kind."""
+        """Counts of what could not be decoded, by kind."""
         return self._dvs.damage + self._decoder.damage
 
     def figures(self) -> dict[str, Any]:

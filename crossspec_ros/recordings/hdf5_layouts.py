@@ -1,4 +1,4 @@
-"""Where the datasets of event cameras keep what in their HDF5 files: one row of a table for each layout.
+"""Layouts of the HDF5 files of event cameras: a table that says where each data set keeps what.
 
 Sources: https://dsec.ifi.uzh.ch/data-format, https://daniilidis-group.github.io/mvsec,
 https://m3ed.io/data_overview/datafiles, https://github.com/TimoStoff/event_utils (E2VID's files) and
@@ -28,7 +28,7 @@ Columns = tuple[Column, ...]
 
 @dataclass(frozen=True)
 class Pictures:
-    """Where pictures are; those of three channels are blue, green, red."""
+    """Place of pictures; those of three channels are blue, green, red."""
 
     data: str
     """A data set (M, H, W) or (M, H, W, 1 or 3) uint8; without `stamps` a group of pictures."""

@@ -1,4 +1,9 @@
-"""`.npz` files of plain arrays, and folders of numbered ones."""
+"""`.npz` files of plain arrays, folders of numbered ones, and `.npy` files: tables of events, and the pickled
+dicts of published samples, opened without running them.
+
+A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
+harmless stand-ins, and every other name is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +23,7 @@ from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
-    ArrayEvents,
+    ColumnEvents,
     Columns,
     leaving_open,
     read_arrays,
@@ -32,7 +38,7 @@ _PICTURES = re.compile(r"(frame|image|picture)s?$|^(rgb|gr[ae]y)$", re.IGNORECAS
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
-def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
+def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
     """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
     folder those of all in it, by their numbers.
 
@@ -40,7 +46,7 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
     no events, and where the files of a folder are not numbered.
     """
     if path.is_file():
-        events = ArrayEvents(path, [path], _npz_columns, "npz", asked)
+        events = ColumnEvents(path, [path], partial(_npz_columns, asked=asked), "npz", asked.time_unit)
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
         if pictures := [name for name in names if _PICTURES.search(name)]:
@@ -60,7 +66,9 @@ def read_npz(path: Path, asked: Asked = BEST) -> ArrayEvents:
             f"folder with those of one recording, as in 0001.npz, 0002.npz"
         )
     files = [file for *_, file in sorted(numbered)]
-    events = ArrayEvents(path, files, _npz_columns, f"{len(files)} files npz", asked)
+    events = ColumnEvents(
+        path, files, partial(_npz_columns, asked=asked), f"{len(files)} files npz", asked.time_unit
+    )
     if missing := _missing([number for _, number, _ in sorted(numbered)]):
         events.remarks.append(
             f"files .npz numbered {missing} are not there: copy them too, if they belong to it"
@@ -110,15 +118,15 @@ def _npz_columns(path: Path, asked: Asked) -> Columns:
 _NUMBERS = re.compile("[iufb][1248]")
 
 
-def read_npy(path: Path, asked: Asked = BEST) -> ArrayEvents:
+def read_npy(path: Path, asked: Asked = BEST) -> ColumnEvents:
     """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
     """
-    return ArrayEvents(path, [path], _columns, "npy", asked)
+    return ColumnEvents(path, [path], partial(_npy_columns, asked=asked), "npy", asked.time_unit)
 
 
-def _columns(path: Path, asked: Asked) -> Columns:
+def _npy_columns(path: Path, asked: Asked) -> Columns:
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)

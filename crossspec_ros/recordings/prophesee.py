@@ -1,4 +1,6 @@
-"""The header that Prophesee's `.raw` and `.dat` files start with: lines of `% key value`."""
+"""Prophesee's `.raw` files, what the camera sent in EVT 2.0, 2.1 or 3.0, and its `.dat` files, decoded events
+of 64 bits; both begin with a header of lines `% key value`.
+"""
 
 from __future__ import annotations
 

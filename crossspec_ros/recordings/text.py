@@ -39,7 +39,7 @@ _SAMPLE = 1000
 _PAIR = re.compile(rf"(?:{'|'.join(PAIRS)})\D{{0,3}}(\d{{1,4}})\s{{0,9}}[x,; ]\s{{0,9}}(\d{{1,4}})")
 _SIDE = re.compile(r"\b(width|height)\W{0,3}(\d{1,4})\b")
 _PROPHESEE = "%geometry:"
-"""How the CSV of Prophesee's tools begins, which alone write so: x, y, p and t."""
+"""Begin of the CSV of Prophesee's tools, which alone write x, y, p and t."""
 _WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
 
 
@@ -215,9 +215,9 @@ class TextEvents:
 
 class _Head(NamedTuple):
     first_byte: int
-    """Where the first line with an event starts."""
+    """Place where the first line with an event starts."""
     width: int
-    """How many columns there are."""
+    """Number of columns."""
     size: tuple[int, int] | None
     """In a line of its own."""
     noted: list[tuple[int, int]]

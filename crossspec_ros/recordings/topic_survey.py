@@ -1,4 +1,4 @@
-"""What one topic of a recording holds, counted message by message, and what is wrong with it."""
+"""A topic of a recording, counted message by message, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def cut(text: str) -> str:
 
 
 class Kinds(Counter[str]):
-    """How often each text came; those that are too many for one recording are counted as one."""
+    """Counts of texts; those that are too many for one recording are counted as one."""
 
     def see(self, text: str) -> str:
         """Count a text; returns what it is counted as."""

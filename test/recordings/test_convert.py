@@ -35,8 +35,7 @@ from crossspec_ros.events.cdr import (
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.recordings import convert as convert_module
 from crossspec_ros.recordings.convert import convert, record
-from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.truth import GROUND_TRUTH, true_captions
+from crossspec_ros.recordings.recording import GROUND_TRUTH, open_here, true_captions
 
 
 @pytest.fixture(scope="module")

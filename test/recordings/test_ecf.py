@@ -131,7 +131,7 @@ def test_a_file_plays(tmp_path):
 
 
 def test_a_damaged_chunk_costs_only_its_own_events(tmp_path, monkeypatch):
-    monkeypatch.setattr("crossspec_ros.recordings.hdf5._SMALLEST_LOSS", 500)
+    monkeypatch.setattr("crossspec_ros.recordings.arrays._SMALLEST_LOSS", 500)
     path = write_ecf(tmp_path / "recording.hdf5", random_batch(4500, 1, 3 << 24, 300_000, 1280, 720))
     with h5py.File(path) as file:
         chunk = file["CD/events"].id.get_chunk_info(2)

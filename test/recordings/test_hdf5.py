@@ -18,8 +18,8 @@ from test_npz import decode
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, typestore
-from crossspec_ros.recordings import hdf5_events, info
-from crossspec_ros.recordings.hdf5 import find_layout
+from crossspec_ros.recordings import arrays, info
+from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
@@ -156,11 +156,11 @@ def test_a_folder_plays_the_events_h5_in_it(tmp_path):
 
 
 def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5_events, "_BLOCK", 700)
+    monkeypatch.setattr(arrays, "BLOCK", 700)
     events = sample("mvsec")
     path = write(tmp_path / "recording.h5", "mvsec", events)
     file = Hdf5File(path)
-    batches = list(hdf5_events.Hdf5Events(file, find_layout(file)).batches())
+    batches = list(Hdf5Events(file, find_layout(file)).batches())
     assert [len(batch) for batch in batches] == [700] * 7 + [100]
     assert_equal(EventBatch.concat(batches), events)
 
@@ -323,7 +323,7 @@ def test_a_file_of_something_else_is_told_apart(tmp_path):
 
 
 def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5_events, "_SMALLEST_LOSS", 1000)
+    monkeypatch.setattr(arrays, "_SMALLEST_LOSS", 1000)
     events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)
     path = write(tmp_path / "recording.h5", "prophesee", events)
     damage_chunk(path, "CD/events", 20)
@@ -458,7 +458,7 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, layout, size):
 @pytest.mark.parametrize("look", [100_000, 100])
 def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     """Whether it is among those that are looked at or not."""
-    monkeypatch.setattr(hdf5_events, "_LOOK", look)
+    monkeypatch.setattr(arrays, "_LOOK_EVENTS", look)
     events = sample("lists").at(np.arange(5000) * 200)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for part in "txyp":

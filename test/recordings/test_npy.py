@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.numpy_files import read_npy
 
 
@@ -47,7 +48,7 @@ def test_the_published_samples(shared, name, count, start, end):
     recording = read_npy(path)
     assert (recording.start_us, recording.end_us) == (start, end)
     expected = np.load(path, allow_pickle=True).item()
-    events = recording.events
+    events = EventBatch.concat([*recording.batches()])
     assert len(events) == count and (events.width, events.height) == (640, 480)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(events, field), expected[field])
@@ -55,7 +56,7 @@ def test_the_published_samples(shared, name, count, start, end):
 
 def test_what_numpy_saves_is_read(tmp_path):
     others = {"width": np.int64(800), "height": 600, "name": "a ride", "labels": [1, "x"]}
-    events = read_npy(npy_of(tmp_path, {**EVENTS, **others})).events
+    events = EventBatch.concat([*read_npy(npy_of(tmp_path, {**EVENTS, **others})).batches()])
     assert (events.width, events.height) == (800, 600)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(events, field), EVENTS[field])
@@ -177,7 +178,7 @@ def array_with(shape, kind="u1", data=b"abc", order="<"):
     ],
 )
 def test_arrays_are_no_larger_than_their_bytes(tmp_path, state, sentence):
-    assert read_npy(raw(tmp_path, array_with((3,)))).events.t.tolist() == [4, 5, 9]
+    assert next(read_npy(raw(tmp_path, array_with((3,)))).batches()).t.tolist() == [4, 5, 9]
     with pytest.raises(InputError, match=sentence):
         read_npy(raw(tmp_path, array_with(**state)))
 

@@ -137,7 +137,7 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
         ({"width": 3, "height": 9}, "x from 1 to 3, .* a sensor of 3x9"),
         ({"t": [0.5, np.nan, 2.0]}, r"t from nan to nan, .* as times in s"),
         ({"t": [0.5, 1e300, 2.0]}, r"t from 0\.5 to 1e\+300, .* as times in s"),
-        ({"width": [4], "height": [4]}, r"width = \[4\]"),
+        ({"width": [4, 4], "height": [4]}, r"width = \[4 4\]"),
         ({"width": 4, "height": 4000}, "height = 4000"),
         ({name: np.empty(0, int) for name in "txyp"}, "has no events"),
         ({"t": np.array([{}, {}, {}])}, "is damaged or no .npz of plain arrays .*allow_pickle"),
