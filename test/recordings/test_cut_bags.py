@@ -6,7 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from hostile_bags import (
+from hostile_files import (
     bag_of,
     described,
     mcap,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from event_files import HEADERS, clustered, encode_dat, encode_raw
 from event_samples import batch_of
-from hostile_bags import METADATA
+from hostile_files import METADATA
 from test_aedat3 import HEADER as AEDAT_HEADER
 from test_aedat3 import polarity
 

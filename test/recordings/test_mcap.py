@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 from backports import zstd
-from hostile_bags import MAGIC, record, text
+from hostile_files import MAGIC, record, text
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import by_topic, sound, string, write
 from test_ros1 import drive, ros1  # noqa: F401
