@@ -15,7 +15,7 @@ import pytest
 from event_samples import assert_equal, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_hdf5 import played
+from recording_samples import played
 
 from crossspec_ros.recordings.ecf import FILTER, decode_ecf
 from crossspec_ros.recordings.recording import open_here

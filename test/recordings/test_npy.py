@@ -9,15 +9,11 @@ import pickle
 
 import numpy as np
 import pytest
+from recording_samples import npy_of
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.numpy_files import read_npy
-
-
-def npy_of(folder, content, **options):
-    np.save(folder / "events.npy", np.array(content, dtype=object), **options)
-    return folder / "events.npy"
 
 
 def raw(folder, pickled):

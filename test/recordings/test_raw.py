@@ -7,8 +7,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from event_files import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
 from event_samples import batch_of
+from recording_samples import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3

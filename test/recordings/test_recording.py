@@ -12,10 +12,11 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+from bag_samples import STRING, bag_of, packet, picture, readable_picture, string
 from event_samples import assert_equal, random_batch
+from recording_samples import DSEC_START_US, write_sequence
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
-from test_dsec import START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -25,8 +26,6 @@ from crossspec_ros.events.cdr import (
     EVENT_PACKET,
     IMAGE,
     RecordedMessage,
-    compressed_image,
-    event_packet,
     image,
     stamp_ns,
     typestore,
@@ -40,39 +39,13 @@ from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
-STRING = "std_msgs/msg/String"
-
-
-def packet(stamp, encoding="evt3", payload=b""):
-    return RecordedMessage(stamp, "events", EVENT_PACKET, event_packet(stamp, payload, encoding, (320, 240)))
-
-
-def picture(stamp):
-    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, b"\xff\xd8", "jpeg"))
-
-
-def readable_picture(stamp):
-    data = cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
-    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, data, "png"))
-
-
-def string(text="hello"):
-    data = typestore().serialize_cdr(typestore().types[STRING](text), STRING)
-    return RecordedMessage(7, "", STRING, bytes(data))
-
-
-def bag_of(path, *messages):
-    with write_bag(path) as write:
-        for topic, message in messages:
-            write(topic, message)
-    return path
 
 
 @pytest.fixture(scope="module")
 def events():
     """Two bursts with 45 ms of stillness between them."""
-    first = random_batch(3000, 1, t_start=START_US, duration_us=25_000, width=320, height=240)
-    second = random_batch(2000, 2, t_start=START_US + 70_000, duration_us=25_000, width=320, height=240)
+    first = random_batch(3000, 1, t_start=DSEC_START_US, duration_us=25_000, width=320, height=240)
+    second = random_batch(2000, 2, t_start=DSEC_START_US + 70_000, duration_us=25_000, width=320, height=240)
     return EventBatch.concat([first, second])
 
 
@@ -106,7 +79,7 @@ def check_drive(recording, events):
     assert all(a.stamp_ns <= b.stamp_ns for a, b in pairwise(messages))
     assert all(message.stamp_ns == stamp_ns(message.data) for message in messages)
     images = [message for message in messages if message.kind == "image"]
-    assert [image.stamp_ns for image in images] == [(START_US + 50_000 * i) * 1000 for i in range(3)]
+    assert [image.stamp_ns for image in images] == [(DSEC_START_US + 50_000 * i) * 1000 for i in range(3)]
     batches = decode_all(messages)
     joined = EventBatch.concat(batches)
     wrapped = (events.t[0] >> 24) << 24
@@ -128,7 +101,7 @@ def test_a_dsec_sequence_plays_as_messages(sequence, events):
     image = check_drive(recording, events)
     assert image.format == "png"
     assert image.data.tobytes() == (sequence / "images/left/rectified/000001.png").read_bytes()
-    assert recording.end_ns == START_US * 1000 + 100_000_000
+    assert recording.end_ns == DSEC_START_US * 1000 + 100_000_000
     assert next(iter(recording.messages())) == next(iter(open_here(sequence).messages()))
     recording.close()
 
