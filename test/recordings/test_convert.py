@@ -50,7 +50,7 @@ def nothing_stays(folder):
     return not [path.name for path in folder.iterdir() if "bag" in path.name]
 
 
-def test_a_sequence_aligned(tmp_path, sequence):
+def test_a_sequence_aligned(boxed, tmp_path, sequence):
     calibrate(sequence, np.dstack(np.meshgrid(np.arange(320.0), np.arange(240.0))))
     convert(sequence, tmp_path / "bag", aligned=True)
     images = [m for m in open_here(tmp_path / "bag").messages() if m.kind == "image"]

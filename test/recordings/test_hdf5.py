@@ -361,7 +361,7 @@ def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, packing)
 
 
 @pytest.mark.parametrize("layout", WRITERS)
-def test_cut_and_bent_files_play_or_are_refused_in_a_sentence(tmp_path, layout):
+def test_cut_and_bent_files_play_or_are_refused_in_a_sentence(boxed, tmp_path, layout):
     path = write_hdf5(tmp_path / "whole.h5", layout)
     data, rng = path.read_bytes(), np.random.default_rng(len(layout))
     for case in [2 + [*WRITERS].index(layout) % 4]:

@@ -140,7 +140,7 @@ def test_a_recording_that_is_shorter_than_a_window_is_told(tmp_path, capsys, num
     assert ("shorter than a window of a second" in capsys.readouterr().out) == is_short
 
 
-def test_the_command_prints_and_writes_the_same(tmp_path, capsys) -> None:
+def test_the_command_prints_and_writes_the_same(boxed, tmp_path, capsys) -> None:
     file = tmp_path / "info.json"
     damaged = [message for message in sound() if message[0] == EVENTS][:50]
     assert main(["info", str(write(tmp_path / "bag", damaged)), "--json", str(file)]) == 0
