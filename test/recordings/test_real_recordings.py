@@ -127,7 +127,7 @@ def reference_image(batch):
 
 def all_events(shared, name):
     if name.endswith(".npy"):
-        return read_npy(shared / "data/events_real" / name).events
+        return EventBatch.concat([*read_npy(shared / "data/events_real" / name).batches()])
     packets, _ = packets_of(shared, name)
     decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
     return EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])
