@@ -1,18 +1,206 @@
-"""Files of other formats that are small on disk and huge, or lead elsewhere, once they are read."""
+"""Small files that would take gigabytes, for ever, or another file: one for each way to meet a limit."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import struct
-import zipfile
 import zlib
+from contextlib import closing
 from functools import partial
 
 import h5py
 import numpy as np
-from hostile_bags import DEEP
+from backports import zstd
 
+MAGIC = b"\x89MCAP0\r\n"
+IMAGE = "sensor_msgs/msg/CompressedImage"
 MB = 1 << 20
+LATER = 10**18
+ZEROS = bytes(MB)
+
+
+def zstd_of(head, megabytes):
+    """Packs `head` and then so many megabytes of zeros, in little memory."""
+    packer = zstd.ZstdCompressor()
+    return packer.compress(head) + b"".join(packer.compress(ZEROS) for _ in range(megabytes)) + packer.flush()
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value.encode()
+
+
+def record(opcode, body):
+    return struct.pack("<BQ", opcode, len(body)) + body
+
+
+def message_head(megabytes, log_time):
+    """Of a message whose body is so many megabytes."""
+    return struct.pack("<BQHIQQ", 5, 22 + megabytes * MB, 1, 0, log_time, log_time)
+
+
+def mcap(path, chunks, has_index, times=1, topics=1):
+    """`chunks` are (compression, packed bytes, size they say); the summary names them so many times, with so
+    many topics in each.
+    """
+    start = MAGIC + record(1, text("ros2") + text("x"))
+    schema = record(3, struct.pack("<H", 1) + text(IMAGE) + text("ros2msg") + text(""))
+    channel = record(4, struct.pack("<HH", 1, 1) + text("/image") + text("cdr") + text(""))
+    out, index = bytearray(start + schema + channel), b""
+    for compression, packed, size in chunks:
+        body = struct.pack("<QQQI", 0, LATER, size, 0) + text(compression) + struct.pack("<Q", len(packed))
+        chunk = record(6, body + packed)
+        index += record(
+            8,
+            struct.pack("<QQQQ", 0, LATER, len(out), len(chunk))
+            + struct.pack("<I", 10 * topics)
+            + b"".join(struct.pack("<HQ", 1 + i, len(out) + len(chunk) + 31 * i) for i in range(topics))
+            + struct.pack("<Q", 31 * topics)
+            + text(compression)
+            + struct.pack("<QQ", len(packed), size),
+        )
+        out += chunk
+    out += record(15, bytes(4))
+    summary = len(out) if has_index else 0
+    index *= times
+    if has_index:
+        statistics = struct.pack("<QHIIIIQQ", len(chunks), 1, 1, 0, 0, len(chunks), 0, LATER)
+        counts = struct.pack("<IHQ", 10, 1, len(chunks))
+        out += schema + channel + index + record(11, statistics + counts)
+    out += record(2, struct.pack("<QQI", summary, 0, 0)) + MAGIC
+    path.write_bytes(out)
+    return path
+
+
+def one_chunk(pack, compression, has_index, folder):
+    chunk = compression, pack(message_head(700, 1), 700), 31 + 700 * MB
+    return mcap(folder / "bomb.mcap", [chunk], has_index)
+
+
+def tiny_messages(has_index, folder):
+    """Of no bytes, and millions."""
+    data = message_head(0, 1) * 3_000_000
+    return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
+
+
+def bag_of(folder, files, storage="mcap"):
+    """A bag of these storage files, which are packed where their names say so."""
+    names = [f"bomb_{i}{''.join(file.suffixes)}" for i, file in enumerate(files)]
+    for file, name in zip(files, names, strict=True):
+        (folder / name).write_bytes(file.read_bytes())
+    for file in set(files):
+        file.unlink()
+    mode = "FILE" if files[0].suffix == ".zstd" else "''"
+    told = METADATA.format(file=", ".join(names), mode=mode, qos="''").replace("r: mcap", f"r: {storage}")
+    (folder / "metadata.yaml").write_text(told)
+    return folder
+
+
+def packed(file):
+    """The same file, packed."""
+    target = file.with_name(file.name + ".zstd")
+    target.write_bytes(zstd.compress(file.read_bytes()))
+    file.unlink()
+    return target
+
+
+def packed_zeros(folder, megabytes):
+    file = folder / "x.mcap.zstd"
+    file.write_bytes(zstd_of(b"", megabytes))
+    return file
+
+
+def packed_file(folder):
+    """A bag whose storage file is packed as a whole."""
+    return bag_of(folder, [packed_zeros(folder, 700)])
+
+
+def described(path, definitions, kind="a/msg/A{}"):
+    """An mcap with a topic of each of these definitions, and a message of the last."""
+    records = b""
+    for number, definition in enumerate(definitions, 2):
+        name = kind.format(number)
+        records += record(3, struct.pack("<H", number) + text(name) + text("ros2msg") + text(definition))
+        records += record(
+            4, struct.pack("<HH", number, number) + text(f"/a{number}") + text("cdr") + text("")
+        )
+    records += record(5, struct.pack("<HIQQ", number, 0, 1, 1) + b"\0\1\0\0")
+    return mcap(path, [("", records, len(records))], False)
+
+
+METADATA = f"""rosbag2_bagfile_information:
+  version: 5
+  storage_identifier: mcap
+  relative_file_paths: [{{file}}]
+  duration: {{{{nanoseconds: 1}}}}
+  starting_time: {{{{nanoseconds_since_epoch: 1}}}}
+  message_count: 1
+  topics_with_message_count:
+    - topic_metadata:
+        {{{{name: /image, type: {IMAGE}, serialization_format: cdr, offered_qos_profiles: {{qos}}}}}}
+      message_count: 1
+  compression_format: zstd
+  compression_mode: {{mode}}
+"""
+
+DEEP = 100_000 * "["
+
+
+def alias_metadata(folder):
+    (folder / "metadata.yaml").write_text(aliases(40) + METADATA.format(file="*a40", mode="''", qos="''"))
+    return folder
+
+
+def aliases(levels, width=9):
+    """YAML whose last list has width ** levels entries."""
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, levels + 1)]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = """
+CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT, type TEXT, serialization_format TEXT,
+  offered_qos_profiles TEXT);
+CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER, timestamp INTEGER, data BLOB);
+"""
+TOPIC = f"INSERT INTO topics VALUES (1, '/image', '{IMAGE}', 'cdr', ?)"
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n"
+
+
+def sqlite(folder, script, qos=""):
+    """A bag with one topic and what the script makes of it."""
+    path = folder / "bomb.db3"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(TABLES)
+        database.execute(TOPIC, (qos,))
+        database.executescript(script)
+    return path
+
+
+def endless_view(folder):
+    view = ENDLESS.format("i AS id, 1 AS topic_id, i AS timestamp, zeroblob(9) AS data")
+    return sqlite(folder, f"DROP TABLE messages; CREATE VIEW messages AS {view};")
+
+
+def number_for_bytes(folder):
+    """Python's bytes() makes four gigabytes of it."""
+    return sqlite(
+        folder,
+        "DROP TABLE messages; CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, data);"
+        "INSERT INTO messages VALUES (1, 1, 1, 4000000000), (2, 1, 2, 4000000000);",
+    )
+
+
+BAGS = {
+    "mcap zstd scanned": partial(one_chunk, zstd_of, "zstd", False),
+    "mcap tiny messages scanned": partial(tiny_messages, False),
+    "db3 number for bytes": number_for_bytes,
+    "bag packed as a file": packed_file,
+    "metadata aliases": alias_metadata,
+    "db3 endless view": endless_view,
+}
+
+
 ONE = "[[1, 0, 0], [0, 1, 0], [0, 0, 1]]"
 CALIBRATION = f"""
 extrinsics: {{R_rect0: {ONE}, T_10: {ONE}, R_rect1: {ONE}}}
@@ -61,57 +249,10 @@ def zipped(path, members):
     return path
 
 
-def declared_npz(folder):
-    """Arrays that say that they have terabytes."""
-    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
-    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    with zipfile.ZipFile(folder / "bomb.npz", "w") as archive:
-        for name in "txyp":
-            archive.writestr(f"{name}.npy", array)
-    return folder / "bomb.npz"
-
-
-def endless_text_h5(folder):
-    """The heap of texts, in which the size of the first is made nothing, so that the next is itself."""
-    with h5(folder) as file:
-        columns(file)
-        file.attrs["width"] = "1280x720"
-    data = bytearray((folder / "bomb.h5").read_bytes())
-    place = data.index(b"GCOL") + 24
-    data[place : place + 8] = bytes(8)
-    return written(folder / "bomb.h5", bytes(data))
-
-
 def pickled(folder, opcodes):
     path = folder / "bomb.npy"
     path.write_bytes(npy_header((), "|O") + b"\x80\x02" + opcodes + b".")
     return path
-
-
-def saved(folder, **extra):
-    """What numpy pickles of one sound event and these."""
-    content = {"t": np.array([1]), "x": np.array([1]), "y": np.array([1]), "p": np.array([1]), **extra}
-    np.save(folder / "bomb.npy", np.array(content, object))
-    return folder / "bomb.npy"
-
-
-def written(path, content):
-    path.write_bytes(content)
-    return path
-
-
-def equal_aedat4(folder):
-    """Three million equal events in a few kilobytes."""
-    import dv_processing as dv
-
-    config = dv.io.MonoCameraWriter.EventOnlyConfig("DAVIS346", (346, 260), dv.CompressionType.ZSTD)
-    writer = dv.io.MonoCameraWriter(str(folder / "bomb.aedat4"), config)
-    store = dv.EventStore()
-    for _ in range(100_000):
-        store.push_back(1_000_000, 1, 1, True)
-    for _ in range(30):
-        writer.writeEvents(store)
-    return folder / "bomb.aedat4"
 
 
 def large_frame_aedat4(folder):
@@ -143,12 +284,6 @@ def still_npz(folder):
     return folder / "bomb.npz"
 
 
-def still_text(folder):
-    return written(
-        folder / "bomb.txt", b"# t_us x y p\n" + b"".join(b"%d 1 1 1\n" % t for t in still(20_000)["t"])
-    )
-
-
 def sparse(path, head, size):
     with path.open("wb") as file:
         file.write(head)
@@ -156,21 +291,8 @@ def sparse(path, head, size):
     return path
 
 
-def sparse_npy(folder):
-    rows = 250 * MB
-    return sparse(folder / "bomb.npy", npy_header((rows, 4)), 128 + rows * 32)
-
-
 def sparse_text(folder):
     return sparse(folder / "bomb.txt", b"0.1 1 1 1\n", 40_000 * MB)
-
-
-def aedat3(folder):
-    """A packet that says that it has two thousand million events, in a file full of holes."""
-    head = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS640\r\n#!END-HEADER\r\n"
-    number = 2**31 - 1
-    packet = struct.pack("<2h6i", 1, 1, 8, 4, 0, number, number, number)
-    return sparse(folder / "bomb.aedat", head + packet, len(head) + 28 + 8 * number)
 
 
 def columns(file, names=("events/t", "events/x", "events/y", "events/p")):
@@ -181,16 +303,6 @@ def columns(file, names=("events/t", "events/x", "events/y", "events/p")):
 
 def h5(folder):
     return h5py.File(folder / "bomb.h5", "w")
-
-
-def large_chunks_h5(folder):
-    """Chunks just below the limit, one for each column."""
-    with h5(folder) as file:
-        for name in ("events/t", "events/x", "events/y", "events/p"):
-            count = 62 * MB // 8
-            data = file.create_dataset(name, (count,), "i8", chunks=(count,), compression="gzip")
-            data.id.write_direct_chunk((0,), deflated(62))
-    return folder / "bomb.h5"
 
 
 def growing_chunk_h5(folder):
@@ -210,116 +322,6 @@ def short_chunk_h5(folder):
             data = file.create_dataset(name, (rows,), "i8", chunks=(rows,), compression="gzip")
             data.id.write_direct_chunk((0,), zlib.compress(b"x"))
     return folder / "bomb.h5"
-
-
-def one_chunk_h5(megabytes, count, folder):
-    """Thousands of millions of events in some kilobytes: all chunks of a column lie in one place."""
-    size = megabytes * MB
-    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
-        places = []
-        for name in ("events/t", "events/x", "events/y", "events/p"):
-            data = file.create_dataset(name, (count * size,), "u1", chunks=(size,), compression="gzip")
-            # So long that the chunks add up to a hundredth.
-            data.id.write_direct_chunk((0,), deflated(megabytes) + bytes(12_000))
-            for i in range(1, count):
-                data.id.write_direct_chunk((i * size,), b"x")
-            places.append([data.id.get_chunk_info(i) for i in range(count)])
-    content = bytearray((folder / "bomb.h5").read_bytes())
-    for chunks in places:
-        lay_in_one_place(content, chunks)
-    return written(folder / "bomb.h5", content)
-
-
-def lay_in_one_place(content, chunks):
-    """In the tree of a data set, give all chunks the place of the first."""
-    first, *rest = chunks
-    for one in rest:
-        key = struct.pack(f"<II{len(one.chunk_offset) + 1}Q", one.size, 0, *one.chunk_offset, 0)
-        at = content.index(key + struct.pack("<Q", one.byte_offset))
-        struct.pack_into("<I", content, at, first.size)
-        struct.pack_into("<Q", content, at + len(key), first.byte_offset)
-
-
-def few_events(file):
-    """Ten of MVSEC's."""
-    file["davis/left/events"] = np.tile([1.0, 1.0, 0.0, 1.0], (10, 1))
-
-
-def wide_events_h5(folder):
-    """Events of eight columns, each of which lies in a chunk of its own."""
-    rows = 6 * MB
-    with h5(folder) as file:
-        data = file.create_dataset("davis/left/events", (rows, 8), "f8", chunks=(rows, 1), compression="gzip")
-        for column in range(8):
-            data.id.write_direct_chunk((0, column), deflated(48))
-    return folder / "bomb.h5"
-
-
-def many_images_h5(folder):
-    """240 million images of one pixel."""
-    with h5(folder) as file:
-        few_events(file)
-        packed, chunk = deflated(60), 60 * MB
-        for name, rest in (("image_raw_ts", ()), ("image_raw", (1, 1))):
-            data = file.create_dataset(
-                f"davis/left/{name}",
-                (4 * chunk, *rest),
-                "u1",
-                chunks=(chunk, *rest),
-                compression="gzip",
-            )
-            for i in range(4):
-                data.id.write_direct_chunk((i * chunk, *(0 for _ in rest)), packed)
-    return folder / "bomb.h5"
-
-
-def many_texts_h5(folder):
-    """Its width is 4000 times the same text of a megabyte."""
-    with h5(folder) as file:
-        columns(file)
-        kind = h5py.h5t.C_S1.copy()
-        kind.set_size(h5py.h5t.VARIABLE)
-        width = h5py.h5a.create(file.id, b"width", kind, h5py.h5s.create_simple((4000,)))
-        texts = ["x" * 1_000_000, *(f"A{i:07}" for i in range(3999))]
-        width.write(np.array(texts, dtype=h5py.string_dtype()).astype(object))
-    content = bytearray((folder / "bomb.h5").read_bytes())
-    # Its length, before the place where it is and the length of the next.
-    at = content.find(struct.pack("<I", 1_000_000))
-    while struct.unpack_from("<I", content, at + 16)[0] != 8:
-        at = content.find(struct.pack("<I", 1_000_000), at + 1)
-    content[at : at + 4000 * 16] = content[at : at + 16] * 4000
-    (folder / "bomb.h5").write_bytes(content)
-    return folder / "bomb.h5"
-
-
-def tree_h5(bend, folder):
-    """The tree of the chunks of its times is bent: `bend(content, root)` gives the place of a new root."""
-    with h5py.File(folder / "bomb.h5", "w", libver="earliest") as file:
-        columns(file, ("events/a", "events/x", "events/y", "events/p"))
-        file.create_dataset("events/t", data=np.arange(1000), chunks=(10,))
-    content = bytearray((folder / "bomb.h5").read_bytes())
-    root = content.index(b"TREE\1\1")
-    new = bend(content, root)
-    at = content.index(struct.pack("<Q", root))
-    struct.pack_into("<Q", content, at, new)
-    # The end of the file.
-    struct.pack_into("<Q", content, 40, len(content))
-    return written(folder / "bomb.h5", content)
-
-
-def own_child(content, root):
-    struct.pack_into("<Q", content, root + 48, root)
-    return root
-
-
-def shared_children(content, root):
-    """Each of eight nodes has sixty times the same child."""
-    for level in range(2, 10):
-        node = b"TREE" + struct.pack("<BBH", 1, level, 60) + b"\xff" * 16
-        node += (content[root + 24 : root + 48] + struct.pack("<Q", root)) * 60
-        root = len(content)
-        content += node.ljust(8192, b"\0")
-    return root
 
 
 def nested_h5(folder):
@@ -367,15 +369,6 @@ def png(width, height):
 
 def sound_map(file):
     file["rectify_map"] = np.zeros((480, 640, 2), "f4")
-
-
-def packed_map(file):
-    data = file.create_dataset(
-        "rectify_map", (100, 5 * MB, 2), "f4", chunks=(1, 5 * MB, 2), compression="gzip"
-    )
-    packed = deflated(40)
-    for i in range(100):
-        data.id.write_direct_chunk((i, 0, 0), packed)
 
 
 def linked_map(file):
@@ -434,25 +427,12 @@ FILES = {
     "bag1 endless": lambda folder: endless(folder / "bomb.bag"),
     "metadata endless": endless_metadata,
     "npz packed": packed_npz,
-    "npz declared": declared_npz,
-    "npy sparse": sparse_npy,
     "npy large memo": lambda folder: pickled(folder, b"K\x01r\xff\xff\xff\x7f"),
-    "npy key of tuples": lambda folder: pickled(folder, b"}N" + b"2\x86" * 60 + b"Ns"),
-    "aedat4 equal events": equal_aedat4,
     "aedat4 large frame": large_frame_aedat4,
     "npz still": still_npz,
-    "text still": still_text,
     "text sparse": sparse_text,
-    "h5 large chunks": large_chunks_h5,
     "h5 growing chunk": growing_chunk_h5,
     "h5 short chunk": short_chunk_h5,
-    "h5 one large chunk": partial(one_chunk_h5, 60, 200),
-    "h5 many images": many_images_h5,
-    "h5 endless text": endless_text_h5,
-    "h5 many texts": many_texts_h5,
-    "h5 tree of itself": partial(tree_h5, own_child),
-    "h5 shared trees": partial(tree_h5, shared_children),
-    "h5 wide events": wide_events_h5,
     "h5 nested type": nested_h5,
     "h5 link": linked_h5,
     "h5 external": external_h5,
@@ -460,7 +440,6 @@ FILES = {
 SEQUENCES = {
     "dsec endless times": endless_times,
     "dsec deep calibration": lambda folder: dsec(folder, calibration=DEEP),
-    "dsec packed map": lambda folder: dsec(folder, rectify=packed_map),
     "dsec linked map": lambda folder: dsec(folder, rectify=linked_map),
     "dsec 40,000 x 40,000": lambda folder: dsec(folder, png(40_000, 40_000)),
 }

@@ -23,7 +23,7 @@ _POLARITY = 1
 _EVENT = np.dtype([("data", "<u4"), ("us", "<i4")])
 _BLOCK = 1_000_000
 _PACKET = np.dtype([("first_byte", "<i8"), ("number", "<i4"), ("overflows", "<i4")])
-"""Of polarity events: where they are, how many are there, fewer than promised where the file was cut."""
+"""Place and number of polarity events; fewer than promised where the file was cut."""
 _LARGEST_EVENT = 1 << 26
 _LONGEST_LINE = 4096
 _END_OF_HEADER = b"#!END-HEADER"
@@ -141,7 +141,7 @@ class Aedat3Events:
         return t, x.astype(np.uint16), y.astype(np.uint16), (data >> 1 & 1).astype(np.uint8)
 
     def _needed_size(self) -> tuple[int, int]:
-        """Of the smallest common sensor that holds the events."""
+        """Size of the smallest common sensor that holds the events."""
         pixels = np.zeros((2, MAX_SIZE), np.int64)
         for packets in self._blocks(self._packets):
             _, x, y, _ = self._columns(packets)

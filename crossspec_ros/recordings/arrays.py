@@ -1,18 +1,19 @@
-"""Events in arrays t, x, y and p, as `.npz` and `.npy` files hold them: what is accepted, how it plays."""
+"""Events in columns t, x, y and p, as HDF5, `.npz` and `.npy` files hold them, and how they play."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
 from crossspec_ros.recordings.fields import (
@@ -36,7 +37,7 @@ from crossspec_ros.recordings.sensor_size import (
 from crossspec_ros.recordings.source import LATE_US, MOST_BACK, count_back, damaged
 
 NAMED = "its columns have names: leave out --columns"
-_BLOCK = 1_000_000
+BLOCK = 1_000_000
 MOST_STRAY = 0.1
 """Share of the events that may be none: of more, what all of them are taken for is wrong."""
 _ENDS = 0.01
@@ -44,119 +45,210 @@ _ENDS = 0.01
 _LISTED = 5
 _SAMPLE = 100_000
 """Times of a file that are looked at for their unit."""
+_SMALLEST_LOSS = 1 << 14
+"""Around a damaged place so many events are given up at most, unless the file's own chunks are larger."""
+_LOOKS = 8
+"""Places that are looked at for size, unit and what is wrong as a whole."""
+_LOOK_EVENTS = 100_000
 
 
-class Columns(NamedTuple):
-    """Events of a file as they are stored: t, x, y and p, the unit of t where it is named, and the sizes
-    (width, height) of the sensor that are stated: one, or those of which the first that holds the events."""
+class ColumnFile(ABC):
+    """Events of a file as they are stored: columns of t, x, y and p, of any types of numbers."""
 
-    t: np.ndarray
-    x: np.ndarray
-    y: np.ndarray
-    p: np.ndarray
+    length: int
+    unit: str | None = None
+    """Unit of t, where it is named."""
+    said: str | None = None
+    """Unit of t, where the user has said it with the columns."""
+    usual_size: tuple[int, int] | None = None
+    """(width, height) of the data set's camera."""
+    is_sampled = False
+    """Whether some parts tell what all are, for reading all of them would take long."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> list[np.ndarray]:
+        """t, x, y and p (N,) of some events; raises OSError, ValueError or RuntimeError for damage."""
+
+    @abstractmethod
+    def stated_sizes(self) -> Sequence[tuple[int, int]]:
+        """Stated (width, height) of the sensor: one, or those of which the first counts that holds the
+        events; raises ValueError for none that a sensor can have."""
+
+    def offset_us(self, unit: str) -> int:
+        """Time that belongs to each t, which is in this unit."""
+        return 0
+
+
+class Columns(ColumnFile):
+    """Columns (N,) in memory."""
+
+    def __init__(
+        self, columns: Sequence[np.ndarray], unit: str | None, sizes: Sequence[tuple[int, int]]
+    ) -> None:
+        self.columns, self.length, self.unit, self._sizes = columns, len(columns[0]), unit, sizes
+
+    def stated_sizes(self) -> Sequence[tuple[int, int]]:
+        return self._sizes
+
+    def read(self, start: int, stop: int) -> list[np.ndarray]:
+        return [values[start:stop] for values in self.columns]
+
+
+class _Look(NamedTuple):
+    """Contents of one file of several: some of its times, and how often it has each x and each y."""
+
+    file: Path
+    columns: ColumnFile | None
+    """None where it is read anew when it is needed."""
+    events: int
+    times: np.ndarray
+    are_whole: bool
+    pixels: np.ndarray
     unit: str | None
-    sizes: Sequence[tuple[int, int]]
 
 
-class ArrayEvents:
-    """Files of arrays, one behind the other, as an EventSource; of several one is held at a time."""
+class ColumnEvents:
+    """Files of columns, one behind the other, as an EventSource; of several one is held at a time.
+
+    Raises InputError, which names `path`, where they hold no events, or do not follow each other.
+    """
 
     def __init__(
         self,
         path: Path,
         files: Sequence[Path],
-        load: Callable[[Path, Asked], Columns],
+        load: Callable[[Path], ColumnFile],
         container: str,
-        asked: Asked = BEST,
+        time_unit: str = "",
     ) -> None:
-        """Raises InputError, which names `path`, where they hold no events, or do not follow each other."""
-        self._path, self._files, self._asked = path, files, asked
-        # One alone is read once.
-        self._load = lru_cache(1 if len(files) == 1 else 0)(lambda file: load(file, asked))
-        looks = [look for look in map(self._look, files) if look.events]
-        if not looks:
+        self._path, self._load, self.remarks = path, load, list[str]()
+        self._lost: dict[int, int] = {}
+        self._reasons: list[str] = []
+        self._files = [look for file in files if (look := self._look(file, len(files) == 1)).events]
+        if not self._files:
             raise InputError(f"'{path}' has no events: choose another recording")
-        sizes = looks[0].sizes
-        pixels = np.sum([look.pixels for look in looks], axis=0)
+        first = self._columns(self._files[0])
+        pixels = np.sum([look.pixels for look in self._files], axis=0)
+        times = np.concatenate([look.times for look in self._files])
         with leaving_open(path):
-            found = sensor_size(pixels, sizes)
-            self._size = width, height = sizes[0] if len(sizes) == 1 else found
-            self._unit = choose_unit(
-                np.concatenate([look.times for look in looks]),
-                all(look.are_whole for look in looks),
-                sum(look.events for look in looks),
-                self._size,
-                asked.time_unit,
-                looks[0].unit,
-            )
-        self.start_us, self.end_us = to_us(
-            np.array([looks[0].times[0], looks[-1].times[-1]]), self._unit
-        ).tolist()
-        # Without strays.
-        ends = (np.quantile(look.times, (_ENDS, 1 - _ENDS), method="nearest") for look in looks)
-        spans = [to_us(times, self._unit).tolist() for times in ends]
-        for number, ((_, end_us), (start_us, _)) in enumerate(pairwise(spans), 2):
-            if start_us < end_us - LATE_US:
-                raise InputError(
-                    f"the files in '{path}' do not follow each other: number {number} of those with events "
-                    f"begins at about {start_us} us, and the one before ends at about {end_us} us: add to "
-                    f"the times of each when it begins, or play a single one"
-                )
-        self._check(files[0])
+            sizes = first.stated_sizes()
+            usual = [first.usual_size] if first.usual_size else []
+            found = sensor_size(pixels, [*sizes, *usual])
+            self.size = sizes[0] if len(sizes) == 1 else found
+            are_whole = all(look.are_whole for look in self._files)
+            count = sum(look.events for look in self._files)
+            said = first.said or time_unit
+            self.unit = choose_unit(times, are_whole, count, self.size, said, self._files[0].unit)
+        self.kind = times.dtype.kind
+        self._offset_us = first.offset_us(self.unit)
+        self._check_that_they_follow()
+        sound = self._sound_looks(first)
+        last = sound if len(self._files) == 1 else [self._to_us(self._files[-1].times)]
+        self.start_us, self.end_us = int(sound[0][0]), int(last[-1][-1])
+        width, height = self.size
         assumed = "" if sizes else " assumed"
-        self.format = f"{container}, times in {self._unit}, {width}x{height}{assumed}"
-        self.remarks: list[str] = []
-
-    @property
-    def events(self) -> EventBatch:
-        """All that are sound."""
-        return EventBatch.concat([batch for file in self._files for batch in self._sound(file, Counter())])
+        self.format = f"{container}, times in {self.unit}, {width}x{height}{assumed}"
 
     def batches(self) -> Iterator[EventBatch]:
         damage: Counter[str] = Counter()
-        for file in self._files:
-            yield from self._sound(file, damage)
+        self._lost.clear()
+        self._reasons.clear()
+        for look in self._files:
+            columns = self._columns(look)
+            for start in range(0, look.events, BLOCK):
+                for piece in self._pieces(columns, start, min(start + BLOCK, look.events)):
+                    yield self._sound(piece, damage)
+        if self._lost:
+            raise InputError(
+                f"'{self._path}' has {sum(self._lost.values())} of its {self._files[0].events} events in "
+                f"damaged parts, the first of them at event {min(self._lost)} ({self._reasons[0]}): copy it "
+                f"again"
+            )
         if +damage:
             raise damaged(self._path, damage)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _look(self, file: Path) -> _Look:
+    def _columns(self, look: _Look) -> ColumnFile:
+        return look.columns or self._load(look.file)
+
+    def _look(self, file: Path, is_alone: bool) -> _Look:
         columns = self._load(file)
-        t = columns.t
+        parts = [*self._looks(columns)]
+        if columns.length and not parts:
+            raise InputError(f"'{self._path}' is truncated or damaged ({self._reasons[0]}): copy it again")
+        t = np.concatenate([times for times, *_ in parts] or [np.empty(0)])
+        pixels = np.sum([[count_pixels(axis) for axis in part[1:3]] for part in parts], axis=0)
+        fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
         # Each k-th, and the last.
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
-        fractions = np.count_nonzero(t != np.rint(t)) if t.dtype.kind == "f" else 0
-        pixels = [count_pixels(axis) for axis in columns[1:3]]
-        return _Look(len(t), times, is_whole(int(fractions), len(t)), pixels, columns.unit, columns.sizes)
+        are_whole = is_whole(int(fractions), len(t))
+        kept = columns if is_alone else None
+        return _Look(file, kept, columns.length, times, are_whole, pixels, columns.unit)
 
-    def _check(self, file: Path) -> None:
-        """Raise InputError where many events of a file are none, or lie in no order."""
+    def _looks(self, columns: ColumnFile) -> Iterator[list[np.ndarray]]:
+        """Parts of a file that tell what all are: all of it, or some places."""
+        starts: Iterable[int] = range(0, columns.length, BLOCK)
+        length = BLOCK
+        if columns.is_sampled:
+            places = np.linspace(0, max(0, columns.length - _LOOK_EVENTS), _LOOKS).astype(int).tolist()
+            starts, length = sorted({*places}), _LOOK_EVENTS
+        for start in starts:
+            yield from self._pieces(columns, start, min(start + length, columns.length))
+
+    def _pieces(self, columns: ColumnFile, start: int, stop: int) -> Iterator[list[np.ndarray]]:
+        """Parts of these events that can be read; how many cannot stands in `_lost`."""
+        try:
+            piece = columns.read(start, stop)
+        except (OSError, ValueError, RuntimeError) as error:
+            if stop - start > _SMALLEST_LOSS:
+                middle = (start + stop) // 2
+                yield from self._pieces(columns, start, middle)
+                yield from self._pieces(columns, middle, stop)
+            else:
+                self._lost[start] = stop - start
+                self._reasons.append(one_line(error))
+            return
+        yield piece
+
+    def _check_that_they_follow(self) -> None:
+        # Without strays.
+        ends = (np.quantile(look.times, (_ENDS, 1 - _ENDS), method="nearest") for look in self._files)
+        spans = [self._to_us(times).tolist() for times in ends]
+        for number, ((_, end_us), (start_us, _)) in enumerate(pairwise(spans), 2):
+            if start_us < end_us - LATE_US:
+                raise InputError(
+                    f"the files in '{self._path}' do not follow each other: number {number} of those with "
+                    f"events begins at about {start_us} us, and the one before ends at about {end_us} us: "
+                    f"add to the times of each when it begins, or play a single one"
+                )
+
+    def _sound_looks(self, columns: ColumnFile) -> list[np.ndarray]:
+        """Times of the sound events that are looked at; raises InputError where many are none, or lie in no
+        order."""
         damage: Counter[str] = Counter()
-        t = np.concatenate([batch.t for batch in self._sound(file, damage)] or [np.empty(0)])
-        columns, count = self._load(file), len(t) + damage.total()
-        if damage.total() > MOST_STRAY * count:
-            raise no_events(self._path, columns[:4], self._unit, self._size)
-        if count_back(t) > MOST_BACK * count:
-            raise unsorted(self._path)
+        looks = [*self._looks(columns)]
+        sound = [t for look in looks if len(t := self._sound(look, damage).t)]
+        if not sound or damage.total() > MOST_STRAY * sum(len(look[0]) for look in looks):
+            all_of_them = [np.concatenate(values) for values in zip(*looks, strict=True)]
+            raise no_events(self._path, all_of_them, self.unit, self.size)
+        # Places may overlap, so each is judged by itself, and their order by a time that no stray moves.
+        runs = sound if columns.is_sampled else [np.concatenate(sound)]
+        back = sum(map(count_back, runs)) > MOST_BACK * sum(map(len, runs))
+        if back or count_back(np.array([np.median(run) for run in runs])):
+            raise InputError(
+                f"'{self._path}' has times that go back by more than a second: sort its events by t, with "
+                f"the order that numpy.argsort(t, kind='stable') gives"
+            )
+        return sound
 
-    def _sound(self, file: Path, damage: Counter[str]) -> Iterator[EventBatch]:
-        columns = self._load(file)
-        for start in range(0, len(columns.t), _BLOCK):
-            t, x, y, p = (values[start : start + _BLOCK] for values in columns[:4])
-            yield sound_events(to_us(t, self._unit), x, y, p, self._size, damage)
+    def _sound(self, piece: Sequence[np.ndarray], damage: Counter[str]) -> EventBatch:
+        t, x, y, p = piece
+        return sound_events(self._to_us(t), x, y, p, self.size, damage)
 
-
-class _Look(NamedTuple):
-    """Contents of one file of several: some of its times, and how often it has each x and each y."""
-
-    events: int
-    times: np.ndarray
-    are_whole: bool
-    pixels: list[np.ndarray]
-    unit: str | None
-    sizes: Sequence[tuple[int, int]]
+    def _to_us(self, times: np.ndarray) -> np.ndarray:
+        return to_us(times, self.unit, self._offset_us)
 
 
 def sound_events(
@@ -203,14 +295,6 @@ def not_played(path: Path, names: Sequence[str]) -> str:
     )
 
 
-def unsorted(path: Path) -> InputError:
-    """For events in no order of time, most of which would be late."""
-    return InputError(
-        f"'{path}' has times that go back by more than a second: sort its events by t, with the order that "
-        f"numpy.argsort(t, kind='stable') gives"
-    )
-
-
 @contextmanager
 def leaving_open(path: Path) -> Iterator[None]:
     """Turn what fields.py cannot decide into an InputError that names the file."""
@@ -234,16 +318,27 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
     if table.ndim != 2 or not len(ROLES) <= table.shape[1] <= MOST_COLUMNS or table.dtype.kind not in "iuf":
         turned = ": store its transpose" if table.ndim == 2 and table.shape[0] in (4, 5) else ""
         raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}{turned}")
-    profile = Profile(table.shape[1])
-    for start in range(0, len(table), _BLOCK):
-        rows = table[start : start + _BLOCK].astype(np.float64)
-        profile.add(rows[np.isfinite(rows).all(axis=1)])
-    if not profile.count:
+    if not len(table):
         return dict.fromkeys(ROLES, table[:0, 0])
-    roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
-    profile.check(roles)
+    roles, unit = table_roles(table, range(0, len(table), BLOCK), asked)
     named = {role: table[:, index] for role, index in roles.items()}
     return {f"t_{unit}" if unit else "t": named.pop("t")} | named
+
+
+def table_roles(
+    table: np.ndarray | h5py.Dataset, starts: range, asked: Asked
+) -> tuple[dict[str, int], str | None]:
+    """Columns of a table (N, 4 to 8) that are t, x, y and p, and the unit that was said with them.
+
+    The blocks from `starts` on tell it where the user does not. Raises ValueError where that is open.
+    """
+    profile = Profile(table.shape[1])
+    for start in starts:
+        rows = table[start : start + BLOCK].astype(np.float64)
+        profile.add(rows[np.isfinite(rows).all(axis=1)])
+    roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
+    profile.check(roles)
+    return roles, unit
 
 
 def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
@@ -273,7 +368,7 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         columns.append(np.asarray(values))
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    t, x, y, p = columns
+    p = columns[3]
     require(
         not ((p == 0).any() and (p == -1).any()),
         f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
@@ -281,25 +376,9 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
     )
     sizes = stated_sizes(arrays.get)
     if any(name in arrays for name in SIDES[0]):
-        given = [arrays.get(name) for name in SIDES[0]]
-        sizes = [(_whole(given[0]), _whole(given[1]))]
         require(
-            is_size(*sizes[0]),
-            "has width = {} and height = {}".format(*map(_shown, given)),
+            sizes and is_size(*sizes[0]),
+            "has width = {!s:.80} and height = {!s:.80}".format(*map(arrays.get, SIDES[0])),
             f"store two integers up to {MAX_SIZE}, or neither",
         )
-    return Columns(t, x, y, p, unit, [size for size in sizes if is_size(*size)])
-
-
-def _whole(value: object) -> int:
-    """A size as it is stated, -1 for none: an array made of lists in lists would have no bound."""
-    if isinstance(value, np.ndarray | np.generic):
-        return int(value) if value.shape == () and value.dtype.kind in "iu" else -1
-    return value if isinstance(value, int) else -1
-
-
-def _shown(value: object) -> str:
-    """A size that is wrong, in a few words."""
-    is_short = value is None or (isinstance(value, np.ndarray | np.generic) and value.size <= 9)
-    is_short |= isinstance(value, int) and abs(value) < 1 << 64
-    return str(value)[:80] if is_short else type(value).__name__
+    return Columns(columns, unit, [size for size in sizes if is_size(*size)])

@@ -26,15 +26,14 @@ from crossspec_ros.recordings.bag_reader import (
     PACKED_SUFFIXES,
     ROS1_SUFFIXES,
     BagReader,
-    StoredMessage,
-    TopicKey,
     storage_files,
 )
 from crossspec_ros.recordings.choice import choose, has_images, unread_images
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.storage import StoredMessage, TopicKey
 
-# A bag is in the order of recording; the latest stamp is looked for among its last two seconds.
 _TAIL_NS = 2_000_000_000
+"""End of a bag, which is in the order of recording, in which the latest stamp is looked for."""
 
 
 class BagRecording:
@@ -167,7 +166,7 @@ class BagRecording:
 
 
 def remedy(path: Path) -> str:
-    """What repairs a bag."""
+    """Command that repairs a bag."""
     if path.suffix in ROS1_SUFFIXES:
         return "`rosbag reindex`"
     is_database = any(".db3" in file.suffixes for file in storage_files(path))

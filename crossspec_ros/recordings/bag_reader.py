@@ -1,26 +1,34 @@
-"""One bag of ROS 2 (sqlite3 or mcap) or of ROS 1: its topics, and its messages as CDR, read without ROS."""
+"""One bag of ROS 2 (sqlite3 or mcap) or of ROS 1, whole or damaged: its topics, and its messages as CDR."""
 
 from __future__ import annotations
 
 import re
 import resource
 import shutil
+import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
-from rosbags.interfaces import Connection, ConnectionExtRosbag2
-
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.files import check_regular
-from crossspec_ros.recordings.mcap import MAGIC, McapReader, type_of
-from crossspec_ros.recordings.packing import unpack, zstd
-from crossspec_ros.recordings.ros1 import Definitions, Ros1Reader
-from crossspec_ros.recordings.sqlite_bag import SqliteReader
+from crossspec_ros.recordings.mcap import MAGIC, McapReader, salvage_mcap
+from crossspec_ros.recordings.ros1 import Definitions, Ros1Reader, salvage_ros1
+from crossspec_ros.recordings.sqlite_bag import SqliteReader, salvage_sqlite
+from crossspec_ros.recordings.storage import (
+    ZSTD_MAGIC,
+    Channel,
+    Losses,
+    StoredMessage,
+    TopicKey,
+    unpack,
+    unpack_cut,
+    zstd,
+)
 from crossspec_ros.yaml_files import read_yaml
 
 ROS1_SUFFIXES = (".bag", ".active")
@@ -29,26 +37,9 @@ PACKED_SUFFIXES = (".zstd", ".zst")
 ROS2_SUFFIXES = tuple(
     f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *PACKED_SUFFIXES)
 )
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-"""No CDR message starts like this; in a bag that packs its messages one by one, each does."""
-_MANY_FILES, _MOST_FILES = 100, 10_000
-"""From how many files of a bag on this process may open more, and how many at most."""
-
-
-class TopicKey(NamedTuple):
-    """A topic's name and its type, as in `sensor_msgs/msg/Image`: two types may share a name."""
-
-    topic: str
-    type: str
-
-
-class StoredMessage(NamedTuple):
-    """One message of a bag: where it belongs, the time it was recorded, its CDR bytes."""
-
-    topic: str
-    type: str
-    recorded_ns: int
-    data: bytes
+_MANY_FILES = 100
+"""Files of a bag from which on this process may open more."""
+_MOST_FILES = 10_000
 
 
 def storage_files(path: Path) -> list[Path]:
@@ -69,18 +60,16 @@ def _is_packed(name: str) -> bool:
 class _Storage(Protocol):
     """Reader of one open file, as BagReader asks for it."""
 
-    @property
-    def connections(self) -> Sequence[Connection]: ...
-
-    @property
-    def message_count(self) -> int: ...
-
-    @property
-    def end_time(self) -> int: ...
+    channels: list[Channel]
+    message_count: int
+    end_time: int
+    """Just after the time when the last message was recorded."""
 
     def messages(
-        self, connections: Sequence[Connection], start: int | None = None
-    ) -> Iterator[tuple[Connection, int, bytes]]: ...
+        self, wanted: Collection[Channel], since_ns: int | None
+    ) -> Iterator[tuple[Channel, int, bytes]]: ...
+
+    def close(self) -> None: ...
 
 
 class _Metadata(NamedTuple):
@@ -113,9 +102,9 @@ class BagReader:
             self._open(path)
             definitions = Definitions()
             for index, reader in enumerate(self._readers):
-                for connection in reader.connections:
-                    self.topics[_key(connection)] += connection.msgcount
-                    self._to_cdr[index, connection.id] = self._converter(connection, definitions)
+                for channel in reader.channels:
+                    self.topics[channel.key] += channel.messages
+                    self._to_cdr[index, channel.number] = _converter(channel, definitions, self.remarks)
         except BaseException:
             self.close()
             raise
@@ -130,9 +119,6 @@ class BagReader:
         _let_open(len(files))
         for file in files:
             self.losses += _unread(file)
-        if path.suffix in ROS1_SUFFIXES:
-            self._readers.append(self._stack.enter_context(Ros1Reader(path)))
-            return
         for file in self._named(path, files) if path.is_dir() else files:
             self._readers.append(self._stack.enter_context(closing(self._reader(file))))
 
@@ -157,28 +143,19 @@ class BagReader:
         self.promised, self.compression = told.messages, told.compression
         return [folder / name for name in told.files]
 
-    def _reader(self, file: Path) -> McapReader | SqliteReader:
+    def _reader(self, file: Path) -> _Storage:
+        if file.suffix in ROS1_SUFFIXES:
+            return Ros1Reader(file)
         with file.open("rb") as stream:
             head = stream.read(16)
             if head.startswith(ZSTD_MAGIC):
                 self.compression = "file"
                 unpacked = Path(self._stack.enter_context(TemporaryDirectory()), "unpacked")
-                stream.seek(0)
-                with zstd.open(stream) as source, unpacked.open("wb") as target:
-                    shutil.copyfileobj(source, target)
+                _unpack_file(file, unpacked)
                 return self._reader(unpacked)
         if head.startswith(MAGIC) or ".mcap" in file.suffixes:
             return McapReader(file)
         return SqliteReader(file)
-
-    def _converter(self, connection: Connection, definitions: Definitions) -> Callable[[bytes], bytes]:
-        if _encoding(connection) != "ros1":
-            return _unpacked
-        try:
-            return definitions.to_cdr(*_key(connection), connection.msgdef.data, connection.digest)
-        except InputError as error:
-            self.remarks.append(str(error))
-            return lambda raw: b""
 
     def close(self) -> None:
         """Let go of the files."""
@@ -192,24 +169,85 @@ class BagReader:
     def messages(self, key: TopicKey | None = None, since_ns: int | None = None) -> Iterator[StoredMessage]:
         """The messages of a topic, or of all, in the order of recording; from a time of recording on."""
         for index, reader in enumerate(self._readers):
-            wanted = [each for each in reader.connections if key in (None, _key(each))]
+            wanted = [channel for channel in reader.channels if key in (None, channel.key)]
             # To a reader of ROS 1, none means all.
-            if not wanted:
-                continue
-            for connection, recorded_ns, data in reader.messages(wanted, start=since_ns):
-                # Of a number, bytes() would make as many zeros.
-                data = data if isinstance(data, bytes) else bytes(memoryview(data))
-                data = self._to_cdr[index, connection.id](data)
-                yield StoredMessage(*_key(connection), recorded_ns, data)
+            for channel, recorded_ns, data in reader.messages(wanted, since_ns) if wanted else ():
+                yield StoredMessage(*channel.key, recorded_ns, self._to_cdr[index, channel.number](data))
 
 
-def _encoding(connection: Connection) -> str:
-    """How messages are serialized: a ROS 1 bag has no other way than its own."""
-    return connection.ext.serialization_format if isinstance(connection.ext, ConnectionExtRosbag2) else "ros1"
+def _converter(
+    channel: Channel, definitions: Definitions, told: list[str] | Losses
+) -> Callable[[bytes], bytes]:
+    """The function that makes CDR of a channel's messages; why it makes nothing of them is `told`."""
+    if channel.encoding != "ros1":
+        return _unpacked
+    try:
+        return definitions.to_cdr(channel)
+    except InputError as error:
+        told.append(str(error))
+        return lambda raw: b""
 
 
 def _unpacked(data: bytes) -> bytes:
     return unpack(data, zstd.ZstdDecompressor) if data.startswith(ZSTD_MAGIC) else data
+
+
+def salvage(path: Path, losses: Losses) -> Iterator[StoredMessage]:
+    """All messages of a damaged bag that can be read; what cannot is told in `losses`, a phrase each.
+
+    A bag whose recorder was killed has no index and ends in the middle of a message; one from a bad disk has
+    holes.
+    """
+    for file in storage_files(path):
+        if not file.exists():
+            losses.append(f"{file.name} is a link to nothing")
+            continue
+        with TemporaryDirectory() as folder:
+            storage = file
+            if _is_packed(file.name):
+                storage = Path(folder) / file.stem
+                try:
+                    _unpack_file(file, storage)
+                except (OSError, EOFError, zstd.ZstdError) as error:
+                    losses.append(f"{file.name} cannot be unpacked to its end ({error})")
+            try:
+                yield from _salvaged(storage, losses)
+            except (OSError, sqlite3.Error) as error:
+                losses.append(f"{file.name} cannot be read ({error})")
+
+
+def _salvaged(file: Path, losses: Losses) -> Iterator[StoredMessage]:
+    read = salvage_sqlite if file.suffix == ".db3" else salvage_mcap
+    if file.suffix in ROS1_SUFFIXES:
+        read = salvage_ros1
+    definitions, to_cdr = Definitions(), dict[Channel, Callable[[bytes], bytes]]()
+    for channel, recorded_ns, data in read(file, losses):
+        if channel not in to_cdr:
+            to_cdr[channel] = _damaged_converter(channel, definitions, losses)
+        yield StoredMessage(*channel.key, recorded_ns, to_cdr[channel](data))
+
+
+def _damaged_converter(
+    channel: Channel, definitions: Definitions, losses: Losses
+) -> Callable[[bytes], bytes]:
+    try:
+        convert = _converter(channel, definitions, losses)
+    # rosbags promises no exception for definitions that are damaged.
+    except Exception as error:
+        losses.append(one_line(error))
+        return lambda raw: b""
+    return convert if channel.encoding == "ros1" else _unpacked_cut
+
+
+def _unpacked_cut(data: bytes) -> bytes:
+    with suppress(zstd.ZstdError):
+        return unpack_cut(data, zstd.ZstdDecompressor) if data.startswith(ZSTD_MAGIC) else data
+    return data
+
+
+def _unpack_file(source: Path, target: Path) -> None:
+    with zstd.open(source) as packed, target.open("wb") as unpacked:
+        shutil.copyfileobj(packed, unpacked)
 
 
 def _metadata(folder: Path) -> _Metadata:
@@ -244,10 +282,6 @@ def _let_open(files: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def _key(connection: Connection) -> TopicKey:
-    return TopicKey(connection.topic, type_of(connection.msgtype, _encoding(connection)))
-
-
 def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
     """Raise InputError where files are not numbered as a recorder numbers those of one bag."""
     if len({re.sub(r"_\d+$", "", file.name.partition(".")[0]) for file in files}) > 1:
@@ -258,7 +292,7 @@ def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _unread(file: Path) -> Iterator[str]:
-    """What the reader of sqlite3 passes over without a word."""
+    """Sentences about what the reader of sqlite3 passes over without a word."""
     if file.suffix != ".db3":
         return
     with file.open("rb") as stream:

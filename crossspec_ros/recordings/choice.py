@@ -21,9 +21,10 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.encodings import check_encoding
-from crossspec_ros.recordings.bag_reader import BagReader, TopicKey
-from crossspec_ros.recordings.kinds import cut
+from crossspec_ros.recordings.bag_reader import BagReader
 from crossspec_ros.recordings.recording import Asked
+from crossspec_ros.recordings.storage import TopicKey
+from crossspec_ros.recordings.topic_survey import cut
 
 _TRANSPORTS = {"FFMPEG": "ffmpeg", "theora": "theora", "264": "h264", "Video": "foxglove"}
 """Transports of image_transport, by what the types of their packets have in their names."""
@@ -66,7 +67,7 @@ class Choice(NamedTuple):
     """Topics with images of types that are not read."""
 
     def remarks(self) -> Iterator[str]:
-        """What is worth telling of it, a sentence each."""
+        """Sentences about what is worth telling of it."""
         if self.others:
             yield f"{self}: --events-topic and --image-topic choose others"
         elif self.image and self.unread:

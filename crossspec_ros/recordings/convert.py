@@ -34,13 +34,14 @@ from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import (
     BEST,
     DSEC_EVENTS,
+    GROUND_TRUTH,
+    MOST_TRUTH_BYTES,
     Asked,
     open_recording,
     tell_losses,
     tell_remarks,
 )
 from crossspec_ros.recordings.source import Recording
-from crossspec_ros.recordings.truth import GROUND_TRUTH, MOST_TRUTH_BYTES
 
 _JPEG_QUALITY = 90
 
@@ -97,7 +98,7 @@ def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST)
 
 
 def _ground_truth(source: Path) -> bytes | None:
-    """What comes along with a recording, where it has it; raises InputError where that lies elsewhere."""
+    """True captions that come along with a recording; raises InputError where they lie elsewhere."""
     path = source / GROUND_TRUTH
     if not path.is_symlink() and not path.exists():
         return None
@@ -146,7 +147,7 @@ def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
     if aligned and asked.images:
         raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
     if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
-        opener = "crossspec_ros.recordings.dsec_recording:open_dsec"
+        opener = "crossspec_ros.recordings.dsec:open_dsec"
         return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
     if aligned:
         raise InputError(
@@ -157,7 +158,7 @@ def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
 
 @contextmanager
 def _whole(bag: Path) -> Iterator[Path]:
-    """Where to write a bag, which gets its name only once the block has ended well."""
+    """Path to write a bag to, which gets its name only once the block has ended well."""
     if bag.exists():
         raise InputError(f"'{bag}' exists already: remove it first or choose another name for the bag")
     # A folder, because a bag's name is in those of its files; one may be left of a run that was killed.

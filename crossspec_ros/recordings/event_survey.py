@@ -1,9 +1,11 @@
-"""What a topic of events holds."""
+"""A topic of events, counted packet by packet, and what is wrong with it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from itertools import islice
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,7 @@ from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
-from crossspec_ros.recordings.kinds import Kinds
-from crossspec_ros.recordings.stream_digest import StreamDigest
-from crossspec_ros.recordings.topic_survey import StampedSurvey, Times
+from crossspec_ros.recordings.topic_survey import Kinds, StampedSurvey, Times
 
 PEAK_US = 10_000
 _TOLERATED_BACK_US = 5_000
@@ -103,7 +103,7 @@ class EventSurvey(StampedSurvey):
                 del self._bins[key]
 
     def damage(self) -> Counter[str]:
-        """What could not be decoded, by kind."""
+        """Counts of what could not be decoded, by kind."""
         return self._dvs.damage + self._decoder.damage
 
     def figures(self) -> dict[str, Any]:
@@ -194,3 +194,43 @@ class EventSurvey(StampedSurvey):
                 f"its rate"
             )
         return found
+
+
+_DIGEST_BLOCK = 1 << 20
+
+
+class StreamDigest:
+    """SHA-256 over x (little-endian uint16) of the whole stream, then y (likewise), then p (uint8).
+
+    y and p come after the last x, so they wait in temporary files (in TMPDIR, 3 bytes an event): that costs
+    less than decoding the recording three times, and no memory.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (finish() closes them)
+
+    def add(self, batch: EventBatch) -> None:
+        """Take the stream's next events; raises InputError when the temporary folder is full."""
+        self._hash.update(_bytes(batch.x, "<u2"))
+        try:
+            for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
+                file.write(_bytes(values, kind))
+        except OSError as error:
+            raise InputError(
+                f"'{gettempdir()}' cannot take 3 bytes an event ({error.strerror}): set TMPDIR to a folder "
+                f"that can"
+            ) from error
+
+    def finish(self) -> str:
+        """The digest as 64 hex digits; nothing can be added after it."""
+        for file in self._waiting:
+            file.seek(0)
+            while block := file.read(_DIGEST_BLOCK):
+                self._hash.update(block)
+            file.close()
+        return self._hash.hexdigest()
+
+
+def _bytes(values: np.ndarray, kind: str) -> memoryview:
+    return np.ascontiguousarray(values, kind).data.cast("B")

@@ -48,12 +48,16 @@ _SAMPLE = 1000
 """Rows that are kept of each block."""
 _FEW = 100
 """Rows at least; the values of fewer say little: the usual orders and units are taken."""
-_MOST, _SOME = 0.9, 0.01
-"""Shares of the rows: strays, damage and late events are rarer than the rest."""
+_MOST = 0.9
+"""Share of the rows that are sound at least."""
+_SOME = 0.01
+"""Share of the rows that strays, damage and late events are at most."""
 _FRACTIONS = 0.25
 """Share of numbers with fractions in a column of whole ones; times of frames have them now and then."""
-_USUAL_S, _USUAL_HZ = (0.1, 600.0), (0.03, 30.0)
-"""How long recordings are, and how many events a second a pixel has on average."""
+_USUAL_S = (0.1, 600.0)
+"""Length of recordings."""
+_USUAL_HZ = (0.03, 30.0)
+"""Events a second of a pixel, on average."""
 _NEARLY = 0.3
 """Decades outside of that which still count as usual; another unit that is usual leaves it open."""
 _FINER = {"s": "ms", "us": "ns"}
@@ -317,7 +321,7 @@ def choose_unit(
 
 
 def _decades(value: float, low: float, high: float) -> float:
-    """How far outside of low to high, in powers of ten."""
+    """Distance from low to high, in powers of ten."""
     return max(0.0, math.log10(low / value), math.log10(value / high))
 
 

@@ -1,4 +1,4 @@
-"""Where the datasets of event cameras keep what in their HDF5 files: one row of a table for each layout.
+"""Layouts of the HDF5 files of event cameras: a table that says where each data set keeps what.
 
 Sources: https://dsec.ifi.uzh.ch/data-format, https://daniilidis-group.github.io/mvsec,
 https://m3ed.io/data_overview/datafiles, https://github.com/TimoStoff/event_utils (E2VID's files) and
@@ -7,9 +7,13 @@ https://docs.prophesee.ai/stable/data/file_formats/hdf5.html.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from math import prod
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.arrays import leaving_open
 from crossspec_ros.recordings.fields import MOST_COLUMNS, ROLES, find_roles
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 
@@ -24,7 +28,7 @@ Columns = tuple[Column, ...]
 
 @dataclass(frozen=True)
 class Pictures:
-    """Where pictures are; those of three channels are blue, green, red."""
+    """Place of pictures; those of three channels are blue, green, red."""
 
     data: str
     """A data set (M, H, W) or (M, H, W, 1 or 3) uint8; without `stamps` a group of pictures."""
@@ -107,11 +111,15 @@ LAYOUTS = (
     ),
     Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
 )
+_FEW_VALUES = 16
+"""Values of a data set below which it says something of the others."""
+_ABOUT = re.compile(r"idx|ind(ex|s|ices)|offset|calib", re.IGNORECASE)
+"""Names of data sets that only say where others begin, or what the lenses are."""
 _MOST_NAMES = 100
 """Names of events at the top, or in a group there."""
 
 
-def layout_by_names(file: Hdf5File) -> Layout | None:
+def _layout_by_names(file: Hdf5File) -> Layout | None:
     """A layout of arrays, of a data set with fields, or else of a table (N, 4 to 8), at the top or in a group
     there, that fields.py takes for t, x, y and p."""
     # v2e stores its frames of the same pixels.
@@ -150,3 +158,45 @@ def layout_by_names(file: Hdf5File) -> Layout | None:
             f"one, as `h5copy -i {file.path.name} -s {last} -o one.h5 -d {last.rpartition('/')[2]}` makes it"
         )
     return next(iter(sure.values()), None)
+
+
+def find_layout(file: Hdf5File) -> Layout:
+    """The layout of a file; raises InputError when it has none that is known."""
+    for layout in LAYOUTS:
+        if all(file.has(name) for name, _ in layout.columns):
+            return layout
+    with leaving_open(file.path):
+        found = _layout_by_names(file)
+    if found:
+        return found
+    known = dict.fromkeys(f"{layout.name} ({layout.shown})" for layout in LAYOUTS)
+    raise InputError(
+        f"'{file.path}' has no events in a layout that is known, but {file.listing()}; known are "
+        f"{', '.join(known)}, and tables events (N, 4): store t (us), x, y and p with "
+        f"numpy.savez('events.npz', t=t, x=x, y=y, p=p)"
+    )
+
+
+def others_than(layout: Layout, file: Hdf5File, has_pictures: bool) -> list[str]:
+    """Data sets, or groups of them, that are not played and do not only say something of what is."""
+    played = {name for name, _ in layout.columns}
+    if has_pictures:
+        pictures = next(one for one in layout.pictures if file.has(one.data))
+        played |= {pictures.data, pictures.stamps or pictures.data}
+    others = [
+        name
+        for name, shape, _ in file.datasets()
+        if not {name, _group(name)} & played and prod(shape) > _FEW_VALUES and not _ABOUT.search(name)
+    ]
+    # A group of several is told by its name, unless it has what is played.
+    counts = Counter(map(_group, others))
+    own = {"", *map(_group, played)}
+    return [
+        *dict.fromkeys(
+            _group(name) if counts[_group(name)] > 1 and _group(name) not in own else name for name in others
+        )
+    ]
+
+
+def _group(name: str) -> str:
+    return name.rpartition("/")[0]

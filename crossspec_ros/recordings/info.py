@@ -23,7 +23,7 @@ _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.
 _FILE_WIDTH = 160
 _SHORTEST_S = 0.9
-"""What a window of a second must have of it not to be partial (windows/quality.py)."""
+"""Part of a window of a second that it must have not to be partial (windows/quality.py)."""
 _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 
 
@@ -86,7 +86,7 @@ def _print(report: dict[str, Any], verbose: bool) -> None:
 
 
 def _windows(duration_s: float, cameras: Iterable[dict[str, Any]]) -> str:
-    """How many windows of a second the cameras' stamps lie in; those in a topic's gaps, which replay
+    """Number of windows of a second the cameras' stamps lie in; those in a topic's gaps, which replay
     skips, are counted as well."""
     if duration_s < _SHORTEST_S:
         return "shorter than a window of a second: no caption of it will rest on a whole one"

@@ -1,4 +1,4 @@
-"""MCAP files of any profile: their channels, and the messages of those that are wanted.
+"""MCAP files of any profile, whole or damaged: their channels, and the messages of those that are wanted.
 
 The reader of rosbags asks for the profile and for message indexes, which some writers leave out.
 """
@@ -12,18 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from lz4.frame import LZ4FrameDecompressor
-from rosbags.interfaces import Connection, ConnectionExtRosbag2, MessageDefinition, MessageDefinitionFormat
 
-from crossspec_ros.recordings.packing import Decompressor, unpack, zstd
+from crossspec_ros.recordings.storage import Channel, Decompressor, Losses, unpack, unpack_cut, zstd
 
 MAGIC = b"\x89MCAP0\r\n"
-SCHEMA, CHANNEL, MESSAGE, CHUNK, DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
+_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
 _CHUNK_INDEX, _STATISTICS = 0x08, 0x0B
-DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
+_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
     "zstd": zstd.ZstdDecompressor,
     "lz4": LZ4FrameDecompressor,
 }
@@ -36,41 +35,63 @@ class McapError(ValueError):
     """A file is damaged."""
 
 
-class Schema(NamedTuple):
-    """A type's name as ROS 2 has it, and its definition where it is one of ROS 1."""
-
-    name: str
-    definition: str
-
-
-NO_SCHEMA = Schema("", "")
-
-
-class Channel(NamedTuple):
-    """A topic: its type's number, the encoding of its messages, and what ROS 1 knows its type by."""
-
-    schema: int
-    topic: str
-    encoding: str
-    md5: str
-
-
 class _Chunk(NamedTuple):
+    """A chunk as the summary describes it."""
+
     start_ns: int
     at: int
     length: int
     end: int
     """Behind it and its message indexes."""
-    channels: array[int]
-    """By its message indexes; none where it has no such."""
+    numbers: array[int]
+    """Channels by its message indexes; none where it has no such."""
+
+
+class _Descriptions:
+    """Schemas and channels, from the records that describe them."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[int, tuple[str, str]] = {}
+        self.channels: dict[int, tuple[int, str, str, str]] = {}
+
+    def take(self, opcode: int, record: memoryview) -> None:
+        """Take what describes something; raises struct.error and UnicodeDecodeError."""
+        if opcode == _SCHEMA:
+            name, at = _text(record, 2)
+            encoding, at = _text(record, at)
+            definition = _text(record, at)[0] if encoding == "ros1msg" else ""
+            if short := _SHORT_TYPE.fullmatch(name):
+                name = f"{short[1]}/msg/{short[2]}"
+            self._schemas[int.from_bytes(record[:2], "little")] = name, definition
+        elif opcode == _CHANNEL:
+            number, schema = struct.unpack_from("<HH", record)
+            topic, at = _text(record, 4)
+            encoding, at = _text(record, at)
+            told: dict[str, str] = {}
+            if encoding == "ros1":
+                end = at + 4 + struct.unpack_from("<I", record, at)[0]
+                at += 4
+                while at < end:
+                    key, at = _text(record, at)
+                    told[key], at = _text(record, at)
+            self.channels[number] = schema, topic, encoding, told.get("md5sum", "")
+
+    def are_whole(self) -> bool:
+        """Whether there are channels, and the schemas of all of them."""
+        schemas = {schema for schema, *_ in self.channels.values()} - {0}
+        return bool(self.channels) and schemas <= self._schemas.keys()
+
+    def channel(self, number: int, messages: int = 0) -> Channel:
+        schema, topic, encoding, md5 = self.channels[number]
+        name, definition = self._schemas.get(schema, ("", ""))
+        return Channel(number, topic, name, encoding, definition, md5, messages)
 
 
 class McapReader:
     """An open file; raises any exception for damage."""
 
     def __init__(self, path: Path) -> None:
-        self._schemas: dict[int, Schema] = {}
-        self._channels: dict[int, Channel] = {}
+        self._descriptions = _Descriptions()
         self._counts: Counter[int] = Counter()
         self._chunks: list[_Chunk] = []
         self.message_count = self.end_time = 0
@@ -80,51 +101,43 @@ class McapReader:
         except BaseException:
             self.close()
             raise
-        self.connections = [self._connection(number) for number in sorted(self._channels)]
+        numbers = sorted(self._descriptions.channels)
+        self.channels = [self._descriptions.channel(number, self._counts[number]) for number in numbers]
 
     def close(self) -> None:
         """Let go of the file."""
         self._stream.close()
 
     def messages(
-        self, connections: Collection[Connection], start: int | None = None
-    ) -> Iterator[tuple[Connection, int, bytes]]:
+        self, wanted: Collection[Channel], since_ns: int | None
+    ) -> Iterator[tuple[Channel, int, bytes]]:
         """The messages of these channels, from a time of recording on.
 
         They come in the order of recording, and where no index tells it, as they lie in the file.
         """
-        wanted = {connection.id: connection for connection in connections}
-        since = start or 0
+        of_number = {channel.number: channel for channel in wanted}
+        since = since_ns or 0
         if not self._chunks:
             for record in self._data():
                 number, recorded_ns = _message_head(record)
-                if number in wanted and recorded_ns >= since:
-                    yield wanted[number], recorded_ns, bytes(record[22:])
+                if number in of_number and recorded_ns >= since:
+                    yield of_number[number], recorded_ns, bytes(record[22:])
             return
         waiting: list[tuple[int, int, int, bytes]] = []
         order = 0
         for chunk in [*self._chunks, None]:
             while waiting and (chunk is None or waiting[0][0] < chunk.start_ns):
                 recorded_ns, _, number, data = heappop(waiting)
-                yield wanted[number], recorded_ns, data
-            if chunk is None or (chunk.channels and wanted.keys().isdisjoint(chunk.channels)):
+                yield of_number[number], recorded_ns, data
+            if chunk is None or (chunk.numbers and of_number.keys().isdisjoint(chunk.numbers)):
                 continue
             for record in self._messages_of(self._body(chunk)):
                 number, recorded_ns = _message_head(record)
-                if number in wanted and recorded_ns >= since:
+                if number in of_number and recorded_ns >= since:
                     heappush(waiting, (recorded_ns, order, number, bytes(record[22:])))
                     order += 1
 
-    def _connection(self, number: int) -> Connection:
-        channel = self._channels[number]
-        schema = self._schemas.get(channel.schema, NO_SCHEMA)
-        definition = MessageDefinition(MessageDefinitionFormat.MSG, schema.definition)
-        ext = ConnectionExtRosbag2(channel.encoding, [])
-        count = self._counts[number]
-        return Connection(number, channel.topic, schema.name, definition, channel.md5, count, ext, self)
-
     def _open(self, size: int) -> None:
-        self._size = size
         if self._stream.read(len(MAGIC)) != MAGIC:
             raise McapError("it does not start as an MCAP file")
         self._stream.seek(max(0, size - _END_BYTES))
@@ -139,16 +152,15 @@ class McapReader:
         has_statistics = summary and self._read_summary(footer)
         if self._has_messages_beside_chunks():
             self._chunks.clear()
-        schemas = {channel.schema for channel in self._channels.values()} - {0}
-        if not has_statistics or not self._channels or schemas - self._schemas.keys():
+        if not has_statistics or not self._descriptions.are_whole():
             self._count()
 
     def _read_summary(self, end: int) -> bool:
         """Whether it says how many messages there are."""
         found = False
-        for opcode, body in self._records(self._end, end):
+        for opcode, body in self._whole_records(self._end, end):
             if opcode == _CHUNK_INDEX:
-                self._chunks.append(self._chunk(body))
+                self._chunks.append(_chunk_of(body))
             elif opcode == _STATISTICS:
                 self.message_count, self.end_time = struct.unpack_from("<Q26xQ", body)
                 self.end_time += bool(self.message_count)
@@ -156,15 +168,9 @@ class McapReader:
                 self._counts.update(dict(struct.iter_unpack("<HQ", counts)))
                 found = True
             else:
-                self._describe(opcode, body)
+                self._descriptions.take(opcode, body)
         self._chunks.sort()
         return found
-
-    def _chunk(self, body: memoryview) -> _Chunk:
-        start_ns, _, at, length, offsets = struct.unpack_from("<4QI", body)
-        numbers = array("H", (number for number, _ in struct.iter_unpack("<HQ", body[36 : 36 + offsets])))
-        (indexes,) = struct.unpack_from("<Q", body, 36 + offsets)
-        return _Chunk(start_ns, at, length, at + length + indexes, numbers)
 
     def _has_messages_beside_chunks(self) -> bool:
         """Whether some lie where no index leads to: then all are read as they lie in the file."""
@@ -173,7 +179,7 @@ class McapReader:
             while at < (chunk.at if chunk else self._end):
                 self._stream.seek(at)
                 opcode, length = struct.unpack("<BQ", self._stream.read(9))
-                if opcode == MESSAGE:
+                if opcode == _MESSAGE:
                     return True
                 at += 9 + length
             at = max(at, chunk.end) if chunk else at
@@ -191,71 +197,109 @@ class McapReader:
 
     def _data(self) -> Iterator[memoryview]:
         """All messages as they lie in the file."""
-        for opcode, body in self._records(len(MAGIC), self._end):
-            if opcode == CHUNK:
+        for opcode, body in self._whole_records(len(MAGIC), self._end):
+            if opcode == _CHUNK:
                 yield from self._messages_of(body)
-            elif opcode == MESSAGE:
+            elif opcode == _MESSAGE:
                 yield body
             else:
-                self._describe(opcode, body)
+                self._descriptions.take(opcode, body)
 
     def _messages_of(self, body: memoryview) -> Iterator[memoryview]:
-        size, crc, compression, packed = chunk_parts(body)
-        decompressor = DECOMPRESSORS.get(compression)
+        size, crc, compression, packed = _chunk_parts(body)
+        decompressor = _DECOMPRESSORS.get(compression)
         if compression and not decompressor:
             raise McapError(f"its chunks are packed with {compression!r}, which is not read")
         records = unpack(packed, decompressor) if decompressor else packed
         if len(records) != size or (crc and crc32(records) != crc):
             raise McapError("a chunk unpacks to something else than was packed")
-        for opcode, record in chunk_records(records):
-            if opcode == MESSAGE:
+        for opcode, record in _chunk_records(records):
+            if opcode == _MESSAGE:
                 yield record
             else:
-                self._describe(opcode, record)
-
-    def _describe(self, opcode: int, body: memoryview) -> None:
-        if opcode == SCHEMA:
-            number, schema = read_schema(body)
-            self._schemas[number] = schema
-        elif opcode == CHANNEL:
-            number, channel = read_channel(body)
-            self._channels[number] = channel
+                self._descriptions.take(opcode, record)
 
     def _body(self, chunk: _Chunk) -> memoryview:
-        for opcode, body in self._records(chunk.at, chunk.at + chunk.length):
-            if opcode == CHUNK:
+        for opcode, body in self._whole_records(chunk.at, chunk.at + chunk.length):
+            if opcode == _CHUNK:
                 return body
         raise McapError("its index names a chunk that is not there")
 
-    def _records(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        at = start
-        while at < end:
-            self._stream.seek(at)
-            head = self._stream.read(9)
-            opcode, length = struct.unpack("<BQ", head)
-            body = self._stream.read(min(length, self._size))
-            if len(body) != length:
+    def _whole_records(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        for opcode, body, is_whole in _records(self._stream, start, end):
+            if not is_whole:
                 raise McapError("it is cut, or one of its records is")
-            at += 9 + length
-            yield opcode, memoryview(body)
+            yield opcode, body
 
 
-def type_of(name: str, encoding: str) -> str:
-    """A type as it is told and chosen by: one of no encoding that is read is none that is played."""
-    foreign = "" if encoding in ("cdr", "ros1") else f" in {encoding or 'no encoding'}"
-    return f"{name or 'no type'}{foreign}"
+def salvage_mcap(file: Path, losses: Losses) -> Iterator[tuple[Channel, int, bytes]]:
+    """All messages of a damaged file that can be read; what cannot is told in `losses`, a phrase each."""
+    descriptions, opcode = _Descriptions(), 0
+    with file.open("rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            losses.append(f"{file.name} does not start as an MCAP file")
+            return
+        for opcode, body, _ in _records(stream, len(MAGIC), file.stat().st_size):
+            inner = _cut_chunk_records(body, losses) if opcode == _CHUNK else [(opcode, body)]
+            for kind, record in inner:
+                try:
+                    descriptions.take(kind, record)
+                    number, recorded_ns = _message_head(record) if kind == _MESSAGE else (-1, 0)
+                except (struct.error, UnicodeDecodeError) as error:
+                    losses.append(f"a record of {len(record)} bytes is damaged ({error})")
+                else:
+                    if number in descriptions.channels:
+                        yield descriptions.channel(number), recorded_ns, bytes(record[22:])
+            if opcode == _DATA_END:
+                return
+    losses.append(f"{file.name} is cut or damaged, so nothing is readable after some place in it")
 
 
-def chunk_parts(body: bytes | memoryview) -> tuple[int, int, str, memoryview]:
+def _cut_chunk_records(body: memoryview, losses: Losses) -> Iterator[tuple[int, memoryview]]:
+    try:
+        size, crc, compression, stored = _chunk_parts(body)
+    except (struct.error, UnicodeDecodeError) as error:
+        losses.append(f"a chunk of {len(body)} bytes is damaged ({error})")
+        return
+    decompressor = _DECOMPRESSORS.get(compression)
+    try:
+        unpacked = unpack_cut(stored, decompressor) if decompressor else stored
+    except (zstd.ZstdError, RuntimeError) as error:
+        losses.append(f"a chunk of {size} bytes cannot be unpacked ({error})")
+        return
+    if len(unpacked) == size and crc and crc32(unpacked) != crc:
+        losses.append(f"a chunk of {size} bytes has another checksum than when it was written")
+    yield from _chunk_records(unpacked)
+
+
+def _records(stream: BinaryIO, start: int, end: int) -> Iterator[tuple[int, memoryview, bool]]:
+    """Opcode and body of each record that begins from `start` to `end`, and whether it is all there."""
+    at = start
+    while at < end:
+        stream.seek(at)
+        opcode, length = struct.unpack("<BQ", stream.read(9).ljust(9, b"\0"))
+        body = stream.read(min(length, end))
+        yield opcode, memoryview(body), len(body) == length
+        at += 9 + length
+
+
+def _chunk_of(body: memoryview) -> _Chunk:
+    start_ns, _, at, length, offsets = struct.unpack_from("<4QI", body)
+    numbers = array("H", (number for number, _ in struct.iter_unpack("<HQ", body[36 : 36 + offsets])))
+    (indexes,) = struct.unpack_from("<Q", body, 36 + offsets)
+    return _Chunk(start_ns, at, length, at + length + indexes, numbers)
+
+
+def _chunk_parts(body: memoryview) -> tuple[int, int, str, memoryview]:
     """Bytes of an unpacked chunk, its checksum, its packing, and what is packed; raises struct.error."""
     size, crc = struct.unpack_from("<QI", body, 16)
-    compression, start = text(body, 28)
+    compression, start = _text(body, 28)
     (length,) = struct.unpack_from("<Q", body, start)
     # Not a copy: it may be as large as what comes of it.
-    return size, crc, compression, memoryview(body)[start + 8 : start + 8 + length]
+    return size, crc, compression, body[start + 8 : start + 8 + length]
 
 
-def chunk_records(unpacked: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
+def _chunk_records(unpacked: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
     """Opcode and body of each whole record of a chunk."""
     view, start = memoryview(unpacked), 0
     while start + 9 <= len(view):
@@ -266,32 +310,7 @@ def chunk_records(unpacked: bytes | memoryview) -> Iterator[tuple[int, memoryvie
             yield opcode, view[start - length : start]
 
 
-def read_schema(record: bytes | memoryview) -> tuple[int, Schema]:
-    """A schema and its number; raises struct.error and UnicodeDecodeError."""
-    name, at = text(record, 2)
-    encoding, at = text(record, at)
-    definition = text(record, at)[0] if encoding == "ros1msg" else ""
-    if short := _SHORT_TYPE.fullmatch(name):
-        name = f"{short[1]}/msg/{short[2]}"
-    return int.from_bytes(record[:2], "little"), Schema(name, definition)
-
-
-def read_channel(record: bytes | memoryview) -> tuple[int, Channel]:
-    """A channel and its number; raises struct.error and UnicodeDecodeError."""
-    number, schema = struct.unpack_from("<HH", record)
-    topic, at = text(record, 4)
-    encoding, at = text(record, at)
-    told: dict[str, str] = {}
-    if encoding == "ros1":
-        end = at + 4 + struct.unpack_from("<I", record, at)[0]
-        at += 4
-        while at < end:
-            key, at = text(record, at)
-            told[key], at = text(record, at)
-    return number, Channel(schema, topic, encoding, told.get("md5sum", ""))
-
-
-def text(record: bytes | memoryview, at: int) -> tuple[str, int]:
+def _text(record: memoryview, at: int) -> tuple[str, int]:
     """A text after its length, and where it ends; raises struct.error and UnicodeDecodeError."""
     (length,) = struct.unpack_from("<I", record, at)
     end = at + 4 + length
@@ -300,6 +319,6 @@ def text(record: bytes | memoryview, at: int) -> tuple[str, int]:
     return str(record[at + 4 : end], "utf-8"), end
 
 
-def _message_head(record: bytes | memoryview) -> tuple[int, int]:
+def _message_head(record: memoryview) -> tuple[int, int]:
     number, recorded_ns = struct.unpack_from("<H4xQ", record)
     return number, recorded_ns

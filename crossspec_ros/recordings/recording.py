@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import check_regular, read_small
 from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 DSEC_EVENTS = "events/left/events.h5"
 """File of the events in a DSEC sequence."""
+GROUND_TRUTH = "ground_truth.json"
+MOST_TRUTH_BYTES = 64 << 20
 UNITS = ("s", "ms", "us", "ns")
 """Units of times, as they are said and found."""
 
@@ -67,14 +71,14 @@ BEST = Asked()
 
 
 class Format(NamedTuple):
-    """How recordings of one format are recognised and opened."""
+    """A format: marks by which its recordings are recognised, and their opener."""
 
     name: str
-    """What people call it, with its article; empty where the suffixes say it all."""
+    """Name with its article; empty where the suffixes say it all."""
     opener: str
     """`module:function` from a path to a Recording, or to an EventSource where `is_source`."""
     suffixes: tuple[str, ...] = ()
-    """Of files, in lower case."""
+    """Ends of names of files, in lower case."""
     contents: str | None = None
     """A file that a folder of this format has in it."""
     is_source: bool = True
@@ -100,12 +104,12 @@ _ROSBAG2 = Format(
     is_source=False,
     has_topics=True,
 )
-_NPZ = Format("", f"{_HERE}.npz:read_npz", (".npz",), has_numbers=True)
+_NPZ = Format("", f"{_HERE}.numpy_files:read_npz", (".npz",), has_numbers=True)
 _FORMATS = (
     _ROSBAG2,
     Format(
         "a DSEC sequence",
-        f"{_HERE}.dsec_recording:DsecRecording",
+        f"{_HERE}.dsec:DsecRecording",
         contents=DSEC_EVENTS,
         is_source=False,
     ),
@@ -119,9 +123,9 @@ _FORMATS = (
     Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     _NPZ,
-    Format("", f"{_HERE}.npy:read_npy", (".npy",), has_numbers=True),
-    Format("", f"{_HERE}.raw:RawEvents", (".raw",)),
-    Format("", f"{_HERE}.dat:DatEvents", (".dat",)),
+    Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
+    Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
+    Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
     Format(
@@ -153,7 +157,7 @@ _FOREIGN = {
     ".lz4": "unpack it with `lz4 -d` and give what is in it",
     ".7z": "unpack it with `7z x` and give what is in it",
 }
-"""How files that people have are made into ones that are read."""
+"""Remedies that make files which people have into ones that are read."""
 
 
 def _sentence() -> str:
@@ -163,7 +167,7 @@ def _sentence() -> str:
 
 
 FORMATS = _sentence()
-"""What can be opened, as messages and help texts say it."""
+"""Formats that can be opened, as messages and help texts say it."""
 
 
 def open_recording(path: Path, asked: Asked = BEST) -> Recording:
@@ -259,7 +263,6 @@ def _name_recordings_in(folder: Path) -> None:
 
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
     from crossspec_ros.events.sandbox_child import renew_time
-    from crossspec_ros.files import check_regular
 
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
@@ -301,3 +304,15 @@ def tell_losses(recording: Recording) -> None:
     for loss in recording.losses:
         told = f"crossspec: only a part of the recording could be read: {plain_text(loss)}"
         print(told, file=sys.stderr)
+
+
+def true_captions(path: Path) -> dict[int, str]:
+    """The true captions of a recording's windows by their starts in ns; empty where it has none.
+
+    Other people's data sets have files of this name too, with other things in them.
+    """
+    try:
+        windows = json.loads(read_small(path / GROUND_TRUTH, MOST_TRUTH_BYTES, follow=False))["windows"]
+        return {int(window["start_ns"]): str(window["caption"]) for window in windows}
+    except (OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError):
+        return {}

@@ -1,28 +1,41 @@
-"""Messages of ROS 1 bags as CDR, so that all that reads messages knows one serialization."""
+"""ROS 1 bags, whole or damaged: their messages as CDR, so that all that reads them knows one serialization.
+
+https://wiki.ros.org/Bags/Format/2.0
+"""
 
 from __future__ import annotations
 
+import io
 import struct
+from bz2 import BZ2Decompressor
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
+from lz4.frame import LZ4FrameDecompressor
 from rosbags.rosbag1 import Reader
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
+from crossspec_ros.recordings.storage import Channel, Decompressor, Losses, unpack_cut
 
 _HEADER = "std_msgs/msg/Header"
 _DVS_MD5 = "5e8beee5a6c107e504c2e78903c224b8"
-"""Of `dvs_msgs/EventArray`, and of its namesakes with the same fields."""
+"""Checksum of `dvs_msgs/EventArray`, and of its namesakes with the same fields."""
 _KEPT_BYTES = 64 << 20
 """Bytes of unpacked chunks that a reader keeps."""
+_MAGIC = b"#ROSBAG V2.0\n"
+_MESSAGE, _CHUNK, _CONNECTION = b"\x02", b"\x05", b"\x07"
+_DECOMPRESSORS: dict[bytes, Callable[[], Decompressor]] = {
+    b"bz2": BZ2Decompressor,
+    b"lz4": LZ4FrameDecompressor,
+}
 
 
-class Ros1Reader(Reader):
+class _CachingReader(Reader):
     """The reader of rosbags, which keeps the chunks that it unpacked last.
 
     Where they were written topic after topic, the messages in their order come from them in turns.
@@ -31,11 +44,6 @@ class Ros1Reader(Reader):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._kept: OrderedDict[int, bytes] = OrderedDict()
-
-    @property
-    def message_count(self) -> int:
-        """Number of messages by the index; rosbags goes through all chunks again for each topic."""
-        return sum(sum(chunk.connection_counts.values()) for chunk in self.chunk_infos)
 
     def read_chunk(self) -> Any:
         chunk = super().read_chunk()
@@ -52,19 +60,48 @@ class Ros1Reader(Reader):
         return chunk._replace(decompressor=unpacked)
 
 
+class Ros1Reader:
+    """An open file; raises any exception for damage."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = _CachingReader(path)
+        self._reader.open()
+        self.channels = [
+            Channel(one.id, one.topic, one.msgtype, "ros1", str(one.msgdef.data), one.digest, one.msgcount)
+            for one in self._reader.connections
+        ]
+        # That of rosbags goes through all chunks again for each topic.
+        self.message_count = sum(sum(chunk.connection_counts.values()) for chunk in self._reader.chunk_infos)
+        self.end_time = self._reader.end_time
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._reader.close()
+
+    def messages(
+        self, wanted: Collection[Channel], since_ns: int | None
+    ) -> Iterator[tuple[Channel, int, bytes]]:
+        """The messages of these channels in the order of recording, from a time of recording on."""
+        of_number = {channel.number: channel for channel in wanted}
+        connections = [one for one in self._reader.connections if one.id in of_number]
+        for connection, recorded_ns, data in self._reader.messages(connections, start=since_ns):
+            yield of_number[connection.id], recorded_ns, data
+
+
 class Definitions:
-    """What turns the messages of one bag into CDR; each definition of a type is read once."""
+    """Converters of the messages of one bag into CDR; each definition of a type is read once."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def to_cdr(self, topic: str, name: str, definition: str, md5: str) -> Callable[[bytes], bytes]:
-        """What turns a topic's messages into CDR, by the definition of their type `name` in the bag.
+    def to_cdr(self, channel: Channel) -> Callable[[bytes], bytes]:
+        """The function that turns a topic's messages into CDR, by the definition of their type in the bag.
 
         A message that is torn becomes nothing, b"". Those of types that nobody reads stay as they are. Raises
         InputError when the definition is none that is known, and what rosbags raises when it cannot be read.
         Where no `md5` is told, it is that of the definition.
         """
+        name, definition = channel.type, channel.definition
         if name not in (*EVENT_TYPES, *IMAGE_TYPES):
             return lambda raw: raw
         known = typestore().fielddefs
@@ -75,15 +112,15 @@ class Definitions:
         if read_as == DVS_EVENTS:
             from crossspec_ros.events.dvs import dvs_of_ros1
 
-            if (md5 or (name in stored and _md5_of(name, stored))) == _DVS_MD5:
+            if (channel.md5 or (name in stored and _md5_of(name, stored))) == _DVS_MD5:
                 return _or_nothing(dvs_of_ros1)
         elif name in types and types[name][1] == known[read_as][1]:
             store = get_typestore(Stores.EMPTY)
             store.register(types)
             return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, name)))
         raise InputError(
-            f"{topic} is not read: its definition of {name} is not that of {read_as}, so record it with "
-            f"the driver's present messages"
+            f"{channel.topic} is not read: its definition of {name} is not that of {read_as}, so record it "
+            f"with the driver's present messages"
         )
 
     def _types_of(self, name: str, definition: str) -> dict[str, Any]:
@@ -107,3 +144,88 @@ def _or_nothing(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
             return b""
 
     return call
+
+
+class _Record(NamedTuple):
+    """A record of a file that may be damaged."""
+
+    fields: dict[bytes, bytes]
+    body: bytes
+    """Cut where the file ends."""
+    is_whole: bool
+
+
+def salvage_ros1(file: Path, losses: Losses) -> Iterator[tuple[Channel, int, bytes]]:
+    """All messages of a damaged file that can be read; what cannot is told in `losses`, a phrase each."""
+    channels: dict[bytes, Channel] = {}
+    with file.open("rb") as stream:
+        if stream.read(len(_MAGIC)) != _MAGIC:
+            losses.append(f"{file.name} does not start as a ROS 1 bag")
+            return
+        # A chunk that was still being written says that it is empty; its records then follow as the file's.
+        for record in _records(stream, file.stat().st_size):
+            if record.fields.get(b"op") == _CHUNK:
+                unpacked = _unpacked(record, losses)
+                for inner in _records(io.BytesIO(unpacked), len(unpacked)):
+                    yield from _take(inner, channels, losses)
+            else:
+                yield from _take(record, channels, losses)
+            if not record.is_whole:
+                losses.append(f"{file.name} has a record that is cut")
+
+
+def _records(stream: BinaryIO, size: int) -> Iterator[_Record]:
+    """One record after the other; the last may be cut."""
+    while (head := _block(stream, size))[0]:
+        body, is_whole = _block(stream, size)
+        yield _Record(_fields(head[0]), body, is_whole and head[1])
+
+
+def _block(stream: BinaryIO, size: int) -> tuple[bytes, bool]:
+    """Bytes with their length before them, and whether they are all there."""
+    prefix = stream.read(4)
+    if len(prefix) < 4:
+        return b"", False
+    length = int.from_bytes(prefix, "little")
+    data = stream.read(min(length, size - stream.tell()))
+    return data, len(data) == length
+
+
+def _fields(header: bytes) -> dict[bytes, bytes]:
+    fields, stream = {}, io.BytesIO(header)
+    while field := _block(stream, len(header))[0]:
+        name, _, value = field.partition(b"=")
+        fields[name] = value
+    return fields
+
+
+def _unpacked(chunk: _Record, losses: Losses) -> bytes:
+    decompressor = _DECOMPRESSORS.get(chunk.fields.get(b"compression", b""))
+    if decompressor is None:
+        return chunk.body
+    try:
+        return unpack_cut(chunk.body, decompressor)
+    except (OSError, RuntimeError) as error:
+        losses.append(f"a chunk of {len(chunk.body)} bytes cannot be unpacked ({error})")
+        return b""
+
+
+def _take(
+    record: _Record, channels: dict[bytes, Channel], losses: Losses
+) -> Iterator[tuple[Channel, int, bytes]]:
+    if not record.is_whole:
+        return
+    fields, number = record.fields, record.fields.get(b"conn", b"")
+    if fields.get(b"op") == _CONNECTION and number not in channels:
+        try:
+            described = {key: value.decode() for key, value in _fields(record.body).items()}
+            package, _, name = described[b"type"].rpartition("/")
+            definition, md5 = described[b"message_definition"], described[b"md5sum"]
+            topic = fields[b"topic"].decode()
+        except (LookupError, ValueError) as error:
+            losses.append(f"the description of a topic is damaged ({one_line(error)})")
+        else:
+            channels[number] = Channel(len(channels), topic, f"{package}/msg/{name}", "ros1", definition, md5)
+    elif fields.get(b"op") == _MESSAGE and number in channels and len(fields.get(b"time", b"")) == 8:
+        sec, nanosec = struct.unpack("<II", fields[b"time"])
+        yield channels[number], sec * 1_000_000_000 + nanosec, record.body

@@ -1,5 +1,4 @@
-"""What a recording is, and what a format has to give to be one: blocks of events, and pictures where it has
-any."""
+"""Recordings, and what a format has to give to be one: blocks of events, and pictures where it has any."""
 
 from __future__ import annotations
 
@@ -17,10 +16,14 @@ from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
 from crossspec_ros.files import read_small
 
-# Of a file of times: comments, and a line with the name of a file.
-_HEAD, _LINE = 64_000, 1000
-WINDOW_US, LATE_US = 1_000_000, 5_000
-"""Events that are late by less than a window are sorted; so late are drawn right (windows/slices.py)."""
+_HEAD_BYTES = 64_000
+"""Comments of a file of times, at most."""
+_LINE_BYTES = 1000
+"""Line of a file of times, at most: it may have the name of an image."""
+WINDOW_US = 1_000_000
+"""Events that are late by less are sorted."""
+LATE_US = 5_000
+"""Events that are late by less are drawn right (windows/slices.py)."""
 MOST_BACK = 0.01
 """Share of the events whose times may be more than a window back, where all can be looked at."""
 # Pictures of published data sets are below 1 MB.
@@ -31,7 +34,7 @@ class Recording(Protocol):
     """A recorded event stream, an image stream, or both."""
 
     format: str
-    """What it is and how it is read, for people."""
+    """Name of the format, and how it is read, for people."""
     event_topic: str | None
     event_type: str
     """The usual one where there are no events."""
@@ -57,7 +60,7 @@ class EventSource(Protocol):
     """The events of one sensor, in order."""
 
     format: str
-    """What they are stored as and how that is read, for people."""
+    """Name of the format, and how it is read, for people."""
     start_us: int
     """Time of the first event, ROS time = the recording's time."""
     end_us: int
@@ -123,15 +126,15 @@ class SourceRecording:
     def _packets(self) -> Iterator[RecordedMessage]:
         message = None
         try:
-            for message in packets(self._path, self._events.batches(), self._tell):
+            for message in packets(self._path, self._events.batches(), self.tell):
                 yield message
         except InputError as error:
             if message is None:
                 raise
             self.losses.append(str(error))
 
-    def _tell(self, remark: str) -> None:
-        # The same each time that it is read.
+    def tell(self, remark: str) -> None:
+        """Add a remark, once for all passes."""
         if remark not in self._remarks:
             self._remarks.append(remark)
 
@@ -153,7 +156,7 @@ def packets(
 
 
 def first_sound_ns(packets: Iterator[RecordedMessage], events: EventSource) -> int:
-    """Where events begin: a very first one that is a stray begins no window."""
+    """Stamp of the first event: a very first one that is a stray begins no window."""
     sound = (message.stamp_ns for message in merged(packets) if not message.stray)
     return next(sound, events.start_us * 1000)
 
@@ -217,7 +220,7 @@ def read_times(path: Path, images: int) -> str:
 
     Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
     """
-    return read_small(path, _HEAD + _LINE * images).decode()
+    return read_small(path, _HEAD_BYTES + _LINE_BYTES * images).decode()
 
 
 def read_picture(path: Path) -> bytes:

@@ -21,18 +21,15 @@ from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
     ROS1_SUFFIXES,
     BagReader,
-    StoredMessage,
-    TopicKey,
+    salvage,
     storage_files,
 )
 from crossspec_ros.recordings.choice import Choice, choose, has_images, is_unread, unread_images
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
-from crossspec_ros.recordings.image_survey import ImageSurvey
-from crossspec_ros.recordings.losses import Losses
 from crossspec_ros.recordings.recording import BEST, Asked, open_here, telling_unreadable
-from crossspec_ros.recordings.salvage import salvage
-from crossspec_ros.recordings.topic_survey import TopicSurvey
+from crossspec_ros.recordings.storage import Losses, StoredMessage, TopicKey
+from crossspec_ros.recordings.topic_survey import ImageSurvey, TopicSurvey
 
 _SECOND = 1_000_000_000
 _STEP = 0.01

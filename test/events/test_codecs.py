@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
-from event_files import encode_libcaer, encode_mono, encode_triggers
 from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recording_samples import encode_libcaer, encode_mono, encode_triggers
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch

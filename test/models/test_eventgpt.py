@@ -47,19 +47,19 @@ def model(reference: Path) -> EventGPTModule:
 def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
     """What the synchronizer draws of the events, which come in packets."""
     count, height, width = expected["event_images"].shape[:3]
-    events = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")
-    t = np.ascontiguousarray(events.t) * 1000
+    t, x, y, p = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz").columns
+    t = np.ascontiguousarray(t) * 1000
     slices = CountSlices(int(t[0]), int(t[-1]) + 1, count)
     for start in range(0, len(t), 7001):
         part = slice(start, start + 7001)
-        fields = events.x[part], events.y[part], events.p[part]
+        fields = x[part], y[part], p[part]
         slices.add(EventBatch(t[part], *fields, width, height), int(t[part].min()), int(t[part].max()))
     return np.stack([image for _, image in slices.images(int(t[-1]) + 10**9)])
 
 
 def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
     assert np.array_equal(drawn, expected["event_images"])
-    t, x, y, p = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz")[:4]
+    t, x, y, p = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz").columns
     pixels = (values.astype(np.uint16) for values in (x, y))
     events = EventBatch(t.astype(np.int64), *pixels, p.astype(np.uint8), drawn.shape[2], drawn.shape[1])
     whole = [image for image, _ in event_images(events, len(drawn))]

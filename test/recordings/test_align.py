@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 import yaml
 from event_samples import batch_of, random_batch
-from test_dsec import START_US, write_sequence
+from recording_samples import DSEC_START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
-from crossspec_ros.recordings.align import CALIBRATION_FILE, RECTIFY_MAP_FILE, Alignment, homography
-from crossspec_ros.recordings.dsec import write_events_h5
-from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.dsec import (
+    CALIBRATION_FILE,
+    RECTIFY_MAP_FILE,
+    Alignment,
+    DsecRecording,
+    homography,
+    write_events_h5,
+)
 
 FOCAL_0, CENTRE_0 = 550.0, (320.5, 240.25)
 FOCAL_1, CENTRE_1 = 1150.0, (718.0, 542.0)
@@ -118,7 +123,7 @@ def test_events_are_rounded_and_those_off_the_view_dropped(tmp_path):
 
 
 def test_a_sequence_plays_aligned(tmp_path):
-    batch = random_batch(2000, t_start=START_US, duration_us=30_000)
+    batch = random_batch(2000, t_start=DSEC_START_US, duration_us=30_000)
     drive = write_sequence(tmp_path / "drive", batch, frames=1)
     calibrate(drive, np.dstack(np.meshgrid(np.arange(640.0) + 320, np.arange(480.0))))
     messages = list(DsecRecording(drive, aligned=True).messages())
@@ -155,7 +160,7 @@ def test_a_broken_calibration_is_named(tmp_path, content):
 
 
 def test_a_missing_calibration_or_a_broken_map_is_named(tmp_path):
-    drive = write_sequence(tmp_path / "drive", random_batch(10, t_start=START_US))
+    drive = write_sequence(tmp_path / "drive", random_batch(10, t_start=DSEC_START_US))
     with pytest.raises(InputError, match=r"rectify_map\.h5' cannot be used \(.*\): copy it from"):
         DsecRecording(drive, aligned=True)
     calibrate(drive)

@@ -7,9 +7,8 @@ from contextlib import closing
 import cv2
 import numpy as np
 import pytest
+from bag_samples import bag_of, mcap
 from event_samples import random_batch
-from test_mcap import mcap
-from test_recording import bag_of
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError

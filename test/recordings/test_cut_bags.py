@@ -6,30 +6,23 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from hostile_bags import (
-    bag_of,
-    described,
-    mcap,
-    message_head,
-)
+from bag_samples import drive, sound, write, write_ros1
+from hostile_files import bag_of, described, mcap, message_head
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
-from test_info import sound, write
-from test_ros1 import drive, ros1, write_ros1  # noqa: F401
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.kinds import Kinds
+from crossspec_ros.recordings.bag_reader import BagReader, salvage
 from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.salvage import salvage
-from crossspec_ros.recordings.salvage_ros1 import Losses
+from crossspec_ros.recordings.storage import Losses
 from crossspec_ros.recordings.survey import survey
+from crossspec_ros.recordings.topic_survey import Kinds
 
 
 @pytest.fixture(params=["mcap", "mcap in chunks", "sqlite3", "ROS 1"])
-def bag(request, tmp_path, ros1):  # noqa: F811
+def bag(request, tmp_path):
     """One file of a sound bag, and how many messages play of it."""
     if request.param == "ROS 1":
-        return write_ros1(tmp_path / "bag.bag", ros1, drive()), 75
+        return write_ros1(tmp_path / "bag.bag", drive()), 75
     storage = StoragePlugin.SQLITE3 if request.param == "sqlite3" else StoragePlugin.MCAP
     packed = CompressionMode.STORAGE if request.param == "mcap in chunks" else None
     folder = write(tmp_path / "bag", sound(), storage, packed)

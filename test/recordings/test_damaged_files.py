@@ -10,11 +10,9 @@ import struct
 
 import numpy as np
 import pytest
-from event_files import HEADERS, clustered, encode_dat, encode_raw
 from event_samples import batch_of
-from hostile_bags import METADATA
-from test_aedat3 import HEADER as AEDAT_HEADER
-from test_aedat3 import polarity
+from hostile_files import METADATA
+from recording_samples import AEDAT3_HEADER, HEADERS, aedat3_packets, clustered, encode_dat, encode_raw
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -33,7 +31,7 @@ def whole(name, events, folder):
     if name == "dat":
         return encode_dat(events)
     if name == "aedat":
-        return AEDAT_HEADER % b"DAVIS640" + polarity(events)
+        return AEDAT3_HEADER % b"DAVIS640" + aedat3_packets(events)
     if name in ("txt", "csv"):
         separator = " " if name == "txt" else ","
         return "".join(separator.join(map(str, event)) + "\n" for event in events).encode()
@@ -64,7 +62,7 @@ def is_sound(name, data, at):
     if name in ("txt", "csv"):
         return b"\n" in data[at - 1 : at + 1]
     if name == "aedat":
-        end = len(AEDAT_HEADER % b"DAVIS640")
+        end = len(AEDAT3_HEADER % b"DAVIS640")
         while end < at:
             size, number = (
                 struct.unpack_from("<i", data, end + 4)[0],

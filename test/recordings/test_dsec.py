@@ -2,40 +2,22 @@ from __future__ import annotations
 
 import shutil
 
-import cv2
 import h5py
 import numpy as np
 import pytest
 from event_samples import FIELDS, assert_equal, batch_of, random_batch
+from recording_samples import DSEC_OFFSET_US, DSEC_START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.dsec import DsecSequence, write_events_h5
-from crossspec_ros.recordings.dsec_recording import DsecRecording
+from crossspec_ros.recordings.dsec import DsecRecording, DsecSequence, write_events_h5
 from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.survey import survey
-
-T_OFFSET = 50_000_000_000
-START_US = T_OFFSET + 1_234
-
-
-def write_sequence(folder, batch, frames=3, t_offset=T_OFFSET):
-    """A small DSEC directory; frame i is of one colour, (10 i, 20, 30), and 50 ms after the one before."""
-    (folder / "events/left").mkdir(parents=True)
-    write_events_h5(folder / "events/left/events.h5", batch, t_offset)
-    if frames:
-        (folder / "images/left/rectified").mkdir(parents=True)
-        for i in range(frames):
-            bgr = np.full((24, 32, 3), (30, 20, 10 * i), np.uint8)
-            cv2.imwrite(str(folder / f"images/left/rectified/{i:06}.png"), bgr)
-        stamps = [START_US + 50_000 * i for i in range(frames)]
-        (folder / "images/timestamps.txt").write_text("".join(f"{stamp}\n" for stamp in stamps))
-    return folder
 
 
 @pytest.fixture(scope="module")
 def events():
-    return random_batch(5000, t_start=START_US, duration_us=95_000, width=320, height=240)
+    return random_batch(5000, t_start=DSEC_START_US, duration_us=95_000, width=320, height=240)
 
 
 @pytest.fixture
@@ -48,9 +30,9 @@ def test_the_file_has_dsecs_layout(sequence, events):
         kinds = {name: str(file[f"events/{name}"].dtype) for name in FIELDS}
         assert kinds == {"t": "uint32", "x": "uint16", "y": "uint16", "p": "uint8"}
         assert file["events/t"]._filters.keys() == {"32001"}
-        assert file["t_offset"][()] == T_OFFSET and file["t_offset"].shape == ()
+        assert file["t_offset"][()] == DSEC_OFFSET_US and file["t_offset"].shape == ()
         t, index = file["events/t"][:].astype(np.int64), file["ms_to_idx"][:]
-    np.testing.assert_array_equal(t, events.t - T_OFFSET)
+    np.testing.assert_array_equal(t, events.t - DSEC_OFFSET_US)
     # As DSEC's documentation defines it.
     assert index.dtype == np.uint64 and index[0] == 0 and len(index) == t[-1] // 1000 + 1
     ms = np.arange(len(index)) * 1000
@@ -99,7 +81,7 @@ def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):
 
 def test_frames(sequence):
     dsec = DsecSequence(sequence)
-    assert dsec.frame_stamps_ns.tolist() == [(START_US + 50_000 * i) * 1000 for i in range(3)]
+    assert dsec.frame_stamps_ns.tolist() == [(DSEC_START_US + 50_000 * i) * 1000 for i in range(3)]
     np.testing.assert_array_equal(dsec.frame(2), np.full((24, 32, 3), (20, 20, 30), np.uint8))
     assert dsec.frame_bytes(0).startswith(b"\x89PNG")
 
@@ -132,7 +114,7 @@ def test_a_damaged_chunk_is_named_when_it_is_read(sequence, events):
 
 
 @pytest.mark.parametrize(
-    ("missing", "found"), [("t_offset", -T_OFFSET), ("ms_to_idx", 0), ("events/x", None)]
+    ("missing", "found"), [("t_offset", -DSEC_OFFSET_US), ("ms_to_idx", 0), ("events/x", None)]
 )
 def test_only_the_events_themselves_must_be_there(sequence, events, missing, found):
     with h5py.File(sequence / "events/left/events.h5", "a") as file:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from crossspec_lab.trials.processes import free_ports
 from event_samples import assert_equal, random_batch
-from hdf5_samples import write
+from recording_samples import write_aedat, write_hdf5
 from serving import serving
 
 from crossspec_ros.errors import InputError
@@ -39,31 +39,11 @@ START_US = 1_700_000_000_000_000
 SIZE = (346, 260)
 
 
-def store_of(batch):
-    store = dv.EventStore()
-    for t, x, y, p in zip(
-        batch.t.tolist(), batch.x.tolist(), batch.y.tolist(), batch.p.tolist(), strict=True
-    ):
-        store.push_back(t, x, y, bool(p))
-    return store
-
-
-def write_aedat(path, batch, frames=(), config=dv.io.MonoCameraWriter.DAVISConfig):
-    """Events and frames [(time in us, pixels)]."""
-    writer = dv.io.MonoCameraWriter(str(path), config("DAVIS346", SIZE))
-    for start in range(0, len(batch), 1000):
-        writer.writeEvents(store_of(batch[start : start + 1000]))
-    for t, pixels in frames:
-        writer.writeFrame(dv.Frame(t, pixels))
-    del writer
-    return path
-
-
 @pytest.mark.parametrize("kind", ["aedat4", "h5"])
 def test_sound_files_are_read_where_memory_and_time_are_bounded_more_strictly(tmp_path, kind):
     """As by `ulimit`, systemd or a batch system, whose bounds nobody may raise."""
     path = tmp_path / f"ride.{kind}"
-    write_aedat(path, random_batch(50)) if kind == "aedat4" else write(path, "dsec")
+    write_aedat(path, random_batch(50)) if kind == "aedat4" else write_hdf5(path, "dsec")
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))\n"

@@ -15,7 +15,7 @@ import pytest
 from event_samples import assert_equal, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_hdf5 import played
+from recording_samples import played
 
 from crossspec_ros.recordings.ecf import FILTER, decode_ecf
 from crossspec_ros.recordings.recording import open_here
@@ -131,7 +131,7 @@ def test_a_file_plays(tmp_path):
 
 
 def test_a_damaged_chunk_costs_only_its_own_events(tmp_path, monkeypatch):
-    monkeypatch.setattr("crossspec_ros.recordings.hdf5_events._SMALLEST_LOSS", 500)
+    monkeypatch.setattr("crossspec_ros.recordings.arrays._SMALLEST_LOSS", 500)
     path = write_ecf(tmp_path / "recording.hdf5", random_batch(4500, 1, 3 << 24, 300_000, 1280, 720))
     with h5py.File(path) as file:
         chunk = file["CD/events"].id.get_chunk_info(2)

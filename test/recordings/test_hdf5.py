@@ -12,29 +12,27 @@ import h5py
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
-from hdf5_samples import SIZES, WRITERS, bgr, gray, picture_stamps, sample, write
-from test_npz import decode
+from recording_samples import (
+    SIZES,
+    WRITERS,
+    bgr,
+    gray,
+    hdf5_events,
+    picture_stamps,
+    played,
+    write_hdf5,
+)
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, typestore
-from crossspec_ros.recordings import hdf5_events, info
-from crossspec_ros.recordings.hdf5 import find_layout
+from crossspec_ros.recordings import arrays, info
+from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
 
 PICTURES = {"mvsec": gray, "m3ed": bgr, "e2vid": bgr}
-
-
-def played(path):
-    """The events of a recording, with their times in full, and its images."""
-    with closing(open_here(path)) as recording:
-        messages = list(recording.messages())
-        assert recording.losses == []
-    start_us = recording.start_ns // 1000 >> 24 << 24
-    events = decode([message for message in messages if message.kind == "events"], start_us)
-    return events, [message for message in messages if message.kind == "image"]
 
 
 def pixels_of(images):
@@ -57,8 +55,8 @@ def damage_chunk(path, name, number):
 
 @pytest.mark.parametrize("layout", WRITERS)
 def test_every_layout_plays_its_events_and_images(tmp_path, layout):
-    events = sample(layout)
-    path = write(tmp_path / "recording.h5", layout, events)
+    events = hdf5_events(layout)
+    path = write_hdf5(tmp_path / "recording.h5", layout, events)
     heard, images = played(path)
     assert_equal(heard, events)
     expected = picture_stamps(events) if layout in PICTURES else []
@@ -79,9 +77,9 @@ def test_every_layout_plays_its_events_and_images(tmp_path, layout):
     ],
 )
 def test_the_unit_of_the_times_is_told_by_their_values(tmp_path, unit, store):
-    events = sample("lists")
+    events = hdf5_events("lists")
     events = events.at(events.t + 1_700_000_000_000_000)
-    path = write(tmp_path / "recording.h5", "lists", events)
+    path = write_hdf5(tmp_path / "recording.h5", "lists", events)
     replaced(path, "t", store(events.t))
     with closing(open_here(path)) as recording:
         assert f"times in {unit}," in recording.format
@@ -102,7 +100,7 @@ def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
     tmp_path, scale, offset, unit, refusal
 ):
     events = random_batch(5000, t_start=0, duration_us=3_000_000, width=640, height=480)
-    path = write(tmp_path / "x.h5", "lists", events)
+    path = write_hdf5(tmp_path / "x.h5", "lists", events)
     replaced(path, "t", events.t * scale)
     with h5py.File(path, "a") as file:
         file["t_offset"] = np.int64(offset)
@@ -114,8 +112,8 @@ def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
 
 @pytest.mark.parametrize("layout", WRITERS)
 def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
-    events = sample(layout)
-    report = survey(write(tmp_path / "recording.hdf5", layout, events))
+    events = hdf5_events(layout)
+    report = survey(write_hdf5(tmp_path / "recording.hdf5", layout, events))
     topic = next(topic for topic in report["topics"] if topic["kind"] == "events")
     figures = {name: topic[name] for name in ("events", "on", "first_event_us", "last_event_us")}
     on = int(events.p.sum())
@@ -140,7 +138,7 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     ],
 )
 def test_what_else_could_be_played_is_told(tmp_path, others, named):
-    path = write(tmp_path / "x.h5", "dsec")
+    path = write_hdf5(tmp_path / "x.h5", "dsec")
     with h5py.File(path, "a") as file:
         for name in others:
             is_picture = name in ("images", "cam/frames")
@@ -152,16 +150,16 @@ def test_what_else_could_be_played_is_told(tmp_path, others, named):
 
 
 def test_a_folder_plays_the_events_h5_in_it(tmp_path):
-    write(tmp_path / "events.h5", "lists")
-    assert_equal(played(tmp_path)[0], sample("lists"))
+    write_hdf5(tmp_path / "events.h5", "lists")
+    assert_equal(played(tmp_path)[0], hdf5_events("lists"))
 
 
 def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5_events, "_BLOCK", 700)
-    events = sample("mvsec")
-    path = write(tmp_path / "recording.h5", "mvsec", events)
+    monkeypatch.setattr(arrays, "BLOCK", 700)
+    events = hdf5_events("mvsec")
+    path = write_hdf5(tmp_path / "recording.h5", "mvsec", events)
     file = Hdf5File(path)
-    batches = list(hdf5_events.Hdf5Events(file, find_layout(file)).batches())
+    batches = list(Hdf5Events(file, find_layout(file)).batches())
     assert [len(batch) for batch in batches] == [700] * 7 + [100]
     assert_equal(EventBatch.concat(batches), events)
 
@@ -178,11 +176,11 @@ def test_events_are_read_a_block_at_a_time(tmp_path, monkeypatch):
     ],
 )
 def test_the_sensor_of_e2vids_files_holds_their_events(tmp_path, stated, largest, size):
-    events = sample("e2vid")
+    events = hdf5_events("e2vid")
     x, y = (np.minimum(values, most) for values, most in zip((events.x, events.y), largest, strict=True))
     # More than strays.
     x[:10], y[:10] = largest
-    path = write(tmp_path / "recording.h5", "e2vid", EventBatch(events.t, x, y, events.p, *size))
+    path = write_hdf5(tmp_path / "recording.h5", "e2vid", EventBatch(events.t, x, y, events.p, *size))
     with h5py.File(path, "a") as file:
         del file.attrs["sensor_resolution"]
         if stated:
@@ -210,7 +208,7 @@ def unwritten(path):
 
 def linked(path):
     with h5py.File(path.with_name("other.h5"), "w") as file:
-        file["t"] = sample("lists").t
+        file["t"] = hdf5_events("lists").t
     with h5py.File(path, "a") as file:
         del file["t"]
         file["t"] = h5py.ExternalLink("other.h5", "t")
@@ -275,7 +273,7 @@ def nested(path):
     ],
 )
 def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path, bend, sentence):
-    path = write(tmp_path / "events.h5", "lists")
+    path = write_hdf5(tmp_path / "events.h5", "lists")
     bend(path)
     with pytest.raises(InputError, match=rf"events\.h5' .*{sentence}"):
         open_here(path)
@@ -283,7 +281,7 @@ def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path, bend, sentence)
 
 def test_nothing_in_the_working_folder_is_run(tmp_path):
     """It may be that of a recording, with a json.py in it; Python 3.10 looks there in any case."""
-    path = write(tmp_path / "recording.h5", "prophesee")
+    path = write_hdf5(tmp_path / "recording.h5", "prophesee")
     with h5py.File(path, "a") as file:
         file.attrs["geometry"] = "1280x720"
     for name in ("json", "multiprocessing", "h5py"):
@@ -324,9 +322,9 @@ def test_a_file_of_something_else_is_told_apart(tmp_path):
 
 
 def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5_events, "_SMALLEST_LOSS", 1000)
+    monkeypatch.setattr(arrays, "_SMALLEST_LOSS", 1000)
     events = random_batch(64_000, t_start=3 << 24, duration_us=300_000, width=1280, height=720)
-    path = write(tmp_path / "recording.h5", "prophesee", events)
+    path = write_hdf5(tmp_path / "recording.h5", "prophesee", events)
     damage_chunk(path, "CD/events", 20)
     report = survey(path)
     (topic,) = report["topics"]
@@ -336,15 +334,15 @@ def test_what_is_beside_a_damaged_chunk_plays_and_the_rest_is_told(tmp_path, mon
 
 
 def test_a_short_recording_may_lie_in_one_large_chunk(tmp_path):
-    path = write(tmp_path / "recording.h5", "lists")
-    times = sample("lists").t
+    path = write_hdf5(tmp_path / "recording.h5", "lists")
+    times = hdf5_events("lists").t
     replaced(path, "t", times, chunks=(5_000_000,), maxshape=(None,), compression="gzip")
     with closing(open_here(path)) as recording:
         assert sum(message.kind == "events" for message in recording.messages())
 
 
 def test_damaged_images_do_not_cost_the_events(tmp_path):
-    path = write(tmp_path / "recording.h5", "mvsec")
+    path = write_hdf5(tmp_path / "recording.h5", "mvsec")
     damage_chunk(path, "davis/left/image_raw", 2)
     with closing(open_here(path)) as recording:
         kinds = [message.kind for message in recording.messages()]
@@ -354,7 +352,7 @@ def test_damaged_images_do_not_cost_the_events(tmp_path):
 
 @pytest.mark.parametrize("packing", [None, "gzip", "lzf"])
 def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, packing):
-    path, name = write(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
+    path, name = write_hdf5(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
     pixels, stamps = stored(path, name), stored(path, f"{name}_ts")
     order = [0, 2, 4, 1, 3]
     for part, values in ((name, pixels), (f"{name}_ts", stamps)):
@@ -364,8 +362,8 @@ def test_images_by_turns_are_read_in_the_order_of_their_times(tmp_path, packing)
 
 
 @pytest.mark.parametrize("layout", WRITERS)
-def test_cut_and_bent_files_play_or_are_refused_in_a_sentence(tmp_path, layout):
-    path = write(tmp_path / "whole.h5", layout)
+def test_cut_and_bent_files_play_or_are_refused_in_a_sentence(boxed, tmp_path, layout):
+    path = write_hdf5(tmp_path / "whole.h5", layout)
     data, rng = path.read_bytes(), np.random.default_rng(len(layout))
     for case in [2 + [*WRITERS].index(layout) % 4]:
         bent = bytearray(data)
@@ -439,22 +437,22 @@ def test_tables_are_read_whatever_their_order(tmp_path, write_table):
     ],
 )
 def test_the_size_may_be_stated_beside_the_events(tmp_path, state, size):
-    path = write(tmp_path / "x.h5", "dsec")
+    path = write_hdf5(tmp_path / "x.h5", "dsec")
     with h5py.File(path, "a") as file:
         state(file)
     assert survey(path)["topics"][0]["resolutions"].keys() == {size}
 
 
 def test_lists_in_a_group_events_are_not_those_of_dsecs_camera_alone(tmp_path):
-    path = write(tmp_path / "x.h5", "dsec", sample("lists"))
+    path = write_hdf5(tmp_path / "x.h5", "dsec", hdf5_events("lists"))
     assert survey(path)["topics"][0]["resolutions"].keys() == {"346x260"}
 
 
 @pytest.mark.parametrize(("layout", "size"), [("e2vid", "240x180"), ("lists", "346x260")])
 def test_a_stray_pixel_makes_no_other_sensor(tmp_path, layout, size):
-    events = sample(layout)
+    events = hdf5_events(layout)
     events.x[1000], events.y[2000] = 1500, 1999
-    report = survey(write(tmp_path / "x.h5", layout, events))
+    report = survey(write_hdf5(tmp_path / "x.h5", layout, events))
     topic = next(topic for topic in report["topics"] if topic["kind"] == "events")
     assert topic["resolutions"].keys() == {size} and topic["events"] == 4998
 
@@ -462,8 +460,8 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, layout, size):
 @pytest.mark.parametrize("look", [100_000, 100])
 def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     """Whether it is among those that are looked at or not."""
-    monkeypatch.setattr(hdf5_events, "_LOOK", look)
-    events = sample("lists").at(np.arange(5000) * 200)
+    monkeypatch.setattr(arrays, "_LOOK_EVENTS", look)
+    events = hdf5_events("lists").at(np.arange(5000) * 200)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for part in "txyp":
             file[f"events/{part}"] = getattr(events, part).astype("i8")
@@ -478,7 +476,7 @@ def test_one_event_that_is_none_costs_no_other(tmp_path, monkeypatch, look):
     "names", ["left/t left/x left/y left/p", "ts xs ys ps", "cam/ts cam/x cam/y cam/pol"]
 )
 def test_two_cameras_in_a_file_are_refused(tmp_path, names):
-    events = sample("lists")
+    events = hdf5_events("lists")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for name, part in zip(names.split(), "txyp", strict=True):
             file[name] = file[f"right/{part}"] = getattr(events, part)
@@ -487,7 +485,7 @@ def test_two_cameras_in_a_file_are_refused(tmp_path, names):
 
 
 def test_what_values_leave_open_is_refused_or_said(tmp_path):
-    t, x, y, p = (getattr(sample("lists"), name).astype("i8") for name in "txyp")
+    t, x, y, p = (getattr(hdf5_events("lists"), name).astype("i8") for name in "txyp")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["events"] = np.stack([(t - t[0]) * 4000, y, x, p], axis=1)
     with pytest.raises(InputError, match=r"either may be x: .* --columns"):

@@ -19,8 +19,7 @@ from pathlib import Path
 import bounded_child
 import pytest
 from bounded_child import MOST_MB, MOST_S
-from hostile_bags import BAGS, DEEP, aliases
-from hostile_files import FILES, SEQUENCES, endless
+from hostile_files import BAGS, DEEP, FILES, SEQUENCES, aliases, endless
 
 NO_FILE = "is a pipe, a device or a folder in place of a file: copy what is in it to a file"
 TOLD = {

@@ -9,9 +9,8 @@ from contextlib import closing, nullcontext
 import cv2
 import numpy as np
 import pytest
-from hdf5_samples import picture_stamps, sample, write
-from test_npz import arrays_of, saved
-from test_recording import bag_of, packet, picture
+from bag_samples import bag_of, packet, picture
+from recording_samples import arrays_of, hdf5_events, picture_stamps, saved, write_hdf5
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
@@ -20,7 +19,7 @@ from crossspec_ros.recordings.image_folder import FolderImages
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
 
-EVENTS = sample("lists")
+EVENTS = hdf5_events("lists")
 STAMPS_US = picture_stamps(EVENTS)
 NAMES = [f"frame_{i}.png" for i in range(8, 13)]  # in which 10 follows 9
 
@@ -190,7 +189,7 @@ def test_folders_without_images_or_with_counted_ones_are_refused(tmp_path, recor
 def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)
-    path = write(tmp_path / "m3ed.h5", "m3ed", sample("m3ed"))
+    path = write_hdf5(tmp_path / "m3ed.h5", "m3ed", hdf5_events("m3ed"))
     assert [image.type for image in images_of(path, folder)] == [COMPRESSED_IMAGE] * 5
     start_ns = STAMPS_US[0] * 1000
     bag = bag_of(
@@ -250,7 +249,7 @@ def test_a_folder_of_events_plays_with_the_images_in_it(tmp_path, events_file):
     if events_file == "events.txt":
         (folder / events_file).write_text(lines(f"{t:.6f} {x} {y} {p}" for t, x, y, p in rows))
     else:
-        write(folder / events_file, "lists", EVENTS)
+        write_hdf5(folder / events_file, "lists", EVENTS)
     named = (f"{s / 1e6:.6f} images/{n}" for s, n in zip(STAMPS_US, NAMES, strict=True))
     (folder / "images.txt").write_text(lines(named))
     images = images_of(folder, None)

@@ -3,91 +3,19 @@
 from __future__ import annotations
 
 import random
-import struct
 from contextlib import closing
 
 import pytest
 from backports import zstd
-from hostile_bags import MAGIC, record, text
+from bag_samples import by_topic, drive, mcap, ros1_types, sound, write
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
-from test_info import by_topic, sound, string, write
-from test_ros1 import drive, ros1  # noqa: F401
+from test_info import string
 
 from crossspec_ros.events.cdr import typestore
-from crossspec_ros.recordings.losses import Losses
+from crossspec_ros.recordings.bag_reader import salvage
 from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.salvage import salvage
+from crossspec_ros.recordings.storage import Losses
 from crossspec_ros.recordings.survey import survey
-
-
-def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=True, indexes=False, **types):
-    """An mcap of (topic, type, recorded_ns, data), 30 a chunk in so many chunks, the rest beside them.
-
-    `types` may say of one by its last word (encoding of its messages, schema's encoding, definition, md5).
-    """
-    ids, describing = {}, {}
-    for topic, kind, *_ in messages:
-        if topic not in ids:
-            number = ids[topic] = len(ids) + 1
-            encoding, schema, definition, md5 = types.get(
-                kind.split("/")[-1], ("cdr", "ros2msg", "int8 a", "")
-            )
-            told = text("md5sum") + text(md5) if md5 else b""
-            describing[topic] = record(
-                3, struct.pack("<H", number) + text(kind) + text(schema) + text(definition)
-            ) + record(
-                4,
-                struct.pack("<HH", number, number)
-                + text(topic)
-                + text(encoding)
-                + struct.pack("<I", len(told))
-                + told,
-            )
-    out = bytearray(MAGIC + record(1, text(profile) + text("x")))
-    index, counts, described = b"", dict.fromkeys(ids, 0), set()
-    for first in range(0, len(messages), 30):
-        part, data, places = messages[first : first + 30], b"", {}
-        for topic, _, recorded_ns, body in part:
-            if topic not in described:
-                data += describing[topic]
-                described.add(topic)
-            places.setdefault(topic, []).append((recorded_ns, len(data)))
-            data += record(5, struct.pack("<HIQQ", ids[topic], 0, recorded_ns, recorded_ns) + body)
-            counts[topic] += 1
-        if first >= 30 * chunks:
-            out += data
-            continue
-        times = [message[2] for message in part]
-        packed = zstd.compress(data)
-        head = struct.pack("<QQQI", min(times), max(times), len(data), 0)
-        chunk = record(6, head + text("zstd") + struct.pack("<Q", len(packed)) + packed)
-        at, offsets, indexing = len(out), b"", b""
-        for topic, found in places.items() if indexes else ():
-            offsets += struct.pack("<HQ", ids[topic], at + len(chunk) + len(indexing))
-            pairs = b"".join(struct.pack("<QQ", *pair) for pair in found)
-            indexing += record(7, struct.pack("<HI", ids[topic], len(pairs)) + pairs)
-        out += chunk + indexing
-        index += record(
-            8,
-            struct.pack("<QQQQI", min(times), max(times), at, len(chunk), len(offsets))
-            + offsets
-            + struct.pack("<Q", len(indexing))
-            + text("zstd")
-            + struct.pack("<QQ", len(packed), len(data)),
-        )
-    out += record(15, bytes(4))
-    start = len(out) if summary else 0
-    if summary:
-        out += b"".join(describing.values()) + index
-        numbers = b"".join(struct.pack("<HQ", ids[topic], count) for topic, count in counts.items())
-        if statistics:
-            times = [message[2] for message in messages]
-            told = struct.pack("<QHIIII", len(messages), len(ids), len(ids), 0, 0, 1)
-            told += struct.pack("<QQI", min(times), max(times), len(numbers)) + numbers
-            out += record(11, told)
-    out += record(2, struct.pack("<QQI", start, 0, 0)) + MAGIC
-    path.write_bytes(out)
-    return path
 
 
 def played(path):
@@ -164,8 +92,8 @@ def ros1_messages(store):
 
 
 @pytest.mark.parametrize("with_md5", [True, False])
-def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path, ros1, with_md5):  # noqa: F811
-    messages, types = ros1_messages(ros1)
+def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path, with_md5):
+    messages, types = ros1_messages(ros1_types())
     if not with_md5:
         types = {name: (*told[:3], "") for name, told in types.items()}
     path = mcap(tmp_path / "a.mcap", messages, profile="ros1", **types)

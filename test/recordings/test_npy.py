@@ -9,14 +9,11 @@ import pickle
 
 import numpy as np
 import pytest
+from recording_samples import npy_of
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.npy import read_npy
-
-
-def npy_of(folder, content, **options):
-    np.save(folder / "events.npy", np.array(content, dtype=object), **options)
-    return folder / "events.npy"
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.numpy_files import read_npy
 
 
 def raw(folder, pickled):
@@ -47,7 +44,7 @@ def test_the_published_samples(shared, name, count, start, end):
     recording = read_npy(path)
     assert (recording.start_us, recording.end_us) == (start, end)
     expected = np.load(path, allow_pickle=True).item()
-    events = recording.events
+    events = EventBatch.concat([*recording.batches()])
     assert len(events) == count and (events.width, events.height) == (640, 480)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(events, field), expected[field])
@@ -55,7 +52,7 @@ def test_the_published_samples(shared, name, count, start, end):
 
 def test_what_numpy_saves_is_read(tmp_path):
     others = {"width": np.int64(800), "height": 600, "name": "a ride", "labels": [1, "x"]}
-    events = read_npy(npy_of(tmp_path, {**EVENTS, **others})).events
+    events = EventBatch.concat([*read_npy(npy_of(tmp_path, {**EVENTS, **others})).batches()])
     assert (events.width, events.height) == (800, 600)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(events, field), EVENTS[field])
@@ -177,7 +174,7 @@ def array_with(shape, kind="u1", data=b"abc", order="<"):
     ],
 )
 def test_arrays_are_no_larger_than_their_bytes(tmp_path, state, sentence):
-    assert read_npy(raw(tmp_path, array_with((3,)))).events.t.tolist() == [4, 5, 9]
+    assert next(read_npy(raw(tmp_path, array_with((3,)))).batches()).t.tolist() == [4, 5, 9]
     with pytest.raises(InputError, match=sentence):
         read_npy(raw(tmp_path, array_with(**state)))
 

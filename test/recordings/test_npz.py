@@ -7,38 +7,17 @@ from functools import partial
 import numpy as np
 import pytest
 from event_samples import assert_equal, random_batch
+from recording_samples import arrays_of, decode, packets_of, saved
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import EVENT_PACKET, typestore
-from crossspec_ros.events.packet_decoder import make_decoder
+from crossspec_ros.events.cdr import EVENT_PACKET
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
 from crossspec_ros.recordings.fields import choose_unit
 from crossspec_ros.recordings.recording import Asked, open_here
 from crossspec_ros.recordings.survey import survey
 
 START_US = 3 << 24
-
-
-def arrays_of(batch, **others):
-    return {"t": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
-
-
-def saved(folder, **arrays):
-    np.savez_compressed(folder / "events.npz", **arrays)
-    return folder / "events.npz"
-
-
-def packets_of(messages):
-    return [typestore().deserialize_cdr(message.data, EVENT_PACKET) for message in messages]
-
-
-def decode(messages, start_us=START_US):
-    """All events of packets that start at a multiple of 2**24 us."""
-    packets = packets_of(messages)
-    decoder = make_decoder("evt3", packets[0].width, packets[0].height)
-    batch = EventBatch.concat([decoder.decode(packet.events.tobytes()) for packet in packets])
-    return EventBatch(batch.t + start_us, batch.x, batch.y, batch.p, batch.width, batch.height)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +117,7 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
         ({"width": 3, "height": 9}, "x from 1 to 3, .* a sensor of 3x9"),
         ({"t": [0.5, np.nan, 2.0]}, r"t from nan to nan, .* as times in s"),
         ({"t": [0.5, 1e300, 2.0]}, r"t from 0\.5 to 1e\+300, .* as times in s"),
-        ({"width": [4], "height": [4]}, r"width = \[4\]"),
+        ({"width": [4, 4], "height": [4]}, r"width = \[4 4\]"),
         ({"width": 4, "height": 4000}, "height = 4000"),
         ({name: np.empty(0, int) for name in "txyp"}, "has no events"),
         ({"t": np.array([{}, {}, {}])}, "is damaged or no .npz of plain arrays .*allow_pickle"),

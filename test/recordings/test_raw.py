@@ -7,14 +7,13 @@ import subprocess
 
 import numpy as np
 import pytest
-from event_files import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
 from event_samples import batch_of
+from recording_samples import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings import dat, raw
-from crossspec_ros.recordings.dat import DatEvents
-from crossspec_ros.recordings.raw import RawEvents
+from crossspec_ros.recordings import prophesee
+from crossspec_ros.recordings.prophesee import DatEvents, RawEvents
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -36,10 +35,10 @@ def evt3(events):
     return data, [[t - start, *rest] for t, *rest in events]
 
 
-@pytest.mark.parametrize("block", [raw._BLOCK, 4096])
+@pytest.mark.parametrize("block", [prophesee._RAW_BLOCK, 4096])
 @pytest.mark.parametrize("encoding", ["EVT2", "EVT21", "EVT21 legacy"])
 def test_evt2_files_hold_what_their_words_say(tmp_path, events, encoding, block, monkeypatch):
-    monkeypatch.setattr(raw, "_BLOCK", block)
+    monkeypatch.setattr(prophesee, "_RAW_BLOCK", block)
     # Over the wrap of 34 bits of time.
     events = [[t + (1 << 34) - 6_000_000, *rest] for t, *rest in events]
     data = encode_raw(encoding, events)
@@ -51,9 +50,9 @@ def test_evt2_files_hold_what_their_words_say(tmp_path, events, encoding, block,
     assert told == f"Prophesee raw, {encoding.split()[0]}, 640x480"
 
 
-@pytest.mark.parametrize("block", [raw._BLOCK, 2048])
+@pytest.mark.parametrize("block", [prophesee._RAW_BLOCK, 2048])
 def test_evt3_times_go_on_over_rollovers(tmp_path, events, block, monkeypatch):
-    monkeypatch.setattr(raw, "_BLOCK", block)
+    monkeypatch.setattr(prophesee, "_RAW_BLOCK", block)
     # Twice over the wrap of 24 bits of time.
     events = [[t + 9_000_000 * (index // 700), *rest] for index, (t, *rest) in enumerate(events)]
     assert events[-1][0] - events[0][0] > 2 << 24
@@ -65,7 +64,7 @@ def test_evt3_times_go_on_over_rollovers(tmp_path, events, block, monkeypatch):
 
 
 def test_a_still_end_has_no_event(tmp_path, events, monkeypatch):
-    monkeypatch.setattr(raw, "_BLOCK", 1024)
+    monkeypatch.setattr(prophesee, "_RAW_BLOCK", 1024)
     data, expected = evt3(events)
     still = struct.pack("<2H", 0x8FFF, 0x6000) * 2000
     assert RawEvents(saved(tmp_path / "still.raw", data + still)).end_us == expected[-1][0]
@@ -142,7 +141,7 @@ def test_what_cannot_be_read_is_said(tmp_path, data, sentence):
 
 @pytest.mark.parametrize("block", [1_000_000, 100])
 def test_dat_files(tmp_path, events, block, monkeypatch):
-    monkeypatch.setattr(dat, "_BLOCK", block)
+    monkeypatch.setattr(prophesee, "_DAT_BLOCK", block)
     # Over the wrap of 32 bits of time.
     events = [[t + (1 << 32) - 6_000_000, *rest] for t, *rest in events]
     source = DatEvents(saved(tmp_path / "ride.dat", encode_dat(events)))

@@ -16,7 +16,7 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.images import event_images, render
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.npy import read_npy
+from crossspec_ros.recordings.numpy_files import read_npy
 from crossspec_ros.recordings.recording import open_here
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
@@ -127,7 +127,7 @@ def reference_image(batch):
 
 def all_events(shared, name):
     if name.endswith(".npy"):
-        return read_npy(shared / "data/events_real" / name).events
+        return EventBatch.concat([*read_npy(shared / "data/events_real" / name).batches()])
     packets, _ = packets_of(shared, name)
     decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
     return EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])

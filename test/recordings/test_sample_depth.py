@@ -7,8 +7,8 @@ from contextlib import closing
 import cv2
 import numpy as np
 import pytest
+from bag_samples import bag_of
 from test_choice import SECOND, events
-from test_recording import bag_of
 
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.cdr import (

@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from event_files import check_info, clustered, read
+from recording_samples import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import text

@@ -1,4 +1,5 @@
-"""`.npy` files: tables of events, and the pickled dicts of published samples, opened without running them.
+"""`.npz` files of plain arrays, folders of numbered ones, and `.npy` files: tables of events, and the pickled
+dicts of published samples, opened without running them.
 
 A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
 harmless stand-ins, and every other name is refused.
@@ -9,35 +10,131 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
-    ArrayEvents,
+    ColumnEvents,
     Columns,
     leaving_open,
+    not_played,
     read_arrays,
     split_table,
 )
+from crossspec_ros.recordings.fields import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.sensor_size import SIZE_NAMES
+
+_LITTLE_BYTES = 256
+"""Size of an array, with its header, below which it says something of the others."""
+_NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
+
+
+def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
+    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
+    folder those of all in it, by their numbers.
+
+    Raises InputError when one is damaged, holds pickles, or its arrays are
+    no events, and where the files of a folder are not numbered.
+    """
+    if path.is_file():
+        events = ColumnEvents(path, [path], partial(_npz_columns, asked=asked), "npz", asked.time_unit)
+        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as file:
+            large = {
+                info.filename.removesuffix(".npy")
+                for info in archive.infolist()
+                if info.file_size > _LITTLE_BYTES
+            }
+            names, table = _played(file.files)
+        if others := [name for name in file.files if name in large and name not in (*names, table)]:
+            events.remarks.append(not_played(path, others))
+        return events
+    numbered = []
+    for file in path.glob("*.npz"):
+        check_regular(file)
+        number = _NUMBERED_NAME.fullmatch(file.stem)
+        numbered.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
+    if len({prefix for prefix, _, _ in numbered}) > 1:
+        raise InputError(
+            f"'{path}' has files .npz whose names do not only differ by a number: give one of them, or a "
+            f"folder with those of one recording, as in 0001.npz, 0002.npz"
+        )
+    files = [file for *_, file in sorted(numbered)]
+    events = ColumnEvents(
+        path, files, partial(_npz_columns, asked=asked), f"{len(files)} files npz", asked.time_unit
+    )
+    if missing := _missing([number for _, number, _ in sorted(numbered)]):
+        events.remarks.append(
+            f"files .npz numbered {missing} are not there: copy them too, if they belong to it"
+        )
+    return events
+
+
+def _played(names: Sequence[str]) -> tuple[list[str], str | None]:
+    """Names of the arrays of events and of the sensor's size, and of a table where there are none."""
+    events = [names[index] for index in find_roles(names)[0].values()]
+    sizes = [name for name in SIZE_NAMES if name in names]
+    tables = [name for name in names if name not in sizes]
+    return events + sizes, tables[0] if tables and not events else None
+
+
+def _missing(numbers: list[int]) -> str:
+    """The numbers between that are missing, in words; nothing where so many are that they count otherwise."""
+    if numbers[-1] - numbers[0] + 1 > 2 * len(numbers) - 2:
+        return ""
+    gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
+
+
+def _npz_columns(path: Path, asked: Asked) -> Columns:
+    try:
+        # By zipfile, because np.load goes by the content and would open a bare array too.
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise ValueError(f"{broken} is damaged")
+        with np.load(path, allow_pickle=False) as file:
+            with leaving_open(path):
+                names, table_name = _played(file.files)
+            arrays = {name: file[name] for name in names}
+            table = file[table_name] if table_name else None
+    except (MemoryError, InputError):
+        raise
+    # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.
+    except Exception as error:
+        raise InputError(
+            f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
+            f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
+        ) from error
+    with leaving_open(path):
+        if table is not None:
+            arrays |= split_table(table, asked)
+        elif asked.columns:
+            raise ValueError(NAMED)
+        return read_arrays(arrays, path)
+
 
 _NUMBERS = re.compile("[iufb][1248]")
 
 
-def read_npy(path: Path, asked: Asked = BEST) -> ArrayEvents:
+def read_npy(path: Path, asked: Asked = BEST) -> ColumnEvents:
     """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
     """
-    return ArrayEvents(path, [path], _columns, "npy", asked)
+    return ColumnEvents(path, [path], partial(_npy_columns, asked=asked), "npy", asked.time_unit)
 
 
-def _columns(path: Path, asked: Asked) -> Columns:
+def _npy_columns(path: Path, asked: Asked) -> Columns:
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)
