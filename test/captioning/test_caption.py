@@ -104,7 +104,7 @@ def test_the_inferred_columns_unit_and_size_of_a_text_are_told_once(
     path = tmp_path / "events.txt"
     path.write_text("".join(f"{i / 10} {10 + i} 20 {i % 2}\n" for i in range(12)))
     captions(path, tmp_path / "out.json")
-    assert capsys.readouterr().err.count(f"{path} is text, t x y p, times in s, 128x128\n") == 1
+    assert capsys.readouterr().err.count(f"{path} is text, t x y p, times in s, 128x128 assumed\n") == 1
 
 
 def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
