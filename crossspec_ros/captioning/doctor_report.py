@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from crossspec_ros.models.placement import Placement
@@ -90,7 +89,7 @@ def _other(machine: dict[str, Any]) -> list[str]:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(*heads)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     return table
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from operator import attrgetter
@@ -296,9 +296,9 @@ def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
         raise no_config(file, family, error) from error
 
 
-def edge(size: int | list[int]) -> int:
+def edge(size: int | Sequence[int]) -> int:
     """Edge of a square, which a config gives as one number or two."""
-    edges = size if isinstance(size, list) else [size]
+    edges: list[int] = [size] if isinstance(size, int) else [*size]
     if len(set(edges)) != 1:
         raise ValueError(f"{edges} is no square")
     return int(edges[0])

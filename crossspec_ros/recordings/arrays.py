@@ -28,9 +28,11 @@ from crossspec_ros.recordings.fields import (
 )
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import (
-    SIDES,
+    HEIGHT,
+    WIDTH,
     count_pixels,
     is_size,
+    refuse_pixels_from_one,
     sensor_size,
     stated_sizes,
 )
@@ -133,6 +135,7 @@ class ColumnEvents:
         with leaving_open(path):
             sizes = first.stated_sizes()
             usual = [first.usual_size] if first.usual_size else []
+            refuse_pixels_from_one(pixels, [*sizes, *usual])
             found = sensor_size(pixels, [*sizes, *usual])
             self.size = sizes[0] if len(sizes) == 1 else found
             are_whole = all(look.are_whole for look in self._files)
@@ -146,7 +149,7 @@ class ColumnEvents:
         last = sound if len(self._files) == 1 else [self._to_us(self._files[-1].times)]
         self.start_us, self.end_us = int(sound[0][0]), int(last[-1][-1])
         width, height = self.size
-        assumed = "" if sizes else " assumed"
+        assumed = "" if self.size in sizes else " assumed"
         self.format = f"{container}, times in {self.unit}, {width}x{height}{assumed}"
 
     def batches(self) -> Iterator[EventBatch]:
@@ -233,10 +236,11 @@ class ColumnEvents:
         if not sound or damage.total() > MOST_STRAY * sum(len(look[0]) for look in looks):
             all_of_them = [np.concatenate(values) for values in zip(*looks, strict=True)]
             raise no_events(self._path, all_of_them, self.unit, self.size)
-        # Places may overlap, so each is judged by itself, and their order by a time that no stray moves.
+        # Places may overlap, so each is judged by itself, and their order by a time that no stray moves;
+        # a clock is set once.
         runs = sound if columns.is_sampled else [np.concatenate(sound)]
         back = sum(map(count_back, runs)) > MOST_BACK * sum(map(len, runs))
-        if back or count_back(np.array([np.median(run) for run in runs])):
+        if back or count_back(np.array([np.median(run) for run in runs])) > 1:
             raise InputError(
                 f"'{self._path}' has times that go back by more than a second: sort its events by t, with "
                 f"the order that numpy.argsort(t, kind='stable') gives"
@@ -336,6 +340,8 @@ def table_roles(
     for start in starts:
         rows = table[start : start + BLOCK].astype(np.float64)
         profile.add(rows[np.isfinite(rows).all(axis=1)])
+    if not profile.count:
+        raise ValueError("none of its rows has numbers alone: store t (us), x, y and p of each event")
     roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
     profile.check(roles)
     return roles, unit
@@ -375,10 +381,17 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         "store 0 and 1, or -1 and 1",
     )
     sizes = stated_sizes(arrays.get)
-    if any(name in arrays for name in SIDES[0]):
+    if WIDTH in arrays or HEIGHT in arrays:
         require(
             sizes and is_size(*sizes[0]),
-            "has width = {!s:.80} and height = {!s:.80}".format(*map(arrays.get, SIDES[0])),
+            f"has width = {_shown(arrays.get(WIDTH))} and height = {_shown(arrays.get(HEIGHT))}",
             f"store two integers up to {MAX_SIZE}, or neither",
         )
     return Columns(columns, unit, [size for size in sizes if is_size(*size)])
+
+
+def _shown(value: object) -> str:
+    """A number or a few of them, or the type of anything else, which may have no bound."""
+    is_array = isinstance(value, np.ndarray) and value.size <= len(ROLES) and value.dtype.kind in "biuf"
+    is_short = is_array or isinstance(value, int | float | np.generic) or value is None
+    return str(value) if is_short else type(value).__name__

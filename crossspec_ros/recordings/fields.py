@@ -14,7 +14,12 @@ import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
 from crossspec_ros.recordings.recording import UNITS
-from crossspec_ros.recordings.sensor_size import common_size, count_pixels, sensor_size
+from crossspec_ros.recordings.sensor_size import (
+    common_size,
+    count_pixels,
+    refuse_pixels_from_one,
+    sensor_size,
+)
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {
@@ -35,9 +40,10 @@ _ANY_UNIT = "|".join(_UNITS)
 _WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
 _MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
 # Another time, as that of an exposure, has its word before it.
-_SENTENCE = re.compile(
-    rf"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))\btime\w*"
-    rf"(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+(\d[\d.]*\s*)?({_ANY_UNIT})\b"
+_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?)\b"
+_SENTENCE = re.compile(rf"{_TIMES}(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
+_SENTENCE_OF_MULTIPLE = re.compile(
+    rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
 )
 _LONGEST_NAME = 100
 # The year 5138 in either unit.
@@ -77,6 +83,7 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
     roles: dict[str, int] = {}
     units: dict[str, str | None] = {}
     several: list[str] = []
+    bare: list[tuple[int, str, str]] = []
     for index, name in enumerate(names):
         plain, named_unit = name.strip("\"' #%").lower(), None
         # In a name without bound, the search for a unit would take without bound too.
@@ -86,7 +93,7 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
         elif len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
             plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
         elif len(plain) > 2 and plain in _UNITS:
-            plain, named_unit = "t", _UNITS[plain]
+            bare.append((index, name.strip(), _UNITS[plain]))
         # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
         plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
         for role, known in _NAMES.items():
@@ -94,6 +101,10 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
                 roles.setdefault(role, index)
                 if role == "t":
                     units[name.strip()] = named_unit
+    # A name that is only a unit is t where nothing else is.
+    if "t" not in roles and bare:
+        roles["t"] = bare[0][0]
+        units = {name: unit for _, name, unit in bare}
     if len(roles) == len(ROLES):
         stated = dict.fromkeys(unit for unit in units.values() if unit)
         if len(units) > 1 and "s" in stated and len(stated) > 1:
@@ -131,10 +142,11 @@ def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
 
 def stated_unit(line: str) -> str | None:
     """The unit that a comment states in words, as in `timestamps are in ms`; ValueError for a multiple."""
-    found = _SENTENCE.search(line[: MOST_COLUMNS * _LONGEST_NAME].lower())
-    if found and found[1]:
-        raise ValueError(f"'{found[0]}' counts several of a unit: store times in us")
-    return _UNITS[found[2]] if found else None
+    line = line[: MOST_COLUMNS * _LONGEST_NAME].lower()
+    if several := _SENTENCE_OF_MULTIPLE.search(line):
+        raise ValueError(f"'{several[0].strip()}' counts several of a unit: store times in us")
+    found = _SENTENCE.search(line)
+    return _UNITS[found[1]] if found else None
 
 
 class Profile:
@@ -176,6 +188,7 @@ class Profile:
         """(width, height) of the sensor: the `stated` one, also with its height first, or the first of those
         `noted` that holds the events, or a common one."""
         counts = self._counts[[roles["x"], roles["y"]]]
+        refuse_pixels_from_one(counts, [stated] if stated else noted)
         if not stated:
             return sensor_size(counts, noted)
         turned = [stated[::-1]] if stated[0] < stated[1] else []

@@ -95,7 +95,7 @@ class _Hdf5Columns(ColumnFile):
         (self.length,) = lengths
         if len(self._places) == 1 and self.length:
             self._find_columns(asked)
-        elif asked.columns:
+        elif asked.columns and len(self._places) > 1:
             raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
 
     def _find_columns(self, asked: Asked) -> None:
@@ -134,12 +134,13 @@ class _Hdf5Columns(ColumnFile):
         nodes = [self._places[0][0], group or "/", "/"]
         if self._layout.size_group and self._file.is_group(self._layout.size_group):
             nodes.append(self._layout.size_group)
-        for node in dict.fromkeys(nodes):
-            sizes = stated_sizes(partial(self._stated, node))
-            if sizes and not is_size(*sizes[0]):
-                raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
-            if sizes:
-                return sizes
+        with self._file.naming_damage():
+            for node in dict.fromkeys(nodes):
+                sizes = stated_sizes(partial(self._stated, node))
+                if sizes and not is_size(*sizes[0]):
+                    raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
+                if sizes:
+                    return sizes
         return []
 
     def _stated(self, node: str, name: str) -> object:

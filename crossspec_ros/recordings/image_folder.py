@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.arrays import leaving_open
 from crossspec_ros.recordings.fields import stated_unit
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
@@ -24,14 +25,20 @@ if TYPE_CHECKING:
 _PICTURES = (".png", ".jpg", ".jpeg")
 _STAMPS = (".txt", ".csv")
 _OTHER_PICTURES = (".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-_VIDEOS = (".mp4", ".avi", ".mov", ".mkv")
-_EVENT_FILES = (*_STAMPS, ".npz", ".npy", ".h5", ".hdf5", ".bag", ".aedat4", ".raw", ".dat", *_VIDEOS)
+_VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+_BAGS = (".bag", ".mcap", ".db3")
+_EVENT_FILES = (
+    *(*_STAMPS, ".tsv", ".npz", ".npy", ".h5", ".hdf5", ".aedat", ".aedat4", ".raw", ".dat"),
+    *(*_BAGS, *_VIDEOS),
+)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """In ns."""
 _MOST = 0.5
 """Share of all time that images and events have in common at least, where they do so in several units."""
 _SHORTEST_MS = 16
 """Step of times below which whole milliseconds in equal steps are taken for numbers of frames."""
+_MOST_FRAMES = 1_000_000
+"""Number of a frame at which a recording begins at most."""
 _LATEST_NS = (1 << 31) * 10**9
 
 Span = tuple[int, int]
@@ -218,13 +225,15 @@ def _listed_times(path: Path, files: list[Path]) -> tuple[list[Decimal], str | N
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read ({error}): store one time for each image") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    unit = next(filter(None, (stated_unit(line) for line in lines if line.startswith("#"))), None)
+    with leaving_open(path):
+        unit = next(filter(None, (stated_unit(line) for line in lines if line.startswith("#"))), None)
     rows = [re.split(r"[,;\s]+", line) for line in lines if not line.startswith("#")]
     # A CSV may begin with the names of its columns.
     if rows and not any(
         _number(word) is not None or Path(word).suffix.lower() in _PICTURES for word in rows[0]
     ):
-        unit = unit or stated_unit(" ".join(rows[0]))
+        with leaving_open(path):
+            unit = unit or stated_unit(" ".join(rows[0]))
         del rows[0]
     times: list[Decimal] = []
     names: list[str] = []
@@ -278,8 +287,10 @@ def _number(text: str) -> Decimal | None:
 
 def _are_frame_numbers(times: list[Decimal]) -> bool:
     """Whether times that could be ms come in equal steps, and more often than cameras give images."""
+    if len(times) < 3 or min(times) > _MOST_FRAMES or any(time != time.to_integral_value() for time in times):
+        return False
     steps = Counter(b - a for a, b in pairwise(sorted(times)))
-    ((step, count),) = steps.most_common(1) or [(Decimal(0), 0)]
+    ((step, count),) = steps.most_common(1)
     return step < _SHORTEST_MS and count >= 0.9 * steps.total()
 
 

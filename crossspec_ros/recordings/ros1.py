@@ -218,9 +218,10 @@ def _take(
     fields, number = record.fields, record.fields.get(b"conn", b"")
     if fields.get(b"op") == _CONNECTION and number not in channels:
         try:
-            described = {key: value.decode() for key, value in _fields(record.body).items()}
-            package, _, name = described[b"type"].rpartition("/")
-            definition, md5 = described[b"message_definition"], described[b"md5sum"]
+            described = _fields(record.body)
+            keys = (b"type", b"message_definition", b"md5sum")
+            type_name, definition, md5 = (described[key].decode() for key in keys)
+            package, _, name = type_name.rpartition("/")
             topic = fields[b"topic"].decode()
         except (LookupError, ValueError) as error:
             losses.append(f"the description of a topic is damaged ({one_line(error)})")

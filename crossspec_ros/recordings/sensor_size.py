@@ -9,26 +9,21 @@ import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE
 
-_OWNERS = ("", "sensor_", "image_", "img_", "camera_", "frame_")
 _CASES = (str.lower, str.title, str.upper)
-SIDES = tuple(
-    (case(owner + width), case(owner + height))
-    for owner in _OWNERS
-    for width, height in (("width", "height"), ("w", "h"))
-    for case in _CASES
+_SIDES, _PAIRS = (("width", "height"), ("w", "h")), ("size", "resolution", "geometry")
+# What is nearest to the sensor of the events goes first: images may be of another camera.
+_OWNERS = {
+    owner: (
+        [(case(owner + width), case(owner + height)) for width, height in _SIDES for case in _CASES],
+        [case(owner + name) for name in _PAIRS for case in _CASES] + ["sensor"] * (owner == "sensor_"),
+    )
+    for owner in ("", "sensor_", "camera_", "image_", "img_", "frame_")
+}
+"""Names of width and height by themselves, and of both together in either order."""
+WIDTH, HEIGHT = "width", "height"
+SIZE_NAMES = tuple(
+    name for sides, pairs in _OWNERS.values() for name in (*(side for both in sides for side in both), *pairs)
 )
-"""Names of a number each."""
-PAIRS = (
-    "sensor",
-    *(
-        case(owner + name)
-        for owner in _OWNERS
-        for name in ("size", "resolution", "geometry")
-        for case in _CASES
-    ),
-)
-"""Names of width and height together, in either order."""
-SIZE_NAMES = (*(name for sides in SIDES for name in sides), *PAIRS)
 _NUMBERS = re.compile(r"[0-9xX*,; ()\[\]]{1,40}")
 _STRAY = 0.001
 """Share of the events that may be outside of a sensor that holds the others."""
@@ -67,9 +62,7 @@ def sensor_size(counts: np.ndarray, stated: Sequence[tuple[int, int]] = ()) -> t
 
     `counts` (2, `MAX_SIZE`) are those of x and y as of `count_pixels`. One in a thousand events may be
     outside: a stray would else make the sensor another. Where no common one holds the rest, all are inside.
-    Raises ValueError where the pixels are counted from 1.
     """
-    refuse_pixels_from_one(counts, stated)
     most = counts[0].sum() * _STRAY
     # How many events lie at each pixel or behind it.
     behind = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
@@ -89,17 +82,18 @@ def stated_sizes(stated: Callable[[str], object]) -> list[tuple[int, int]]:
 
     Width and height by their names are one size, not checked; a pair is that of a landscape, then the other.
     """
-    for sides in SIDES:
-        numbers = [number for name in sides for number in whole_numbers(stated(name))]
-        if len(numbers) == 2:
-            return [(numbers[0], numbers[1])]
-    for name in PAIRS:
-        if len(pair := whole_numbers(stated(name))) == 2 and is_size(*pair):
-            small, large = sorted(pair)
-            # Some state the largest coordinates, which is one less.
-            is_last = (large + 1, small + 1) in _SENSORS
-            large, small = large + is_last, small + is_last
-            return [(large, small), (small, large)]
+    for sides, pairs in _OWNERS.values():
+        for both in sides:
+            numbers = [number for name in both for number in whole_numbers(stated(name))]
+            if len(numbers) == 2:
+                return [(numbers[0], numbers[1])]
+        for name in pairs:
+            if len(pair := whole_numbers(stated(name))) == 2 and is_size(*pair):
+                small, large = sorted(pair)
+                # Some state the largest coordinates, which is one less.
+                is_last = (large + 1, small + 1) in _SENSORS
+                large, small = large + is_last, small + is_last
+                return [(large, small), (small, large)]
     return []
 
 

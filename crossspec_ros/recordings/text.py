@@ -36,16 +36,17 @@ _BLOCK = 16_000_000
 _HEAD = 64_000
 _SAMPLE = 1000
 """Lines that tell how many columns there are."""
-# A size of anything else, as of a window, has its word before it.
 _PAIR = re.compile(
-    r"(?:\b(?:sensor|image|camera|frame)[ _]|(?<!\w[ _]))(?:size|resolution|geometry|sensor)\b"
+    r"(?<!\w)(?:(\w{1,20})[ _])?(?:size|resolution|geometry|sensor)\b"
     r"[^\w\n]{0,9}(\d{1,4})[^\w\n]{0,3}[x,; ][^\w\n]{0,3}(\d{1,4})\b"
 )
-_SIDE = re.compile(r"(?:\b|_)(w|h)(?:idth|eight)?\b[^\w\n]{0,9}(\d{1,4})\b")
+_OTHER_SIZES = ("window", "pixel", "patch", "kernel", "roi", "batch", "buffer", "bin", "file", "voxel")
+"""Words before the size of something else than a sensor."""
+_SIDE = re.compile(r"(?:\b|_)(w|h)(?:(?<=w)idth|(?<=h)eight)?\b[^\w\n]{0,9}(\d{1,4})\b")
 _PROPHESEE = "%geometry:"
 """Begin of the CSV of Prophesee's tools, which alone write x, y, p and t."""
 _DECIMAL_COMMA = re.compile(r"\d,\d")
-_OTHER_SEPARATOR = re.compile(r"\d(;|\s+)\s*[-\d]")
+_OTHER_SEPARATOR = re.compile(r"\d\s*[;\s]\s{0,9}[-\d]")
 _WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
 
 
@@ -236,7 +237,8 @@ class _Head(NamedTuple):
 def _noted_sizes(comments: list[str]) -> list[tuple[int, int]]:
     text = "\n".join(comments).lower()
     sides = dict(_SIDE.findall(text))
-    pairs = [*_PAIR.findall(text), *([(sides["w"], sides["h"])] if len(sides) == 2 else [])]
+    found = [(width, height) for word, width, height in _PAIR.findall(text) if word not in _OTHER_SIZES]
+    pairs = [*found, *([(sides["w"], sides["h"])] if len(sides) == 2 else [])]
     sizes = [(int(width), int(height)) for width, height in pairs]
     return [
         size

@@ -429,6 +429,10 @@ def test_tables_are_read_whatever_their_order(tmp_path, write_table):
         (lambda file: file.attrs.update(geometry="700x500"), "700x500"),
         (lambda file: file.attrs.update(resolution="(700, 500)"), "700x500"),
         (lambda file: file.attrs.update(sensor_width=700, sensor_height=500), "700x500"),
+        (
+            lambda file: file.attrs.update(image_width=1440, image_height=1080, sensor_size=(700, 500)),
+            "700x500",
+        ),
         (lambda file: file["events"].attrs.update(Width=700, Height=500), "700x500"),
         (lambda file: file.update({"sensor_size": np.array([700, 500])}), "700x500"),
         # Not of this sensor, and not stated.

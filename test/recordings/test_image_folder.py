@@ -98,6 +98,7 @@ def test_names_can_be_times(tmp_path, recording):
         (range(0, 100, 5), None, None),
         ([i for i in range(20) if i != 7], None, None),
         (range(0, 8000, 8), "", None),
+        (range(20), "# exposure-time: 100 us\ntimestamp s", "s"),
         # A small part of the time of the events.
         (range(0, 10**6, 50_000), "", None),
         (range(0, 10**6, 50_000), "# times are in us", "us"),

@@ -373,3 +373,20 @@ def test_pixels_counted_from_one_are_refused(tmp_path, suffix):
             file.update({f"events/{name}": column for name, column in columns.items()})
     with pytest.raises(InputError, match=r"x from 1 to 346 and y from 1 to 260 are .*: subtract 1 from both"):
         open_here(path)
+
+
+def test_a_camera_file_without_a_size_may_have_pixels_from_one(tmp_path):
+    x, y = np.arange(640) + 1, np.resize(np.arange(480) + 1, 640)
+    records = np.stack([np.arange(640) * 100, x | y << 14], axis=1).astype("<u4")
+    (tmp_path / "x.dat").write_bytes(b"% Version 2\n" + bytes([12, 8]) + records.tobytes())
+    with closing(open_here(tmp_path / "x.dat")) as recording:
+        assert "768x640" in recording.format
+
+
+def test_a_clock_that_is_set_back_once_costs_no_events(tmp_path):
+    t = np.tile(np.arange(0, 20_000_000, 20), 2)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.update(
+            {"events/t": t, "events/x": t // 20 % 346, "events/y": t // 20 % 260, "events/p": t // 20 % 2}
+        )
+    assert survey(tmp_path / "x.h5")["topics"][0]["events"] == len(t)

@@ -136,6 +136,17 @@ def one_frame_after_the_other(t, x, y):
 V2E = "# Format is time (float s), x, y, polarity (0=off, 1=on) as specified at http://x.y/davis_data.html\n"
 SURE = {
     "v2e": (lambda t, x, y, p: V2E + table(t / 1e6, x, y, p), "t x y p, times in s"),
+    "a column of seconds beside t": (
+        lambda t, x, y, p: "second,x,y,p,t\n" + table(t // 1_000_000, x, y, p, t, between=","),
+        "x y p t, times in us",
+    ),
+    "times of something else": (
+        lambda t, x, y, p: (
+            "# time_window: 10 ms\n# time: 60 s\n# exposure-time: 100 us\n# timestamps (1 us)\n"
+            + table(t, x, y, p)
+        ),
+        "t x y p, times in us",
+    ),
     "equal times": (lambda t, x, y, p: table(t // 433_334 * 433_334, x, y, p), "t x y p, times in us"),
     "equal seconds": (lambda t, x, y, p: table(x, y, t // 433_334 * 0.433334, p), "x y t p, times in s"),
     "in order of pixels": (
@@ -290,6 +301,8 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
         ("# sensor 700x500\n", "700x500"),
         ("# resolution: 500 700\n", "700x500"),
         ("# window size: 50 100\n", "640x480"),
+        ("# DAVIS240 resolution: 700x500\n", "700x500"),
+        ("# sensor width 700, height 500, weight: 120 g\n", "700x500"),
         ("# size = (700, 500)\n", "700x500"),
         ("# image size: 700, 500\n", "700x500"),
         ("# W=700 H=500\n", "700x500"),
