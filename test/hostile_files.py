@@ -35,7 +35,7 @@ def record(opcode, body):
 
 
 def message_head(megabytes, log_time):
-    """Of a message whose body is so many megabytes."""
+    """Head of a message whose body is so many megabytes."""
     return struct.pack("<BQHIQQ", 5, 22 + megabytes * MB, 1, 0, log_time, log_time)
 
 
@@ -78,7 +78,7 @@ def one_chunk(pack, compression, has_index, folder):
 
 
 def tiny_messages(has_index, folder):
-    """Of no bytes, and millions."""
+    """Messages of no bytes, millions of them."""
     data = message_head(0, 1) * 3_000_000
     return mcap(folder / "bomb.mcap", [("zstd", zstd.compress(data), len(data))], has_index)
 

@@ -149,7 +149,7 @@ def read(source):
 
 
 def check_info(path, events):
-    """That `crossspec info` tells of these events, and finds no damage."""
+    """Check that `crossspec info` tells of these events, and finds no damage."""
     report = survey(path)
     (topic,) = report["topics"]
     t, p = [event[0] for event in events], [event[3] for event in events]
@@ -179,7 +179,7 @@ def hdf5_events(layout: str, count: int = 5000, seed: int = 0) -> EventBatch:
 
 
 def picture_stamps(events: EventBatch) -> list[int]:
-    """Those of the files' five pictures, us."""
+    """Times of the files' five pictures, us."""
     return [int(events.t[0]) + 1_000 + 50_000 * i for i in range(5)]
 
 
@@ -203,7 +203,7 @@ def write_dsec(file: h5py.File, events: EventBatch) -> None:
 
 
 def write_lists(file: h5py.File, events: EventBatch) -> None:
-    """What people write_hdf5 themselves."""
+    """Lists at the top of the file, as people write them themselves."""
     for name in "txyp":
         file[name] = getattr(events, name)
 

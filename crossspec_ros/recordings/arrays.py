@@ -102,6 +102,8 @@ class _Look(NamedTuple):
     file: Path
     columns: ColumnFile | None
     """None where it is read anew when it is needed."""
+    parts: Sequence[Sequence[np.ndarray]]
+    """Parts that were looked at, of a file that is alone."""
     events: int
     times: np.ndarray
     are_whole: bool
@@ -145,7 +147,8 @@ class ColumnEvents:
         self.kind = times.dtype.kind
         self._offset_us = first.offset_us(self.unit)
         self._check_that_they_follow()
-        sound = self._sound_looks(first)
+        sound = self._sound_looks(self._files[0].parts or [*self._looks(first)], first.is_sampled)
+        self._files[0] = self._files[0]._replace(parts=[])
         last = sound if len(self._files) == 1 else [self._to_us(self._files[-1].times)]
         self.start_us, self.end_us = int(sound[0][0]), int(last[-1][-1])
         width, height = self.size
@@ -187,8 +190,8 @@ class ColumnEvents:
         # Each k-th, and the last.
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
         are_whole = is_whole(int(fractions), len(t))
-        kept = columns if is_alone else None
-        return _Look(file, kept, columns.length, times, are_whole, pixels, columns.unit)
+        kept, kept_parts = (columns, parts) if is_alone else (None, [])
+        return _Look(file, kept, kept_parts, columns.length, times, are_whole, pixels, columns.unit)
 
     def _looks(self, columns: ColumnFile) -> Iterator[list[np.ndarray]]:
         """Parts of a file that tell what all are: all of it, or some places."""
@@ -227,18 +230,17 @@ class ColumnEvents:
                     f"add to the times of each when it begins, or play a single one"
                 )
 
-    def _sound_looks(self, columns: ColumnFile) -> list[np.ndarray]:
-        """Times of the sound events that are looked at; raises InputError where many are none, or lie in no
+    def _sound_looks(self, looks: Sequence[Sequence[np.ndarray]], are_sampled: bool) -> list[np.ndarray]:
+        """Times of the sound events of parts of a file; raises InputError where many are none, or lie in no
         order."""
         damage: Counter[str] = Counter()
-        looks = [*self._looks(columns)]
         sound = [t for look in looks if len(t := self._sound(look, damage).t)]
         if not sound or damage.total() > MOST_STRAY * sum(len(look[0]) for look in looks):
             all_of_them = [np.concatenate(values) for values in zip(*looks, strict=True)]
             raise no_events(self._path, all_of_them, self.unit, self.size)
         # Places may overlap, so each is judged by itself, and their order by a time that no stray moves;
         # a clock is set once.
-        runs = sound if columns.is_sampled else [np.concatenate(sound)]
+        runs = sound if are_sampled else [np.concatenate(sound)]
         back = sum(map(count_back, runs)) > MOST_BACK * sum(map(len, runs))
         if back or count_back(np.array([np.median(run) for run in runs])) > 1:
             raise InputError(

@@ -48,14 +48,11 @@ def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
     """
     if path.is_file():
         events = ColumnEvents(path, [path], partial(_npz_columns, asked=asked), "npz", asked.time_unit)
-        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as file:
-            large = {
-                info.filename.removesuffix(".npy")
-                for info in archive.infolist()
-                if info.file_size > _LITTLE_BYTES
-            }
-            names, table = _played(file.files)
-        if others := [name for name in file.files if name in large and name not in (*names, table)]:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+        names, table = _played([*sizes])
+        played = {*names, table}
+        if others := [name for name, size in sizes.items() if size > _LITTLE_BYTES and name not in played]:
             events.remarks.append(not_played(path, others))
         return events
     numbered = []
