@@ -129,11 +129,12 @@ def test_a_further_question_forgets_the_answer_and_keeps_the_frames(
         assert close(opened.logits(DraftTree())[0], logits(pair, windows[0], [11, 13], question)[-1])
 
 
+@pytest.mark.parametrize("prefilled", [5, 8])
 @torch.inference_mode()
 def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
-    pair: ModelPair, windows: list[Window]
+    pair: ModelPair, windows: list[Window], prefilled: int
 ) -> None:
-    opened = Opened(pair, windows[0], 8)
+    opened = Opened(pair, windows[0], prefilled)
     opened.do(opened.sequence.ask(QUESTION, Trace()))
     unread, eos = opened.sequence.unread, pair.target.spec.eos_ids[0]
     tree = chain([11, eos, 12])
