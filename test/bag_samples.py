@@ -178,9 +178,7 @@ def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=Tru
     for topic, kind, *_ in messages:
         if topic not in ids:
             number = ids[topic] = len(ids) + 1
-            encoding, schema, definition, md5 = types.get(
-                kind.split("/")[-1], ("cdr", "ros2msg", "int8 a", "")
-            )
+            encoding, schema, definition, md5 = types.get(kind.split("/")[-1], ("cdr", "ros2msg", "", ""))
             told = text("md5sum") + text(md5) if md5 else b""
             describing[topic] = record(
                 3, struct.pack("<H", number) + text(kind) + text(schema) + text(definition)

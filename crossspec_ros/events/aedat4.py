@@ -5,6 +5,7 @@ https://docs.inivation.com/software/software-advanced-usage/file-formats/aedat-4
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -13,6 +14,14 @@ _MAGIC = b"#!AER-DAT4.0\r\n"
 _NO_TABLE = -1
 _HEAD = 1 << 16
 """Bytes that hold all of the header but its text."""
+
+
+_SOURCE = re.compile(rb'key="source" type="string">([^<]{1,80})<')
+
+
+def cameras(path: Path) -> list[str]:
+    """Names of the cameras whose streams are in the file, by its header."""
+    return sorted({name.decode(errors="replace") for name in _SOURCE.findall(_read_head(path))})
 
 
 def has_table(path: Path) -> bool:

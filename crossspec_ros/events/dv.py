@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.aedat4 import has_table, without_table
+from crossspec_ros.events.aedat4 import cameras, has_table, without_table
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US, PacketCutter
@@ -32,13 +32,13 @@ class AedatRecording:
     """
 
     format = "aedat4"
-    remarks: Sequence[str] = ()
     event_topic = "/event_camera/events"
     event_type = EVENT_PACKET
 
     def __init__(self, path: Path) -> None:
         self._path = self._file = path
         self.losses: list[str] = []
+        self.remarks: list[str] = []
         self._stack = ExitStack()
         try:
             with self._name_damage():
@@ -80,6 +80,12 @@ class AedatRecording:
         recording = _open(self._file)
         if not recording.isEventStreamAvailable() or recording.getNextEventBatch() is None:
             raise InputError(f"'{self._path}' has no events: record it with the event stream switched on")
+        played = recording.getCameraName()
+        if others := [name for name in cameras(self._file) if name != played]:
+            self.remarks = [
+                f"'{self._path}' has streams of {', '.join(others)} as well, but those of {played} play: "
+                f"copy the others to a file of their own with dv-processing's MonoCameraWriter"
+            ]
         has_frames = recording.isFrameStreamAvailable() and recording.getNextFrame() is not None
         start_us, end_us = recording.getTimeRange()
         return start_us * 1000, end_us * 1000, has_frames

@@ -55,7 +55,8 @@ class Aedat3Events:
             stated = next((size for name, size in _SENSORS.items() if name in sensor.upper()), None)
             self._size = stated or self._needed_size()
             self.start_us, self.end_us = self._edge(0), self._edge(-1)
-            self.format = f"AEDAT 3.1, events alone, {self._size[0]}x{self._size[1]}"
+            assumed = "" if stated else " assumed"
+            self.format = f"AEDAT 3.1, events alone, {self._size[0]}x{self._size[1]}{assumed}"
         except BaseException:
             self.close()
             raise

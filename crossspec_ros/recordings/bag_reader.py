@@ -48,13 +48,17 @@ def storage_files(path: Path) -> list[Path]:
         return [path] if path.name.endswith((*ROS2_SUFFIXES, *ROS1_SUFFIXES)) else []
     names = {file.name for file in path.glob("*") if file.name.endswith(ROS2_SUFFIXES)}
     # `unzstd` keeps what it unpacks.
-    found = [path / name for name in names if not (_is_packed(name) and name.rpartition(".")[0] in names)]
+    found = [path / name for name in names if not (_is_packed(name) and _unpacked_name(name) in names)]
     # bag_10 comes after bag_9.
     return sorted(found, key=lambda file: (len(file.name), file.name))
 
 
 def _is_packed(name: str) -> bool:
     return name.endswith(PACKED_SUFFIXES)
+
+
+def _unpacked_name(name: str) -> str:
+    return name.rpartition(".")[0] if _is_packed(name) else name
 
 
 class _Storage(Protocol):
@@ -130,6 +134,7 @@ class BagReader:
             if not files:
                 raise
             _check_one_bag(folder, files)
+            self.losses += _gaps(files)
             helps = "`ros2 bag reindex` writes a new one"
             if any(_is_packed(file.name) for file in files):
                 helps += ", once `unzstd --rm` has unpacked them"
@@ -138,6 +143,12 @@ class BagReader:
                 f"are: {helps}"
             )
             return files
+        known = {_unpacked_name(name) for name in told.files}
+        if more := [file.name for file in files if _unpacked_name(file.name) not in known]:
+            self.losses.append(
+                f"metadata.yaml does not name {', '.join(more[:5])}, as when a recorder was killed, so it is "
+                f"not played: `ros2 bag reindex` writes a new one"
+            )
         # Those without a message are in no file.
         self.topics.update(dict.fromkeys(told.topics, 0))
         self.promised, self.compression = told.messages, told.compression
@@ -179,10 +190,11 @@ def _converter(
     channel: Channel, definitions: Definitions, told: list[str] | Losses
 ) -> Callable[[bytes], bytes]:
     """The function that makes CDR of a channel's messages; why it makes nothing of them is `told`."""
-    if channel.encoding != "ros1":
-        return _unpacked
     try:
-        return definitions.to_cdr(channel)
+        if channel.encoding == "ros1":
+            return definitions.to_cdr(channel)
+        definitions.check(channel)
+        return _unpacked
     except InputError as error:
         told.append(str(error))
         return lambda raw: b""
@@ -289,6 +301,14 @@ def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
             f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of them, "
             f"such as '{files[0]}'"
         )
+
+
+def _gaps(files: Sequence[Path]) -> Iterator[str]:
+    """Sentence about numbers that are missing between those of a bag's files."""
+    numbered = (re.search(r"_(\d{1,4})$", file.name.partition(".")[0]) for file in files)
+    numbers = {int(match[1]) for match in numbered if match}
+    if missing := sorted({*range(min(numbers, default=0), max(numbers, default=0))} - numbers):
+        yield f"the files with the numbers {', '.join(map(str, missing[:5]))} are missing: copy them as well"
 
 
 def _unread(file: Path) -> Iterator[str]:

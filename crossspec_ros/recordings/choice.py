@@ -40,7 +40,9 @@ _RENDERED_EVENTS = re.compile(r"^/event_camera/image_raw|render|events?_image")
 _MOST_CANDIDATES = 200
 """For each, the bag is read up to its first message."""
 # Not those of ROS itself, such as ParameterEvent.
-_EVENTS_OF_A_DRIVER = re.compile(r"event_\w*msgs/|dvs_msgs/|/Event(Array|Packet)$")
+_EVENTS_OF_A_DRIVER = re.compile(
+    r"event_\w*msgs/|dvs_msgs/|celex\w*/|/Event(s|Array|Batch|List|Packet|Stream|Vector)$"
+)
 
 
 class Candidate(NamedTuple):
@@ -64,18 +66,18 @@ class Choice(NamedTuple):
     image: Candidate | None
     others: Sequence[Candidate]
     unread: Sequence[TopicKey] = ()
-    """Topics with images of types that are not read."""
+    """Topics with events or images of types that are not read."""
 
     def remarks(self) -> Iterator[str]:
         """Sentences about what is worth telling of it."""
         if self.others:
             yield f"{self}: --events-topic and --image-topic choose others"
-        elif self.image and self.unread:
+        elif any(self.image or is_unread(key.type) for key in self.unread):
             yield str(self)
         if not self.events:
             yield "there are no events: captions come from the images alone"
         if not self.image or self.image.fault:
-            yield from map(unread_images, self.unread)
+            yield from (unread_images(key) for key in self.unread if has_images(key.type))
         for candidate in (self.events, self.image):
             if candidate and candidate.fault:
                 yield f"{candidate.key.topic} cannot be read: {candidate.fault}"
@@ -118,7 +120,9 @@ def choose(bag: BagReader, asked: Asked, path: Path) -> Choice | None:
         return None
     best = max(pairs, key=lambda pair: _rank(*pair))
     others = [candidate for candidate in (*events, *images) if candidate not in best]
-    unread = [key for key in sorted(bag.topics) if bag.topics[key] and has_images(key.type)]
+    unread = [
+        key for key in sorted(bag.topics) if bag.topics[key] and (has_images(key.type) or is_unread(key.type))
+    ]
     return Choice(*best, others, unread)
 
 

@@ -38,6 +38,7 @@ FRAMES_FOLDER = "images/left/rectified"
 DISTORTED_FOLDER = "images/left/distorted"
 """Frames in the events' view, as dsec-det has them."""
 FRAME_STAMPS_FILE = "images/timestamps.txt"
+_RIGHT = ("events/right", "images/right")
 RECTIFY_MAP_FILE = "events/left/rectify_map.h5"
 CALIBRATION_FILE = "calibration/cam_to_cam.yaml"
 
@@ -73,6 +74,11 @@ class DsecRecording(SourceRecording):
             sequence.close()
             raise
         self.format = "DSEC sequence"
+        if others := [folder for folder in _RIGHT if (path / folder).is_dir()]:
+            self.tell(
+                f"{' and '.join(others)} of '{path}' are not played, for those of the left are: give the "
+                f"events.h5 of the right by itself, with --images"
+            )
         if is_distorted:
             self.tell(f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}")
 

@@ -146,16 +146,16 @@ def _other_pictures(folder: Path) -> str:
 
 def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], None]) -> Recording:
     """A recording in a folder, with the pictures in it or in `images` there; others are told of."""
-    found = picture_folders(folder)
+    found, played = picture_folders(folder), recording
     own = folder / "images" if folder / "images" in found else folder
     if own in found:
         try:
-            return WithImages(recording, own)
+            played = WithImages(recording, own)
         except InputError as error:
             tell(f"the images beside its events are not played: {error}")
-    elif found:
-        folders = ", ".join(f"'{path}'" for path in found[:5])
-        tell(f"there are images in {folders}, and none is played: --images takes those of a folder")
+    if more := [path for path in found if path != own]:
+        folders = ", ".join(f"'{path}'" for path in more[:5])
+        tell(f"there are images in {folders}, which are not played: --images takes those of a folder")
     for path in [] if found else picture_folders(folder, _OTHER_PICTURES)[:1]:
         tell(f"the images in '{path}' are not played: {_other_pictures(path)}")
     events = {name for name in ("events.txt", "events.h5") if (folder / name).exists()}
@@ -166,7 +166,7 @@ def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], N
     ]
     if others:
         tell(f"'{folder}' has more that is not played ({', '.join(others[:5])}): give each by itself")
-    return recording
+    return played
 
 
 def open_event_folder(path: Path, asked: Asked = BEST) -> Recording:

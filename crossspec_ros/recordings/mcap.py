@@ -59,7 +59,7 @@ class _Descriptions:
         if opcode == _SCHEMA:
             name, at = _text(record, 2)
             encoding, at = _text(record, at)
-            definition = _text(record, at)[0] if encoding == "ros1msg" else ""
+            definition = _text(record, at)[0] if encoding in ("ros1msg", "ros2msg") else ""
             if short := _SHORT_TYPE.fullmatch(name):
                 name = f"{short[1]}/msg/{short[2]}"
             self._schemas[int.from_bytes(record[:2], "little")] = name, definition

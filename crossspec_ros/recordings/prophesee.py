@@ -212,8 +212,10 @@ class DatEvents:
             self._bits = _BITS[version in ("0", "1")]
             self.start_us, self.end_us, pixels = self._survey()
             width, height = (_number(header.get(name, "")) for name in ("width", "height"))
-            self._size = width, height = (width, height) if is_size(width, height) else sensor_size(pixels)
-            self.format = f"Prophesee dat, version {version}, {width}x{height}"
+            is_stated = is_size(width, height)
+            self._size = width, height = (width, height) if is_stated else sensor_size(pixels)
+            assumed = "" if is_stated else " assumed"
+            self.format = f"Prophesee dat, version {version}, {width}x{height}{assumed}"
         except BaseException:
             self.close()
             raise

@@ -118,16 +118,37 @@ class Definitions:
             store = get_typestore(Stores.EMPTY)
             store.register(types)
             return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, name)))
-        raise InputError(
-            f"{channel.topic} is not read: its definition of {name} is not that of {read_as}, so record it "
-            f"with the driver's present messages"
-        )
+        raise _another_definition(channel, name, read_as)
+
+    def check(self, channel: Channel) -> None:
+        """Raise InputError where a topic of ROS 2 comes with another definition of a type that is read."""
+        if not channel.definition or channel.type not in (*EVENT_TYPES, *IMAGE_TYPES):
+            return
+        known = typestore().fielddefs
+        try:
+            stored = self._types_of(channel.type, channel.definition)
+        # What rosbags cannot parse tells nothing of the messages.
+        except Exception:
+            return
+        for name, (_, fields) in stored.items():
+            ours = known[name][1] if name in known else fields
+            # The same layout under other names is the same bytes.
+            are_moved = fields != ours and sorted(map(str, fields)) == sorted(map(str, ours))
+            if are_moved or [kind for _, kind in fields] != [kind for _, kind in ours]:
+                raise _another_definition(channel, name, name)
 
     def _types_of(self, name: str, definition: str) -> dict[str, Any]:
         """The types of a definition."""
         if (name, definition) not in self._read:
             self._read[name, definition] = get_types_from_msg(definition, name)
         return self._read[name, definition]
+
+
+def _another_definition(channel: Channel, name: str, read_as: str) -> InputError:
+    return InputError(
+        f"{channel.topic} is not read: its definition of {name} is not that of {read_as}, so record it "
+        f"with the driver's present messages"
+    )
 
 
 def _md5_of(name: str, types: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ class Channel(NamedTuple):
     encoding: str
     """Serialization of its messages, "cdr" or "ros1"."""
     definition: str = ""
-    """Definition of its type, where that is one of ROS 1."""
+    """Definition of its type in ROS' own language, where the file has one."""
     md5: str = ""
     messages: int = 0
 

@@ -200,3 +200,17 @@ def test_images_of_types_that_are_not_read_are_named_with_what_to_do(tmp_path, k
         open_here(alone)
     assert told in str(refused.value) and remedy in str(refused.value)
     assert not any("captions come from" in finding for finding in survey(alone)["findings"])
+
+
+@pytest.mark.parametrize("kind", ["celex5_msgs/msg/EventVector", "dv_interfaces/msg/Events"])
+def test_events_of_types_that_are_not_read_are_named(tmp_path, kind):
+    def stored(messages):
+        return [(topic, message.type, message.stamp_ns, message.data) for topic, message in messages]
+
+    unread = [("/right", kind, SECOND, b"\0\1\0\0")]
+    bag = mcap(tmp_path / "both.mcap", [*stored(events("/left")), *stored(images("/rgb")), *unread])
+    with closing(open_here(bag)) as recording:
+        (remark,) = recording.remarks
+    assert remark.endswith(f"not those of /right ({kind}, cannot be read)")
+    alone = survey(mcap(tmp_path / "images.mcap", [*stored(images("/rgb")), *unread]))["findings"][0]
+    assert f"/right is of type {kind}, which is not read" in alone

@@ -70,8 +70,15 @@ def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
 def test_frames_of_another_camera_are_told(of_dsec_det):
     (of_dsec_det / "images/left").rename(of_dsec_det / "images/right")
     assert any(
-        "images/right/distorted', and none is played" in told for told in survey(of_dsec_det)["findings"]
+        "images/right/distorted', which are not played" in told for told in survey(of_dsec_det)["findings"]
     )
+
+
+def test_the_right_cameras_are_told(sequence):
+    shutil.copytree(sequence / "events/left", sequence / "events/right")
+    report = survey(sequence)
+    assert f"events/right of '{sequence}' are not played" in report["findings"][0]
+    assert [topic["messages"] for topic in report["topics"] if topic["kind"] == "images"] == [3]
 
 
 def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):

@@ -247,6 +247,22 @@ def test_a_file_of_an_event_camera_alone(tmp_path, events):
     assert open_here(davis_without_frames).image_topic is None
 
 
+def test_a_second_camera_in_a_file_is_told(tmp_path, events):
+    sides = [dv.io.MonoCameraWriter.Config(name) for name in ("LEFT", "RIGHT")]
+    for side in sides:
+        side.addEventStream((346, 260))
+    store = dv.EventStore()
+    for t in range(100):
+        store.push_back(1_700_000_000_000_000 + t, 1, 1, True)
+    path = tmp_path / "two.aedat4"
+    writer = dv.io.StereoCameraWriter(str(path), *sides)
+    writer.left.writeEvents(store)
+    writer.right.writeEvents(store)
+    del writer
+    (remark,) = open_here(path).remarks
+    assert "has streams of RIGHT as well, but those of LEFT play" in remark
+
+
 def test_a_file_without_events_is_named(tmp_path, frames):
     only_frames = dv.io.MonoCameraWriter.FrameOnlyConfig
     path = write_aedat(tmp_path / "frames.aedat4", [], frames, only_frames)

@@ -273,7 +273,7 @@ def npz_folder(folder):
         ("images", "images/timestamps.txt", ""),
         (".", "timestamps.txt", ""),
         ("images", None, "are not played: '.*images' has 5 images without times: put a file timestamps.txt"),
-        ("left/rectified", "left/timestamps.txt", "in '.*left/rectified', and none is played: --images"),
+        ("left/rectified", "left/timestamps.txt", "in '.*left/rectified', which are not played: --images"),
     ],
 )
 def test_images_beside_a_folder_of_npz_play_or_are_told(tmp_path, inner, times, told):
@@ -285,6 +285,18 @@ def test_images_beside_a_folder_of_npz_play_or_are_told(tmp_path, inner, times, 
     assert [bool(re.search(told, remark)) for remark in recording.remarks] == [True] * bool(told)
     images = [message for message in recording.messages() if message.kind == "image"]
     assert [image.stamp_ns // 1000 for image in images] == ([] if told else STAMPS_US)
+
+
+def test_a_second_camera_in_the_folder_is_told_where_the_first_has_images(tmp_path):
+    (tmp_path / "events.txt").write_text(lines(f"{t * 1e-6:.6f} 1 1 1" for t in STAMPS_US))
+    (tmp_path / "events_right.txt").write_text("0.1 1 1 1\n")
+    for name in ("images", "images_right"):
+        pictures(tmp_path / name, [f"{i:06}.png" for i in range(5)])
+        (tmp_path / name / "timestamps.txt").write_text(lines(map(str, STAMPS_US)))
+    recording = open_here(tmp_path)
+    assert recording.image_topic is not None
+    folders, files = recording.remarks
+    assert "images_right', which are not played" in folders and "(events_right.txt)" in files
 
 
 @pytest.mark.parametrize("names", [("events_aligned",), ("a", "b")])

@@ -78,6 +78,31 @@ def test_channels_of_other_encodings_are_listed_and_the_rest_plays(
     assert by_topic(report)["/chatter"]["type"] == f"std_msgs/msg/String in {encoding or 'no encoding'}"
 
 
+@pytest.mark.parametrize(
+    ("moved", "told"),
+    [
+        ("uint16 y\nuint16 x\ntime ts\nbool polarity", True),
+        ("uint64 ts\nuint16 x\nuint16 y\nbool polarity", True),
+        ("uint16 x\nuint16 y\ntime ts\nbool polarity", False),
+        ("uint16 column\nuint16 row\ntime ts\nbool polarity", False),
+    ],
+)
+def test_messages_of_another_layout_than_the_known_one_are_told(tmp_path, moved, told):
+    whole = "\n".join(
+        [
+            *("std_msgs/Header header", "uint32 height", "uint32 width", "dvs_msgs/Event[] events"),
+            *("=" * 80, "MSG: dvs_msgs/Event", moved.replace("time ts", "builtin_interfaces/Time ts")),
+            *("=" * 80, "MSG: std_msgs/Header", "builtin_interfaces/Time stamp", "string frame_id"),
+            *("=" * 80, "MSG: builtin_interfaces/Time", "int32 sec", "uint32 nanosec"),
+        ]
+    )
+    kind = "dvs_msgs/msg/EventArray"
+    stored = [("/dvs/events", kind, i * 10**9, b"\0\1\0\0" + bytes(20)) for i in range(3)]
+    path = mcap(tmp_path / "a.mcap", stored, EventArray=("cdr", "ros2msg", whole, ""))
+    findings = survey(path)["findings"]
+    assert any("its definition of dvs_msgs/msg/Event is not that of" in f for f in findings) == told
+
+
 def ros1_messages(store):
     definitions, messages = {}, []
     for topic, message in drive():

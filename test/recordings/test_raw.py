@@ -160,7 +160,7 @@ def test_dat_files_of_the_first_version(tmp_path):
     words = struct.pack("<4I", 10, 1 << 17 | 200 << 9 | 303, 20, 100 << 9 | 7)
     source = DatEvents(saved(tmp_path / "old.dat", b"% Version 1\n\x00\x08" + words))
     assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)
-    assert source.format == "Prophesee dat, version 1, 346x260"
+    assert source.format == "Prophesee dat, version 1, 346x260 assumed"
 
 
 @pytest.mark.parametrize(

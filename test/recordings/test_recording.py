@@ -129,6 +129,20 @@ def test_events_without_images_play(tmp_path, events):
     assert open_here(tmp_path / "bag").image_topic is None
 
 
+def test_files_that_a_description_leaves_out_or_that_are_missing_are_told(bag):
+    (bag / "bag.mcap").rename(bag / "bag_0.mcap")
+    metadata = bag / "metadata.yaml"
+    metadata.write_text(metadata.read_text().replace("bag.mcap", "bag_0.mcap"))
+    shutil.copy(bag / "bag_0.mcap", bag / "bag_3.mcap")
+    left_out = "metadata.yaml does not name bag_3.mcap, as when a recorder was killed"
+    recording = open_here(bag)
+    assert list(recording.messages())
+    for told in (recording.losses, survey(bag)["findings"]):
+        assert len(told) == 1 and left_out in told[0]
+    metadata.unlink()
+    assert "the files with the numbers 1, 2 are missing" in survey(bag)["findings"][0]
+
+
 @pytest.mark.parametrize(
     ("fault", "finding"),
     [
