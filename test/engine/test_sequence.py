@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.runner import ModelRunner, Reading
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.pair import ModelPair
@@ -194,3 +195,44 @@ def test_positions_and_sight_follow_the_tree() -> None:
         [1, 1, 1, 1, 0, 1],
     ]
     assert set(mask.unique().tolist()) == {0.0, torch.finfo(torch.float32).min}
+
+
+@torch.inference_mode()
+def test_frames_that_could_not_be_encoded_are_read_once_at_the_close(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, opened = windows[0], Opened(pair, replace(windows[0], frames=windows[0].frames[:0]))
+    opened.do(opened.sequence.read_ahead(window.frames[0], 0))
+    with monkeypatch.context() as broken:
+        broken.setattr(pair.target, "encode", lambda frames: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            opened.do(opened.sequence.read_ahead(window.frames[1], 1))
+    opened.do(opened.sequence.fit(window.frames, range(len(window.frames))))
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    assert close(opened.logits(chain([5, 6, 7])), logits(pair, window, [5, 6, 7]))
+    assert len(opened.sequence.frames) == len(window.frames)
+
+
+@torch.inference_mode()
+def test_what_a_pass_that_failed_half_way_wrote_is_never_attended_to(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, opened = (
+        windows[0],
+        Opened(pair, replace(windows[0], frames=windows[0].frames[:0]), 0, is_static=True),
+    )
+    opened.do(opened.sequence.read_ahead(window.frames[0], 0))
+
+    def fail(self: ModelRunner, reading: Reading) -> None:
+        reading.row.room(reading.inputs, 0)[..., reading.row.length :, :] = torch.nan
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ModelRunner, "_read_row", fail)
+        with pytest.raises(MemoryError):
+            opened.do(opened.sequence.read_ahead(window.frames[1], 1))
+    opened.do(opened.sequence.fit(window.frames, range(len(window.frames))))
+    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    opened.logits(DraftTree(), (), 9)
+    # A static pass, which multiplies with all of the row.
+    assert close(opened.logits(chain([5, 6])), logits(pair, window, [9, 5, 6])[1:])
