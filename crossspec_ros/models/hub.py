@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.adapted import whole
 from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found
@@ -76,7 +77,7 @@ def draft_folder(name: str, with_weights: bool = True) -> Path:
 def with_tokenizer(folder: Path) -> Path:
     """The folder of a model without its weights, to which its tokenizer is fetched where it is the hub's."""
     name = known_as(folder)
-    return folder if name == str(folder) else _fetched(name, _TOKENIZER)
+    return whole(folder) if name == str(folder) else _fetched(name, _TOKENIZER)
 
 
 def offer(name: str) -> Offer | None:
@@ -120,7 +121,7 @@ def is_hub_id(name: str) -> bool:
 
 def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
     if not is_hub_id(name):
-        return found(name)
+        return whole(found(name)) if with_weights else found(name)
     folder = _fetched(name, _CONFIGS)
     check(folder)
     if not with_weights:

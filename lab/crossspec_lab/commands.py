@@ -130,6 +130,7 @@ def _train(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train models")
     models = parser.add_subparsers(required=True, metavar="MODELS")
     _train_tiny(models)
+    _train_smol(models)
     _train_heads(models)
     _train_handoff(models)
 
@@ -143,6 +144,16 @@ def _train_tiny(models: Subparsers) -> None:
     parser.add_argument("--family", choices=FAMILIES, default=PAIR, help=families)
     parser.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
     parser.set_defaults(handler=lazily("crossspec_lab.train.tiny:run"))
+
+
+def _train_smol(models: Subparsers) -> None:
+    purpose = "SmolLM2-135M with a small tower on the synthetic world: hours on a CPU, minutes on a GPU"
+    parser = models.add_parser("smol", help=purpose, description=purpose)
+    _folders(parser, "the checkpoint", "build/smol_target", "windows and checkpoints", "build/smol")
+    shrink = "divide data and steps, to try the command [1]"
+    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
+    parser.add_argument("--device", default="cpu", help="where it trains: cpu, cuda or cuda:N [cpu]")
+    parser.set_defaults(handler=lazily("crossspec_lab.train.smol:run"))
 
 
 def _train_heads(models: Subparsers) -> None:

@@ -45,9 +45,10 @@ class Recipe:
 
 
 class Labels:
-    """Captions as padded token ids (n, length) and attributes as class numbers (n, attributes)."""
+    """Captions of windows with these seeds as padded token ids (n, length)."""
 
     def __init__(self, seeds: range, tokenizer: Tokenizer, student: Student, with_color: bool) -> None:
+        self.seeds, self.with_color = seeds, with_color
         scenes = [scenes_of(seed)[-2] for seed in seeds]
         ids = [
             [*tokenizer.encode(student.begin + caption(s), add_special_tokens=False).ids, student.eos_id]
@@ -55,11 +56,25 @@ class Labels:
         ]
         longest = max(map(len, ids))
         self.captions = torch.tensor([row + [_IGNORED] * (longest - len(row)) for row in ids])
-        told = [attributes(s) for s in scenes]
+
+
+class AttributeHeads(nn.Module):
+    """Linear heads that read the attributes of windows with these seeds off a summary of `width` numbers."""
+
+    def __init__(self, seeds: range, width: int, with_color: bool = True) -> None:
+        super().__init__()
+        told = [attributes(scenes_of(seed)[-2]) for seed in seeds]
         names = sorted({name for row in told for name in row if with_color or name not in COLOR_ATTRIBUTES})
         values = {name: sorted({row.get(name, "") for row in told}) for name in names}
-        self.classes = [len(values[name]) for name in names]
-        self.attributes = torch.tensor([[values[n].index(row.get(n, "")) for n in names] for row in told])
+        self._classes = [len(values[name]) for name in names]
+        self._answers = torch.tensor([[values[n].index(row.get(n, "")) for n in names] for row in told])
+        self.heads = nn.Linear(width, sum(self._classes))
+
+    def loss(self, summary: Tensor, rows: NDArray[np.int64]) -> Tensor:
+        """Cross entropy of the attributes of these rows, in nats an attribute."""
+        guesses = self.heads(summary).float().split(self._classes, 1)
+        answers = self._answers[rows].to(summary.device).T
+        return torch.stack([F.cross_entropy(g, a) for g, a in zip(guesses, answers, strict=True)]).mean()
 
 
 def fit(
@@ -73,9 +88,8 @@ def fit(
 ) -> None:
     """Train; checkpoints and `curve.jsonl` go to `folder`, from where a second call resumes to the same
     result."""
-    heads = nn.Linear(
-        student.summary(student.features(torch.from_numpy(images[:1]))).shape[1], sum(labels.classes)
-    )
+    width = student.summary(student.features(torch.from_numpy(images[:1]))).shape[1]
+    heads = AttributeHeads(labels.seeds, width, labels.with_color)
     modules = nn.ModuleList([student.model, heads]).train()
     optimizer = torch.optim.AdamW(
         modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True
@@ -84,13 +98,12 @@ def fit(
         optimizer, lambda step: warmed_cosine(step, recipe.steps, _WARM_STEPS)
     )
     # Also what the auxiliary heads look at.
-    known = asdict(recipe) | {"summary": heads.in_features}
+    known = asdict(recipe) | {"summary": width}
     loop = Loop(modules, optimizer, schedule, folder / "checkpoint.pt", known)
     for step in range(loop.resume().get("step", 0), recipe.steps):
         rows = rows_of_step(step, recipe.batch, len(images), _ORDER)
         features = student.features(torch.from_numpy(images[rows]))
-        guesses = heads(student.summary(features))
-        auxiliary = _attribute_loss(guesses, labels.classes, labels.attributes[rows])
+        auxiliary = heads.loss(student.summary(features), rows)
         loss = _caption_loss(student, features, labels.captions[rows]) if step >= recipe.eyes_steps else None
         loop.step(auxiliary if loss is None else loss + 0.1 * auxiliary)
         if (step + 1) % 20 == 0:
@@ -107,11 +120,6 @@ def fit(
 def _caption_loss(student: Student, features: Tensor, wanted: Tensor) -> Tensor:
     logits = student.logits(features, wanted.clamp(min=0)).float()
     return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED)
-
-
-def _attribute_loss(guesses: Tensor, classes: list[int], answers: Tensor) -> Tensor:
-    by_attribute = guesses.float().split(classes, 1)
-    return torch.stack([F.cross_entropy(g, a) for g, a in zip(by_attribute, answers.T, strict=True)]).mean()
 
 
 @torch.inference_mode()

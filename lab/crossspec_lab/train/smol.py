@@ -1,0 +1,142 @@
+"""`crossspec train smol`: a real language model learns to caption the synthetic world.
+
+As with the tiny target, the tower learns the attributes first, for a caption teaches it slowly: most of its
+words need no eyes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.progress import Progress, TimeRemainingColumn
+from torch import nn
+
+from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.fit import AttributeHeads
+from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
+from crossspec_lab.train.smol_student import Said, SmolStudent
+from crossspec_lab.world import dataset, english
+from crossspec_ros.files import move_files
+
+_WINDOWS, _HELD_OUT = 16_000, 64
+_EYES_STEPS, _STEPS = 2_500, 3_500
+_EYES_BATCH, _BATCH = 16, 8
+_RATE, _WARM_STEPS = 8e-4, 100
+_CHECKPOINT_EVERY = 100
+_ASKED = 2
+"""Standing questions that are asked about a window beside its caption."""
+_ORDER = 0x5301
+"""Seed of the order in which windows are seen."""
+_WORDS = 0x5302
+"""Seed of what is asked about them, and of how it is said."""
+_CURVE = "curve.jsonl"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes
+    on."""
+    started = time.monotonic()
+    torch.manual_seed(7)
+    work: Path = args.work
+    work.mkdir(parents=True, exist_ok=True)
+    windows, held_out = max(_WINDOWS // args.shrink, _EYES_BATCH), max(_HELD_OUT // args.shrink, _BATCH)
+    student = SmolStudent(work / "configs", args.device)
+    with progress_bars(TimeRemainingColumn()) as progress:
+        task = progress.add_task("drawing windows", total=windows)
+        unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
+        unseen = dataset.build(work / "held_out.npy", dataset.frame_window, unseen_seeds, lambda _: None)
+        images = dataset.build(
+            work / "windows.npy",
+            dataset.frame_window,
+            range(windows),
+            lambda count: progress.update(task, completed=count),
+        )
+        progress.update(task, completed=windows)
+        _fit(student, images, (unseen, unseen_seeds), args, progress)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as scratch:
+        student.save(Path(scratch), work / "configs")
+        _plot(work / _CURVE, Path(scratch) / "learning_curves.png")
+        move_files(Path(scratch), args.out)
+    print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
+    return 0
+
+
+def _fit(
+    student: SmolStudent,
+    images: NDArray[np.uint8],
+    held_out: tuple[NDArray[np.uint8], range],
+    args: argparse.Namespace,
+    progress: Progress,
+) -> None:
+    """Train; window i of `images` is that of seed i."""
+    eyes_steps, steps = (max(count // args.shrink, 2) for count in (_EYES_STEPS, _EYES_STEPS + _STEPS))
+    task = progress.add_task("training", total=steps)
+    heads = AttributeHeads(range(len(images)), student.summary(student.features(images[:1])).shape[1])
+    learning = nn.ModuleList([student, heads.to(args.device)])
+    optimizer = torch.optim.AdamW(learning.parameters(), _RATE, (0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: warmed_cosine(step, steps, _WARM_STEPS)
+    )
+    known = {"eyes_steps": eyes_steps, "steps": steps, "windows": len(images)}
+    loop = Loop(learning, optimizer, schedule, args.work / "checkpoint.pt", known)
+    for step in range(loop.resume(args.device).get("step", 0), steps):
+        is_eyes = step < eyes_steps
+        rows = rows_of_step(step, _EYES_BATCH if is_eyes else _BATCH, len(images), _ORDER)
+        features = student.features(images[rows])
+        eyes = heads.loss(student.summary(features), rows)
+        told = None if is_eyes else student.loss(features, [_said(seed, step) for seed in rows.tolist()])
+        loop.step(eyes if told is None else told + 0.1 * eyes)
+        loss = float((eyes if told is None else told).detach())
+        what = "eyes" if is_eyes else "captions"
+        progress.update(task, completed=step + 1, description=f"training {what}: loss {loss:.3f}")
+        if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
+            point = {"step": step + 1, "eyes": float(eyes.detach())}
+            if told is not None:
+                point |= {"loss": loss, "held_out_loss": _held_out(student, *held_out)}
+            with (args.work / _CURVE).open("a") as file:
+                file.write(json.dumps(point) + "\n")
+            loop.save(step=step + 1)
+
+
+def _said(seed: int, step: int) -> list[Said]:
+    """Questions about a window and their answers in a step: its caption, and some standing ones."""
+    scene, rng = dataset.scenes_of(seed)[-2], np.random.default_rng([seed, step, _WORDS])
+    asked = rng.choice(list(english.ANSWERS), _ASKED, replace=False).tolist()
+    answers = [(question, english.answer(question, scene)) for question in asked]
+    return [(english.QUESTION, english.caption(scene, rng)), *answers]
+
+
+@torch.inference_mode()
+def _held_out(student: SmolStudent, images: NDArray[np.uint8], seeds: range) -> float:
+    """Loss of the likeliest captions of unseen windows, in nats a token."""
+    losses = []
+    for start in range(0, len(images), _BATCH):
+        scenes = [dataset.scenes_of(seed)[-2] for seed in seeds[start : start + _BATCH]]
+        said = [[(english.QUESTION, english.caption(scene))] for scene in scenes]
+        losses.append(float(student.loss(student.features(images[start : start + _BATCH]), said)))
+    return float(np.mean(losses))
+
+
+def _plot(curve: Path, out: Path) -> None:
+    from matplotlib.figure import Figure
+
+    points = [json.loads(line) for line in curve.read_text().splitlines()]
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    eyes, captions = figure.subplots(1, 2)
+    eyes.plot([p["step"] for p in points], [p["eyes"] for p in points], label="attributes, training")
+    told = [p for p in points if "loss" in p]
+    for name, label in (("loss", "captions and answers, training"), ("held_out_loss", "captions, held out")):
+        captions.plot([p["step"] for p in told], [p[name] for p in told], label=label)
+    for axis in (eyes, captions):
+        axis.set(xlabel="step", ylabel="cross entropy (nats)", yscale="log")
+        axis.legend()
+        axis.grid(alpha=0.3)
+    figure.savefig(out, dpi=110)

