@@ -73,6 +73,7 @@ def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Schedule
         assert sum(done(*frames)) == read
         scheduler.submit(nothing, is_pass=True).result(WAIT_S)
         frames[read].result(WAIT_S)
+    scheduler.submit(nothing, is_pass=True).result(WAIT_S)
     settle(scheduler)
     # The last one waits, as no other has come after it.
     assert not frames[3].done()
