@@ -136,6 +136,10 @@ def test_a_sequence_goes_on_when_it_fills_its_row_to_the_last_place_and_when_it_
     for n in (3, 1, 4, 40, 2, 2):
         both.read(rng, n)
     assert both.length == 83 and not both.rows[0].is_pooled
+    # In memory of its own it stays where it is short again.
+    both.keep(10)
+    for n in (2, 3):
+        both.read(rng, n)
 
 
 @torch.inference_mode()
