@@ -16,6 +16,8 @@ from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalEngine, LocalSession
+from crossspec_ros.engine.session import Step
+from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -53,6 +55,14 @@ def test_it_goes_on_as_long_as_it_is_told(session: LocalSession) -> None:
     assert asked == [1, 2, 3, 4, 5] and mine.passes == len(mine.tokens) == 5
     mine.advance()
     assert mine.passes == 6
+
+
+def test_nodes_behind_the_end_of_an_answer_are_not_accepted(session: LocalSession) -> None:
+    mine, sources = answer(session), (("memory",), ("memory", "lookup"), ("memory",))
+    tree = DraftTree((5, 2, 7), (ROOT, 0, 1), (0.9,) * 3, sources)
+    mine._take(Context("What?"), tree, Step((0, 1, 2), (5, 2), True, 4, 0.01))
+    assert mine.drafted == {"memory": 3, "lookup": 1}
+    assert mine.accepted == {"memory": 2, "lookup": 1} and mine.ended
 
 
 def test_what_goes_wrong_is_the_callers(session: LocalSession) -> None:
