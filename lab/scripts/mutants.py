@@ -1,7 +1,7 @@
 """Breaks the verifier and the tree mask line by line and shows which test notices.
 
-Run with the project's Python; prints a table, and exits with 1 if a mutant survives. Names of files, as below,
-leave out the others.
+Run with the project's Python; prints a table, and exits with 1 if a mutant survives. Names of files, as
+below, leave out the others.
 """
 
 from __future__ import annotations
