@@ -16,16 +16,8 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.fields import (
-    MOST_COLUMNS,
-    ROLES,
-    Profile,
-    choose_unit,
-    find_roles,
-    is_whole,
-    read_columns,
-    to_us,
-)
+from crossspec_ros.recordings.fields import Profile, choose_unit, is_whole, to_us
+from crossspec_ros.recordings.names import MOST_COLUMNS, ROLES, find_roles, read_columns
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import (
     HEIGHT,

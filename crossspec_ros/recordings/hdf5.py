@@ -20,14 +20,10 @@ from crossspec_ros.recordings.arrays import (
     not_played,
     table_roles,
 )
-from crossspec_ros.recordings.fields import (
-    MOST_COLUMNS,
-    ROLES,
-    choose_unit,
-    to_us,
-)
+from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
+from crossspec_ros.recordings.names import MOST_COLUMNS, ROLES
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import (
     is_size,

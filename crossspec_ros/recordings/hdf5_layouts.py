@@ -14,8 +14,8 @@ from math import prod
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.arrays import leaving_open
-from crossspec_ros.recordings.fields import MOST_COLUMNS, ROLES, find_roles
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.names import MOST_COLUMNS, ROLES, find_roles
 
 Part = int | str
 Column = tuple[str, Part | None]

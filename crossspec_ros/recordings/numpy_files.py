@@ -30,7 +30,7 @@ from crossspec_ros.recordings.arrays import (
     read_arrays,
     split_table,
 )
-from crossspec_ros.recordings.fields import find_roles
+from crossspec_ros.recordings.names import find_roles
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 

@@ -1,0 +1,109 @@
+"""Names of t, x, y and p as people write them, and units as names and comments state them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crossspec_ros.recordings.recording import UNITS
+
+ROLES = ("t", "x", "y", "p")
+_NAMES = {
+    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
+    "x": ("x", "xs", "col", "column"),
+    "y": ("y", "ys", "row"),
+    "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
+}
+_SECONDS = ("sec", "secs", "second", "seconds")
+_UNITS = {
+    name: unit
+    for unit, long in zip(UNITS, ("", "milli", "micro", "nano"), strict=True)
+    for name in (unit, *(f"{prefix}{rest}" for prefix in (unit[:-1], long) for rest in _SECONDS))
+    # With micro sign, with the Greek letter, and with either where the text is not UTF-8.
+} | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
+_ANY_UNIT = "|".join(_UNITS)
+_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
+_MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
+# Another time, as that of an exposure, has its word before it.
+_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?)\b"
+_SENTENCE = re.compile(rf"{_TIMES}(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
+_SENTENCE_OF_MULTIPLE = re.compile(
+    rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
+)
+_LONGEST_NAME = 100
+MOST_COLUMNS = 8
+"""Columns of a table of events at most."""
+
+
+def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
+    """Which of `names` are t, x, y and p, by index, and the unit in the name of t, as in `t_ns`.
+
+    Raises ValueError where two names are parts of t, and where its unit is a multiple, as in `t (100 ns)`.
+    """
+    roles: dict[str, int] = {}
+    units: dict[str, str | None] = {}
+    several: list[str] = []
+    bare: list[tuple[int, str, str]] = []
+    for index, name in enumerate(names):
+        plain, named_unit = name.strip("\"' #%").lower(), None
+        # In a name without bound, the search for a unit would take without bound too.
+        if len(plain) <= _LONGEST_NAME and (multiple := _MULTIPLE.fullmatch(plain)):
+            plain = multiple[1]
+            several += [name.strip()] if plain in _NAMES["t"] else []
+        elif len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
+            plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
+        elif len(plain) > 2 and plain in _UNITS:
+            bare.append((index, name.strip(), _UNITS[plain]))
+        # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
+        plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
+        for role, known in _NAMES.items():
+            if plain in known:
+                roles.setdefault(role, index)
+                if role == "t":
+                    units[name.strip()] = named_unit
+    # A name that is only a unit is t where nothing else is.
+    if "t" not in roles and bare:
+        roles["t"] = bare[0][0]
+        units = {name: unit for _, name, unit in bare}
+    if len(roles) == len(ROLES):
+        stated = dict.fromkeys(unit for unit in units.values() if unit)
+        if len(units) > 1 and "s" in stated and len(stated) > 1:
+            raise ValueError(f"{' and '.join(units)} are parts of one time: store their sum as one t_ns")
+        if several:
+            raise ValueError(f"'{several[0]}' counts several of a unit: store times in us, as one t_us")
+    return roles, next(iter(units.values()), None)
+
+
+def read_columns(text: str) -> tuple[dict[str, int], str | None]:
+    """Roles that `--columns` names, as `find_roles`; raises ValueError where one of the four lacks."""
+    roles, unit = find_roles(text.split(","))
+    if len(roles) < len(ROLES):
+        raise ValueError(f"--columns is '{text}', and it must name t, x, y and p, as in --columns x,y,p,t")
+    return roles, unit
+
+
+def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
+    """Roles that a header or comment gives `width` columns, as `find_roles`; nothing unless it is sure."""
+    # In a line without bound, the search would take without bound too.
+    if len(line) > MOST_COLUMNS * _LONGEST_NAME:
+        return {}, None
+    # Commas between brackets part no names, and a unit in brackets belongs to its name.
+    line = re.sub(r"\s*([\[(])([^\])]*)", lambda found: found[1] + found[2].replace(",", " "), line)
+    for separator in ",;\t":
+        if separator in line:
+            names = line.split(separator)
+            break
+    else:
+        names = re.findall(r"(?:[^\s\[(]|[\[(][^\])]*[\])]?)+", line)
+    found = [find_roles(names[i : i + width]) for i in range(len(names) - width + 1)]
+    found = [one for one in found if len(one[0]) == len(ROLES)]
+    return found[0] if len(found) == 1 else ({}, None)
+
+
+def stated_unit(line: str) -> str | None:
+    """The unit that a comment states in words, as in `timestamps are in ms`; ValueError for a multiple."""
+    line = line[: MOST_COLUMNS * _LONGEST_NAME].lower()
+    if several := _SENTENCE_OF_MULTIPLE.search(line):
+        raise ValueError(f"'{several[0].strip()}' counts several of a unit: store times in us")
+    found = _SENTENCE.search(line)
+    return _UNITS[found[1]] if found else None
