@@ -256,7 +256,7 @@ def sound_events(
 
     `t` (N,) are us, -1 for none (`to_us`); x, y and p (N,) are numbers of any type.
     """
-    is_time, is_polarity = t >= 0, (p == 0) | (p == 1) | (p == -1)
+    is_time, is_polarity = t >= 0, are_polarities(p)
     # No NaN is within.
     is_pixel = (x >= 0) & (x < size[0]) & (y >= 0) & (y < size[1])
     between = np.zeros(len(t), bool)
@@ -271,6 +271,15 @@ def sound_events(
         damage["events_between_pixels"] += int(np.count_nonzero(is_time & is_polarity & between))
         t, x, y, p = t[sound], x[sound], y[sound], p[sound]
     return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
+
+
+def are_polarities(p: np.ndarray) -> np.ndarray:
+    """Which of p (N,) are 0 or 1, or -1 or 1; where 0 and -1 both occur, the rarer one is none."""
+    is_off, is_minus = p == 0, p == -1
+    offs, minuses = np.count_nonzero(is_off), np.count_nonzero(is_minus)
+    if not minuses:
+        return is_off | (p == 1)
+    return (is_minus if minuses > offs else is_off) | (p == 1)
 
 
 def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
@@ -368,12 +377,6 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         columns.append(np.asarray(values))
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    p = columns[3]
-    require(
-        not ((p == 0).any() and (p == -1).any()),
-        f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
-        "store 0 and 1, or -1 and 1",
-    )
     sizes = stated_sizes(arrays.get)
     if WIDTH in arrays or HEIGHT in arrays:
         require(

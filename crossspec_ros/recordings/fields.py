@@ -46,6 +46,9 @@ _STATED = 1.0
 """Decades outside of what is usual from which a unit in a name or comment is doubted: it may be of others."""
 _DECADES = 0.7
 """Decades by which another unit, itself odd, must be nearer to what is usual to leave it open."""
+_MOST_FRAMES = 100_000
+"""Numbers below which whole ones that many events share may be those of frames."""
+_WRAP = 2**32
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
 
 
@@ -54,26 +57,36 @@ class Profile:
 
     def __init__(self, width: int) -> None:
         self.width, self.count = width, 0
-        # How many values of each column are a polarity, a pixel, a fraction, and below the one before.
-        self._polar, self._pixels, self._fractions, self._falls = np.zeros((4, width), np.int64)
+        # How many values of each column are a polarity, a pixel, a fraction, below and one above the one
+        # before, another than it, and a number at all.
+        self._polar, self._pixels, self._fractions, self._falls, self._ones, self._changes, self._numbers = (
+            np.zeros((7, width), np.int64)
+        )
         self._counts = np.zeros((width, MAX_SIZE), np.int64)
         self._last: np.ndarray = np.empty((0, width))
         self._samples: list[np.ndarray] = []
 
-    def add(self, rows: np.ndarray) -> None:
-        """Look at the next rows (N, width) of numbers."""
+    def add(self, rows: np.ndarray) -> int:
+        """Look at the next rows (N, width) of numbers, NaN for none; returns how many may be events."""
+        rows = rows[np.isfinite(rows).sum(axis=1) >= min(self.width, len(ROLES))]
         if not len(rows):
-            return
+            return 0
         self.count += len(rows)
         self._polar += ((rows == 0) | (abs(rows) == 1)).sum(axis=0)
         whole = rows == np.rint(rows)
-        self._fractions += (~whole).sum(axis=0)
+        is_number = np.isfinite(rows)
+        self._numbers += is_number.sum(axis=0)
+        self._fractions += (is_number & ~whole).sum(axis=0)
         pixels = whole & (rows >= 0) & (rows < MAX_SIZE)
         self._pixels += pixels.sum(axis=0)
         self._counts += [count_pixels(column) for column in rows.T]
-        self._falls += (np.diff(rows, axis=0, prepend=self._last) < 0).sum(axis=0)
+        steps = np.diff(rows, axis=0, prepend=self._last)
+        self._falls += (steps < 0).sum(axis=0)
+        self._ones += (steps == 1).sum(axis=0)
+        self._changes += (steps != 0).sum(axis=0)
         self._last = rows[-1:].copy()
         self._samples.append(rows[:: -(-len(rows) // _SAMPLE)].copy())
+        return len(rows)
 
     def sample(self, column: int) -> np.ndarray:
         """Some values of a column, from everywhere."""
@@ -109,32 +122,81 @@ class Profile:
                     f"{role}, are no {kind}: store such ones, or {_SAY_COLUMNS}"
                 )
 
-    def roles(self, size: tuple[int, int] | None = None) -> dict[str, int]:
-        """The columns of t, x, y and p; `size` is (width, height) of the sensor where it is stated."""
+    def others(self, roles: dict[str, int], names: Sequence[str]) -> list[str]:
+        """Columns that are none of `roles` and hold something, by `names` or number."""
+        return [
+            (names[i] if i < len(names) else "") or f"column {i + 1}"
+            for i in range(self.width)
+            if i not in roles.values() and self._numbers[i] and self._changes[i] and not self._counts_rows(i)
+        ]
+
+    def _is_constant(self, column: int) -> bool:
+        return bool((self.sample(column) == self.sample(column)[0]).all())
+
+    def _counts_rows(self, column: int) -> bool:
+        return self.count >= _FEW and bool(self._ones[column] >= (1 - _SOME) * (self.count - 1))
+
+    def roles(
+        self, size: tuple[int, int] | None = None, named: dict[str, int] | None = None
+    ) -> dict[str, int]:
+        """The columns of t, x, y and p; `size` is (width, height) of the sensor where it is stated, and some
+        may be `named`."""
+        named = named or {}
+        if len(named) == len(ROLES):
+            return named
         is_few = self.count < _FEW and self.width == len(ROLES)
-        columns = range(self.width)
-        are_constant = [bool((self.sample(i) == self.sample(i)[0]).all()) for i in columns]
-        share = self._polar / max(1, self.count)
-        polar = [i for i in columns if share[i] > max(_MOST * share.max(), 0.5)]
-        p = self._one(polar, [i for i in polar if not are_constant[i]], polar[-1:] if is_few else [], "p")
-        rest = [i for i in columns if i != p]
-        fractions = [i for i in rest if not self.is_whole(i)]
-        if len(fractions) > 1:
+        # Mostly empty ones are none of them.
+        rest = [i for i in range(self.width) if i not in named.values() and 2 * self._numbers[i] > self.count]
+        if "p" in named:
+            p = named["p"]
+        else:
+            share = self._polar / max(1, self.count)
+            polar = [i for i in rest if share[i] > max(_MOST * share[rest].max(), 0.5)]
+            better = [i for i in polar if not self._is_constant(i)]
+            p = self._one(polar, better, polar[-1:] if is_few else [], "p")
+            rest.remove(p)
+        t = named["t"] if "t" in named else self._t(rest, p, is_few)
+        lacking = [role for role in "xy" if role not in named]
+        pixels = [i for i in rest if i != t and not self._counts_rows(i)]
+        if len(pixels) != len(lacking):
+            pixels = [i for i in pixels if not self._is_constant(i)]
+        if lacking and len(pixels) != len(lacking):
             raise ValueError(
-                f"the columns {_listed(fractions)} have fractions, as rectified events do, and a sensor's "
-                f"pixels are whole: store the sensor's own"
+                f"{' and '.join(lacking)} may be any of the columns {_listed(pixels) or 'none'}: "
+                f"{_SAY_COLUMNS}"
             )
-        large = [i for i in rest if self._pixels[i] < (1 - _SOME) * self.count]
-        ascending = [i for i in rest if self._falls[i] <= _SOME * self.count and not are_constant[i]]
+        found = {"t": t, "p": p} | named | dict(zip(lacking, pixels, strict=False))
+        if len(lacking) == 2 and self._is_swapped(found["x"], found["y"], size):
+            found["x"], found["y"] = found["y"], found["x"]
+        return found
+
+    def _t(self, rest: Sequence[int], p: int, is_few: bool) -> int:
+        """Which of the columns `rest` are times; p stands in column `p`."""
+        fractions = [i for i in rest if not self.is_whole(i)]
+        negative = [i for i in rest if np.mean(self.sample(i) < 0) > _SOME]
+        for columns, what in (
+            (fractions, "fractions, as rectified events do"),
+            (negative, "numbers below 0"),
+        ):
+            if len(columns) > 1:
+                raise ValueError(
+                    f"the columns {_listed(columns)} have {what}, and pixels are whole, from 0 on: "
+                    f"store the sensor's own"
+                )
+        counting = [i for i in rest if self._counts_rows(i)]
+        timely = [i for i in rest if i not in counting]
+        large = [i for i in timely if self._pixels[i] < (1 - _SOME) * self.count]
+        ascending = [i for i in timely if self._falls[i] <= _SOME * self.count and not self._is_constant(i)]
+        found = [i for i in fractions if i in timely] or large or ascending
+        if counting and not found:
+            raise ValueError(
+                f"the column {counting[0] + 1} only counts the rows, and none has times: store the time of "
+                f"each event, or where that is one, {_SAY_COLUMNS}"
+            )
         # Prophesee's tools write t behind p; of few rows none may fall.
         usual = sorted(rest, key=lambda i: self._falls[i] if i in ascending else math.inf)
         likely = max(rest) if p < max(rest) and max(rest) in ascending else usual[0]
-        t = self._one(fractions or large or ascending, [], [likely] if is_few else [], "t")
-        pixels = [i for i in rest if i != t]
-        x, y = self._pair(pixels if len(pixels) == 2 else [i for i in pixels if not are_constant[i]])
-        if self._is_swapped(x, y, size):
-            x, y = y, x
-        return {"t": t, "x": x, "y": y, "p": p}
+        return self._one(found, [], [likely] if is_few else [], "t")
 
     def _one(self, found: Sequence[int], better: Sequence[int], usual: Sequence[int], role: str) -> int:
         for columns in (found, usual, better):
@@ -143,18 +205,15 @@ class Profile:
         which = f"the columns {_listed(found)} could each be {role}" if found else f"no column can be {role}"
         raise ValueError(f"{which}: {_SAY_COLUMNS}")
 
-    def _pair(self, columns: Sequence[int]) -> Sequence[int]:
-        if len(columns) == 2:
-            return columns
-        raise ValueError(f"x and y may be any of the columns {_listed(columns) or 'none'}: {_SAY_COLUMNS}")
-
     def _is_swapped(self, x: int, y: int, size: tuple[int, int] | None) -> bool:
         """Whether y stands before x; raises ValueError where that would be likelier by the sensor's size."""
         # Strays are fewer.
-        width, height = (int(np.quantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
-        if size:
-            is_swapped = not (width <= size[0] and height <= size[1])
-            is_swapped &= width <= size[1] and height <= size[0]
+        width, height = (int(np.nanquantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
+        # A size that holds the events neither way is of something else.
+        ways = [size, size[::-1]] if size else []
+        fitting = [one for one in ways if width <= one[0] and height <= one[1]]
+        if size and fitting:
+            is_swapped = fitting[0] != size
             if is_swapped and size[0] < size[1]:
                 raise ValueError(
                     f"its size {size[0]} {size[1]} may be height and width, or the column {y + 1} may be x: "
@@ -226,10 +285,15 @@ def choose_unit(
     best = min(others, key=odd.__getitem__, default=usual)
     if best == usual or (odd[best] > _NEARLY and (is_usual or odd[usual] < odd[best] + _DECADES)):
         return usual
+    hint = ""
+    if are_whole and high - low < min(_MOST_FRAMES, count / _FEW):
+        hint = "; numbers of frames are no times: store the time of each event"
+    elif high < _WRAP <= high + _SOME * (high - low) * 2:
+        hint = "; where they begin anew behind 2**32, add 2**32 to those from there on"
     raise ValueError(
         f"times from {low:.10g} to {high:.10g} may be {best} or {usual} ({readings[best][1]}, "
         f"{readings[usual][1]}): say which with --time-unit {best} or --time-unit {usual} (in launch "
-        f"time_unit:={best})"
+        f"time_unit:={best}){hint}"
     )
 
 

@@ -86,20 +86,34 @@ def parse_lines(text: np.ndarray, exact: int, power: int, times: np.ndarray, row
     one * 10**`power`, rounded, where that is not negative. Returns how many lines there are.
 
     Numbers may be separated by blanks, tabs, commas and semicolons; True and On are 1, False and Off 0. What
-    is no number or not there is NaN, and in `times` below all numbers. Blank lines and comments (#, %) do not
-    count.
+    is no number or not there, such as nothing between two commas, is NaN, and in `times` below all numbers.
+    Blank lines and comments (#, %) do not count. Lines end by LF, CR or both.
     """
     count: Any = 0
     i: Any = 0
     size = text.size
     while i < size:
         column: Any = 0
+        # Empty cells count once a value stands behind them.
+        cells: Any = 0
+        is_empty = True
         is_comment = text[i] == 0x23 or text[i] == 0x25
-        while i < size and text[i] != 0x0A:
+        while i < size and text[i] != 0x0A and text[i] != 0x0D:
             c = text[i]
-            if is_comment or c == 0x20 or c == 0x09 or c == 0x0D or c == 0x2C or c == 0x3B:
+            if is_comment or c == 0x20 or c == 0x09 or c == 0x2C or c == 0x3B:
+                is_separator = not is_comment and (c == 0x2C or c == 0x3B)
+                cells += is_separator and is_empty
+                is_empty = is_empty or is_separator
                 i += 1
                 continue
+            while cells:
+                if column < rows.shape[1]:
+                    rows[count, column] = math.nan
+                if column == exact:
+                    times[count] = _NO_NUMBER
+                column += 1
+                cells -= 1
+            is_empty = False
             mantissa: Any
             exponent: Any
             mantissa, exponent, end = _number(text, i)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from crossspec_ros.recordings.recording import UNITS
 
@@ -22,17 +23,35 @@ _UNITS = {
     # With micro sign, with the Greek letter, and with either where the text is not UTF-8.
 } | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
 _ANY_UNIT = "|".join(_UNITS)
-_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
+_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.-]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
 _MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
 # Another time, as that of an exposure, has its word before it.
-_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?)\b"
+_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?|ts?)\b"
 _SENTENCE = re.compile(rf"{_TIMES}(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
 _SENTENCE_OF_MULTIPLE = re.compile(
     rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
 )
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_OF_EVENTS = re.compile(
+    r"(?:(?:pixels?|events?|ev|coord|pos)_)?(.+?)(?:_(?:pixels?|px|coords?|coordinate|pos|position|addr))?"
+)
+"""Words around a name that do not make it another, as in `pixel_x`."""
+_COMMENT = "#%/!"
 _LONGEST_NAME = 100
+_MOST_NAMES = 16
 MOST_COLUMNS = 8
 """Columns of a table of events at most."""
+
+
+class Named(NamedTuple):
+    """Columns as a header names them."""
+
+    roles: dict[str, int]
+    """Those of t, x, y and p that it names, by index."""
+    unit: str | None = None
+    """In the name of t."""
+    names: Sequence[str] = ()
+    """All of them, one for each column."""
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
@@ -45,7 +64,7 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
     several: list[str] = []
     bare: list[tuple[int, str, str]] = []
     for index, name in enumerate(names):
-        plain, named_unit = name.strip("\"' #%").lower(), None
+        plain, named_unit = _CAMEL.sub("_", name.strip("\"' #%")).lower(), None
         # In a name without bound, the search for a unit would take without bound too.
         if len(plain) <= _LONGEST_NAME and (multiple := _MULTIPLE.fullmatch(plain)):
             plain = multiple[1]
@@ -56,6 +75,8 @@ def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
             bare.append((index, name.strip(), _UNITS[plain]))
         # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
         plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
+        of_events = _OF_EVENTS.fullmatch(plain[:_LONGEST_NAME])
+        plain = of_events[1] if of_events else plain
         for role, known in _NAMES.items():
             if plain in known:
                 roles.setdefault(role, index)
@@ -82,27 +103,57 @@ def read_columns(text: str) -> tuple[dict[str, int], str | None]:
     return roles, unit
 
 
-def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
-    """Roles that a header or comment gives `width` columns, as `find_roles`; nothing unless it is sure."""
-    # In a line without bound, the search would take without bound too.
-    if len(line) > MOST_COLUMNS * _LONGEST_NAME:
-        return {}, None
+def header_of(comments: Sequence[str], width: int) -> Named:
+    """What the last of these lines that names `width` columns says; nothing where none does.
+
+    One that names all four goes before one that names some in a known way: of that one the rest stays open.
+    Raises ValueError for a header of more or fewer columns, whose names would be lost.
+    """
+    found, bare = [], None
+    for line in comments:
+        found += [named_roles(line.lstrip(_COMMENT + " "), width)]
+        if line[:1] not in _COMMENT and not found[-1].roles:
+            names = _split(line)
+            bare = names if len(find_roles(names)[0]) == len(ROLES) else bare
+    best = max(
+        reversed(found), key=lambda one: len(one.roles) // len(ROLES) + bool(one.roles), default=Named({})
+    )
+    if bare and not best.roles:
+        raise ValueError(
+            f"its header names {len(bare)} columns ({', '.join(bare)[:200]}), and its lines have {width}: "
+            f"write as many names as numbers, and no commas or blanks within these, or say --columns"
+        )
+    return best
+
+
+def named_roles(line: str, width: int) -> Named:
+    """Names that a header or comment gives `width` columns; nothing unless it is sure."""
+    names = _split(line)
+    windows = [names[i : i + width] for i in range(len(names) - width + 1)]
+    found = [Named(*find_roles(window), window) for window in windows]
+    whole = [one for one in found if len(one.roles) == len(ROLES)]
+    # Words with commas between are names even where some are unknown.
+    if len(names) == width and len(found[0].roles) >= len(ROLES) // 2 and re.search("[,;\t]", line):
+        whole = whole or found
+    return whole[0] if len(whole) == 1 else Named({})
+
+
+def _split(line: str) -> list[str]:
+    """The names in a header, none in a line that is too long for one."""
+    # The search would take without bound too.
+    if len(line) > _MOST_NAMES * _LONGEST_NAME:
+        return []
     # Commas between brackets part no names, and a unit in brackets belongs to its name.
     line = re.sub(r"\s*([\[(])([^\])]*)", lambda found: found[1] + found[2].replace(",", " "), line)
     for separator in ",;\t":
         if separator in line:
-            names = line.split(separator)
-            break
-    else:
-        names = re.findall(r"(?:[^\s\[(]|[\[(][^\])]*[\])]?)+", line)
-    found = [find_roles(names[i : i + width]) for i in range(len(names) - width + 1)]
-    found = [one for one in found if len(one[0]) == len(ROLES)]
-    return found[0] if len(found) == 1 else ({}, None)
+            return [name.strip("\"' ") for name in line.split(separator)]
+    return re.findall(r"(?:[^\s\[(]|[\[(][^\])]*[\])]?)+", line)
 
 
 def stated_unit(line: str) -> str | None:
     """The unit that a comment states in words, as in `timestamps are in ms`; ValueError for a multiple."""
-    line = line[: MOST_COLUMNS * _LONGEST_NAME].lower()
+    line = line[: _MOST_NAMES * _LONGEST_NAME].lower()
     if several := _SENTENCE_OF_MULTIPLE.search(line):
         raise ValueError(f"'{several[0].strip()}' counts several of a unit: store times in us")
     found = _SENTENCE.search(line)

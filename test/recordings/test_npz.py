@@ -112,7 +112,7 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
         ({"x": [0, -1, 0]}, "x from -1 to 0, y from 1 to 3, .* store .* pixels from 0 to 2047"),
         ({"y": np.array([0, 1, 1 << 40])}, "y from 0 to 1099511627776"),
         ({"p": [0, 1, 2]}, "p from 0 to 2, .* polarities of 0 and 1"),
-        ({"p": [0, 1, -1]}, "polarities from -1 to 1"),
+        ({"p": [0, 1, -1]}, "p from -1 to 1, .* polarities of 0 and 1 or -1"),
         ({"width": 4}, "width = 4 and height = None: store two integers"),
         ({"width": 3, "height": 9}, "x from 1 to 3, .* a sensor of 3x9"),
         ({"t": [0.5, np.nan, 2.0]}, r"t from nan to nan, .* as times in s"),
