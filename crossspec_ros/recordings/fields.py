@@ -255,6 +255,8 @@ def choose_unit(
     """
     if said and said not in _POWERS:
         raise ValueError(f"'{said}' is no unit: give s, ms, us or ns with --time-unit")
+    if named and named not in _POWERS and not said:
+        raise ValueError(f"its unit is stated as '{named}': say s, ms, us or ns with --time-unit")
     finite = times[np.isfinite(times)]
     if said or not len(finite):
         return said or named or "us"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from crossspec_ros.recordings.recording import UNITS
 
@@ -37,6 +39,11 @@ _OF_EVENTS = re.compile(
 )
 """Words around a name that do not make it another, as in `pixel_x`."""
 _COMMENT = "#%/!"
+_OF_TIMES = tuple(f"{time}_{word}" for time in ("time", "t", "timestamp", "ts") for word in ("unit", "units"))
+UNIT_NAMES = ("unit", "units", *_OF_TIMES)
+OFFSET_NAMES = ("t_offset", "time_offset", "timestamp_offset")
+COLUMN_NAMES = ("columns", "column_names", "fields", "field_names", "names", "header")
+"""Names under which arrays and HDF5 state the unit of t, what belongs to each t, and a table's columns."""
 _LONGEST_NAME = 100
 _MOST_NAMES = 16
 MOST_COLUMNS = 8
@@ -103,11 +110,12 @@ def read_columns(text: str) -> tuple[dict[str, int], str | None]:
     return roles, unit
 
 
-def header_of(comments: Sequence[str], width: int) -> Named:
+def header_of(comments: Sequence[str], width: int, is_said: bool = False) -> Named:
     """What the last of these lines that names `width` columns says; nothing where none does.
 
     One that names all four goes before one that names some in a known way: of that one the rest stays open.
-    Raises ValueError for a header of more or fewer columns, whose names would be lost.
+    Raises ValueError for a header of more or fewer columns, whose names would be lost, unless the user has
+    said them.
     """
     found, bare = [], None
     for line in comments:
@@ -118,7 +126,7 @@ def header_of(comments: Sequence[str], width: int) -> Named:
     best = max(
         reversed(found), key=lambda one: len(one.roles) // len(ROLES) + bool(one.roles), default=Named({})
     )
-    if bare and not best.roles:
+    if bare and not best.roles and not is_said:
         raise ValueError(
             f"its header names {len(bare)} columns ({', '.join(bare)[:200]}), and its lines have {width}: "
             f"write as many names as numbers, and no commas or blanks within these, or say --columns"
@@ -158,3 +166,24 @@ def stated_unit(line: str) -> str | None:
         raise ValueError(f"'{several[0].strip()}' counts several of a unit: store times in us")
     found = _SENTENCE.search(line)
     return _UNITS[found[1]] if found else None
+
+
+def texts_of(value: object) -> list[str]:
+    """The texts that an attribute or array is or has; none for anything else."""
+    values = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else [value]
+    texts = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in values]
+    return [str(one) for one in texts if isinstance(one, str)]
+
+
+def unit_of(stated: Callable[[str], object], is_of_times: bool = False) -> str | None:
+    """The unit of t by what is `stated` under each of `UNIT_NAMES`; the very words where these are none.
+
+    Unless it `is_of_times`, a mere `unit` that is none of a time may be of something else, and is left.
+    """
+    for name in UNIT_NAMES:
+        for text in texts_of(stated(name))[:1]:
+            if known := re.match(rf"\s*({_ANY_UNIT})\b", text.lower()):
+                return _UNITS[known[1]]
+            if is_of_times or name in _OF_TIMES:
+                return text[:_LONGEST_NAME]
+    return None

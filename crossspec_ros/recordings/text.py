@@ -13,7 +13,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import (
+from crossspec_ros.recordings.checks import (
     MOST_STRAY,
     are_polarities,
     leaving_open,
@@ -66,7 +66,7 @@ class TextEvents:
         self._file = path.open("rb")
         try:
             with leaving_open(path):
-                head = self._read_head()
+                head = self._read_head(is_said=bool(asked.columns))
             self._first_byte, self._width = head.first_byte, head.width
             profile = Profile(head.width)
             starts = [start for start, rows in self._profiled(profile) if rows]
@@ -105,7 +105,7 @@ class TextEvents:
     def close(self) -> None:
         self._file.close()
 
-    def _read_head(self) -> _Head:
+    def _read_head(self, is_said: bool) -> _Head:
         head = self._file.read(_HEAD)
         size, comments = None, []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
@@ -135,7 +135,7 @@ class TextEvents:
         if not width:
             raise self._no_events()
         names = ["x,y,p,t" if text.startswith(_PROPHESEE) else text for text in comments]
-        header = header_of(names, width)
+        header = header_of(names, width, is_said)
         unit = next(filter(None, [header.unit, *map(stated_unit, names)]), None)
         return _Head(place, min(width, _MOST_COLUMNS), size, _noted_sizes(comments), header, unit)
 
@@ -145,7 +145,7 @@ class TextEvents:
         remedy = (
             "turn it from UTF-16 into UTF-8 with `iconv -f UTF-16 -t UTF-8`"
             if is_utf16
-            else "give a text file with a line for each event, its t, x, y and p (0/1 or -1/1), in numbers alone"
+            else "give a text file with a line for each event: t, x, y and p (0/1 or -1/1), in numbers alone"
         )
         return InputError(f"no line of '{self._path}' is an event: {remedy}")
 
