@@ -157,9 +157,10 @@ class Profile:
             rest.remove(p)
         t = named["t"] if "t" in named else self._t(rest, p, is_few)
         lacking = [role for role in "xy" if role not in named]
-        pixels = [i for i in rest if i != t and not self._counts_rows(i)]
-        if len(pixels) != len(lacking):
-            pixels = [i for i in pixels if not self._is_constant(i)]
+        pixels = [i for i in rest if i != t]
+        for is_none in (self._counts_rows, self._is_constant):
+            if len(pixels) > len(lacking):
+                pixels = [i for i in pixels if not is_none(i)]
         if lacking and len(pixels) != len(lacking):
             raise ValueError(
                 f"{' and '.join(lacking)} may be any of the columns {_listed(pixels) or 'none'}: "

@@ -28,8 +28,12 @@ _ANY_UNIT = "|".join(_UNITS)
 _WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.-]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
 _MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
 # Another time, as that of an exposure, has its word before it.
-_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?|ts?)\b"
-_SENTENCE = re.compile(rf"{_TIMES}(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
+_BEFORE = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b"
+_TIMES = rf"{_BEFORE}(?:times?|timestamps?)\b"
+_SENTENCE = re.compile(
+    rf"(?:{_TIMES}|{_BEFORE}ts?\b)"
+    rf"(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b"
+)
 _SENTENCE_OF_MULTIPLE = re.compile(
     rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
 )
