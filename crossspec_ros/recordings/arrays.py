@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,35 +15,41 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.fields import (
+from crossspec_ros.recordings.checks import MOST_STRAY, leaving_open, no_events, not_played, sound_events
+from crossspec_ros.recordings.fields import Profile, choose_unit, is_whole, to_us
+from crossspec_ros.recordings.names import (
+    COLUMN_NAMES,
     MOST_COLUMNS,
+    OFFSET_NAMES,
     ROLES,
-    Profile,
-    choose_unit,
+    UNIT_NAMES,
+    Named,
     find_roles,
-    is_whole,
+    header_of,
     read_columns,
-    to_us,
+    unit_of,
 )
-from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.sensor_size import (
     HEIGHT,
+    SIZE_NAMES,
     WIDTH,
     count_pixels,
     is_size,
     refuse_pixels_from_one,
     sensor_size,
     stated_sizes,
+    whole_numbers,
 )
 from crossspec_ros.recordings.source import LATE_US, MOST_BACK, count_back, damaged
 
 NAMED = "its columns have names: leave out --columns"
 BLOCK = 1_000_000
-MOST_STRAY = 0.1
-"""Share of the events that may be none: of more, what all of them are taken for is wrong."""
 _ENDS = 0.01
 """Share of a file's events before its first and behind its last time, as it is compared with other files."""
-_LISTED = 5
+STATEMENTS = frozenset((*SIZE_NAMES, *UNIT_NAMES, *OFFSET_NAMES, *COLUMN_NAMES))
+"""Names of what only says something of the events."""
+_FEW = 16
 _SAMPLE = 100_000
 """Times of a file that are looked at for their unit."""
 _SMALLEST_LOSS = 1 << 14
@@ -62,6 +67,10 @@ class ColumnFile(ABC):
     """Unit of t, where it is named."""
     said: str | None = None
     """Unit of t, where the user has said it with the columns."""
+    offset: tuple[str, object] | None = None
+    """Name and value of what is stated to belong to each t, in its unit."""
+    others: Sequence[str] = ()
+    """Columns that hold something else."""
     usual_size: tuple[int, int] | None = None
     """(width, height) of the data set's camera."""
     is_sampled = False
@@ -76,18 +85,20 @@ class ColumnFile(ABC):
         """Stated (width, height) of the sensor: one, or those of which the first counts that holds the
         events; raises ValueError for none that a sensor can have."""
 
-    def offset_us(self, unit: str) -> int:
-        """Time that belongs to each t, which is in this unit."""
-        return 0
-
 
 class Columns(ColumnFile):
     """Columns (N,) in memory."""
 
     def __init__(
-        self, columns: Sequence[np.ndarray], unit: str | None, sizes: Sequence[tuple[int, int]]
+        self,
+        columns: Sequence[np.ndarray],
+        unit: str | None,
+        sizes: Sequence[tuple[int, int]],
+        offset: tuple[str, object] | None = None,
+        others: Sequence[str] = (),
     ) -> None:
         self.columns, self.length, self.unit, self._sizes = columns, len(columns[0]), unit, sizes
+        self.offset, self.others = offset, others
 
     def stated_sizes(self) -> Sequence[tuple[int, int]]:
         return self._sizes
@@ -109,6 +120,7 @@ class _Look(NamedTuple):
     are_whole: bool
     pixels: np.ndarray
     unit: str | None
+    offset: tuple[str, object] | None
 
 
 class ColumnEvents:
@@ -145,7 +157,9 @@ class ColumnEvents:
             said = first.said or time_unit
             self.unit = choose_unit(times, are_whole, count, self.size, said, self._files[0].unit)
         self.kind = times.dtype.kind
-        self._offset_us = first.offset_us(self.unit)
+        self._offset_us = self._find_offset()
+        if first.others:
+            self.remarks.append(not_played(path, first.others))
         self._check_that_they_follow()
         sound = self._sound_looks(self._files[0].parts or [*self._looks(first)], first.is_sampled)
         self._files[0] = self._files[0]._replace(parts=[])
@@ -191,7 +205,9 @@ class ColumnEvents:
         times = np.append(t[:: -(-len(t) // _SAMPLE) or 1], t[-1:])
         are_whole = is_whole(int(fractions), len(t))
         kept, kept_parts = (columns, parts) if is_alone else (None, [])
-        return _Look(file, kept, kept_parts, columns.length, times, are_whole, pixels, columns.unit)
+        return _Look(
+            file, kept, kept_parts, columns.length, times, are_whole, pixels, columns.unit, columns.offset
+        )
 
     def _looks(self, columns: ColumnFile) -> Iterator[list[np.ndarray]]:
         """Parts of a file that tell what all are: all of it, or some places."""
@@ -217,6 +233,21 @@ class ColumnEvents:
                 self._reasons.append(one_line(error))
             return
         yield piece
+
+    def _find_offset(self) -> int:
+        """What is stated to belong to each time, us."""
+        if not any(look.offset for look in self._files):
+            return 0
+        name, value = next(look.offset for look in self._files if look.offset)
+        numbers = {number for look in self._files for number in whole_numbers((look.offset or (name, 0))[1])}
+        offset_us = int(to_us(np.array([*numbers] or [-1]), self.unit)[0]) if len(numbers) < 2 else -1
+        if offset_us < 0:
+            told = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else f"{value!s:.80}"
+            raise InputError(
+                f"'{self._path}' has {name} = {told}, which is no time in {self.unit} as those of its events "
+                f"are: store one whole number of {self.unit} there, or add it to them"
+            )
+        return offset_us
 
     def _check_that_they_follow(self) -> None:
         # Without strays.
@@ -257,63 +288,9 @@ class ColumnEvents:
         return to_us(times, self.unit, self._offset_us)
 
 
-def sound_events(
-    t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, size: tuple[int, int], damage: Counter[str]
-) -> EventBatch:
-    """Events that a sensor of `size` can have sent; the others are counted by kind.
-
-    `t` (N,) are us, -1 for none (`to_us`); x, y and p (N,) are numbers of any type.
-    """
-    is_time, is_polarity = t >= 0, (p == 0) | (p == 1) | (p == -1)
-    # No NaN is within.
-    is_pixel = (x >= 0) & (x < size[0]) & (y >= 0) & (y < size[1])
-    between = np.zeros(len(t), bool)
-    for axis in (x, y):
-        if axis.dtype.kind == "f":
-            between |= is_pixel & (axis != np.rint(axis))
-    sound = is_time & is_polarity & is_pixel & ~between
-    if not sound.all():
-        damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
-        damage["polarities_that_are_none"] += int(np.count_nonzero(is_time & ~is_polarity))
-        damage["events_outside_sensor"] += int(np.count_nonzero(is_time & is_polarity & ~is_pixel))
-        damage["events_between_pixels"] += int(np.count_nonzero(is_time & is_polarity & between))
-        t, x, y, p = t[sound], x[sound], y[sound], p[sound]
-    return EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), (p > 0).astype(np.uint8), *size)
-
-
-def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
-    """For columns (N,) of t, x, y and p that as a whole are none."""
-    named = zip(ROLES, columns, strict=True)
-    told = ", ".join(f"{role} from {values.min()} to {values.max()}" for role, values in named)
-    return InputError(
-        f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
-        f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "
-        f"of 0 and 1 or -1 and 1, and the sensor's width and height"
-    )
-
-
-def not_played(path: Path, names: Sequence[str]) -> str:
-    """Remark on what else a file holds."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return (
-        f"'{path}' has more that is not played ({', '.join(names[:_LISTED])}{more}): give other events a "
-        f"file of their own, and images as PNG in a folder to --images"
-    )
-
-
-@contextmanager
-def leaving_open(path: Path) -> Iterator[None]:
-    """Turn what fields.py cannot decide into an InputError that names the file."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"'{path}' leaves open what its numbers mean: {error}") from error
-
-
-def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]:
-    """The columns of a structured array by their names, of an array (N, 4 to 8) of numbers by `Profile`.
+def split_table(table: np.ndarray, asked: Asked, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The columns of a structured array by their names, of an array (N, 4 to 8) of numbers by those stated
+    beside it or by `Profile`.
 
     Raises ValueError for another one, and where it is open which columns they are.
     """
@@ -326,17 +303,20 @@ def split_table(table: np.ndarray, asked: Asked = BEST) -> dict[str, np.ndarray]
         raise ValueError(f"it is an array of shape {table.shape} and type {table.dtype}{turned}")
     if not len(table):
         return dict.fromkeys(ROLES, table[:0, 0])
-    roles, unit = table_roles(table, range(0, len(table), BLOCK), asked)
+    roles, unit, others = table_roles(table, range(0, len(table), BLOCK), asked, names)
     named = {role: table[:, index] for role, index in roles.items()}
-    return {f"t_{unit}" if unit else "t": named.pop("t")} | named
+    # Others are only told by their names.
+    return {f"t_{unit}" if unit else "t": named.pop("t")} | named | dict.fromkeys(others, table[:, 0])
 
 
 def table_roles(
-    table: np.ndarray | h5py.Dataset, starts: range, asked: Asked
-) -> tuple[dict[str, int], str | None]:
-    """Columns of a table (N, 4 to 8) that are t, x, y and p, and the unit that was said with them.
+    table: np.ndarray | h5py.Dataset, starts: range, asked: Asked, names: Sequence[str] = ()
+) -> Named:
+    """Columns of a table (N, 4 to 8) that are t, x, y and p, the unit that was said or named with them, and
+    what other columns hold something.
 
-    The blocks from `starts` on tell it where the user does not. Raises ValueError where that is open.
+    The blocks from `starts` on tell it where neither the user nor `names` do. Raises ValueError where that
+    is open.
     """
     profile = Profile(table.shape[1])
     for start in starts:
@@ -344,9 +324,13 @@ def table_roles(
         profile.add(rows[np.isfinite(rows).all(axis=1)])
     if not profile.count:
         raise ValueError("none of its rows has numbers alone: store t (us), x, y and p of each event")
-    roles, unit = read_columns(asked.columns) if asked.columns else (profile.roles(), None)
-    profile.check(roles)
-    return roles, unit
+    if asked.columns:
+        named = Named(*read_columns(asked.columns))
+    else:
+        named = header_of([",".join(names)], profile.width)
+        named = named._replace(roles=profile.roles(None, named.roles))
+    profile.check(named.roles)
+    return named._replace(names=[] if asked.columns else profile.others(named.roles, named.names))
 
 
 def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
@@ -376,12 +360,6 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
         columns.append(np.asarray(values))
     lengths = [len(values) for values in columns]
     require(len(set(lengths)) == 1, "has {} t, {} x, {} y and {} p".format(*lengths), "store as many of each")
-    p = columns[3]
-    require(
-        not ((p == 0).any() and (p == -1).any()),
-        f"has polarities from {p.min(initial=0)} to {p.max(initial=0)}",
-        "store 0 and 1, or -1 and 1",
-    )
     sizes = stated_sizes(arrays.get)
     if WIDTH in arrays or HEIGHT in arrays:
         require(
@@ -389,7 +367,12 @@ def read_arrays(arrays: Mapping[str, object], source: Path) -> Columns:
             f"has width = {_shown(arrays.get(WIDTH))} and height = {_shown(arrays.get(HEIGHT))}",
             f"store two integers up to {MAX_SIZE}, or neither",
         )
-    return Columns(columns, unit, [size for size in sizes if is_size(*size)])
+    offset = next(((name, arrays[name]) for name in OFFSET_NAMES if name in arrays), None)
+    used = {*(names[index] for index in roles.values()), *STATEMENTS}
+    rest = {name: value for name, value in arrays.items() if name not in used}
+    others = [name for name, value in rest.items() if isinstance(value, np.ndarray) and value.size > _FEW]
+    sizes = [size for size in sizes if is_size(*size)]
+    return Columns(columns, unit or unit_of(arrays.get), sizes, offset, others)
 
 
 def _shown(value: object) -> str:

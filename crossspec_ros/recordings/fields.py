@@ -1,18 +1,18 @@
-"""Names of t, x, y and p as people write them, the order in which they stand, and the unit of the times.
+"""Order in which t, x, y and p stand, and the unit of the times, as the values of the whole file tell.
 
-Names go first, then what the values of the whole file can be. Raises ValueError, a sentence that names the
+Names (names.py) go first. Raises ValueError, a sentence that names the
 option, where that leaves it open: a wrong guess would caption something else.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
+from crossspec_ros.recordings.names import ROLES
 from crossspec_ros.recordings.recording import UNITS
 from crossspec_ros.recordings.sensor_size import (
     common_size,
@@ -21,35 +21,9 @@ from crossspec_ros.recordings.sensor_size import (
     sensor_size,
 )
 
-ROLES = ("t", "x", "y", "p")
-_NAMES = {
-    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
-    "x": ("x", "xs", "col", "column"),
-    "y": ("y", "ys", "row"),
-    "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
-}
-_SECONDS = ("sec", "secs", "second", "seconds")
 _POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
-_UNITS = {
-    name: unit
-    for unit, long in zip(UNITS, ("", "milli", "micro", "nano"), strict=True)
-    for name in (unit, *(f"{prefix}{rest}" for prefix in (unit[:-1], long) for rest in _SECONDS))
-    # With micro sign, with the Greek letter, and with either where the text is not UTF-8.
-} | dict.fromkeys(("\u00b5s", "\u03bcs", "\ufffds"), "us")
-_ANY_UNIT = "|".join(_UNITS)
-_WITH_UNIT = re.compile(rf"(.*?)(?:[\s_/.]+(?:in[\s_]+)?|[\s_]*[\[(](?:.*\s)?)({_ANY_UNIT})[\])]?")
-_MULTIPLE = re.compile(rf"(.*?)[\s_]*(?:[\[(].*?|[\s_])\d[\d.]*\s*({_ANY_UNIT})[\])]?")
-# Another time, as that of an exposure, has its word before it.
-_TIMES = r"(?:\b(?:the|all|events?|sensor|and|with|of)\s+|(?<![a-z]\s))(?<!-)\b(?:times?|timestamps?)\b"
-_SENTENCE = re.compile(rf"{_TIMES}(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b")
-_SENTENCE_OF_MULTIPLE = re.compile(
-    rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
-)
-_LONGEST_NAME = 100
 # The year 5138 in either unit.
 _SECONDS_END, _MICROSECONDS_END = 1e11, 1e17
-MOST_COLUMNS = 8
-"""Columns of a table of events at most."""
 _SAMPLE = 1000
 """Rows that are kept of each block."""
 _FEW = 100
@@ -72,81 +46,10 @@ _STATED = 1.0
 """Decades outside of what is usual from which a unit in a name or comment is doubted: it may be of others."""
 _DECADES = 0.7
 """Decades by which another unit, itself odd, must be nearer to what is usual to leave it open."""
+_MOST_FRAMES = 100_000
+"""Numbers below which whole ones that many events share may be those of frames."""
+_WRAP = 2**32
 _SAY_COLUMNS = "name them in the order of the file, as in --columns t,x,y,p (in launch columns:=t,x,y,p)"
-
-
-def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:
-    """Which of `names` are t, x, y and p, by index, and the unit in the name of t, as in `t_ns`.
-
-    Raises ValueError where two names are parts of t, and where its unit is a multiple, as in `t (100 ns)`.
-    """
-    roles: dict[str, int] = {}
-    units: dict[str, str | None] = {}
-    several: list[str] = []
-    bare: list[tuple[int, str, str]] = []
-    for index, name in enumerate(names):
-        plain, named_unit = name.strip("\"' #%").lower(), None
-        # In a name without bound, the search for a unit would take without bound too.
-        if len(plain) <= _LONGEST_NAME and (multiple := _MULTIPLE.fullmatch(plain)):
-            plain = multiple[1]
-            several += [name.strip()] if plain in _NAMES["t"] else []
-        elif len(plain) <= _LONGEST_NAME and (with_unit := _WITH_UNIT.fullmatch(plain)):
-            plain, named_unit = with_unit[1], _UNITS[with_unit[2]]
-        elif len(plain) > 2 and plain in _UNITS:
-            bare.append((index, name.strip(), _UNITS[plain]))
-        # What stands in brackets explains a name; before it may stand words, as in `Format is time`.
-        plain = (re.split(r"[\[(]", plain)[0].split() or [""])[-1]
-        for role, known in _NAMES.items():
-            if plain in known:
-                roles.setdefault(role, index)
-                if role == "t":
-                    units[name.strip()] = named_unit
-    # A name that is only a unit is t where nothing else is.
-    if "t" not in roles and bare:
-        roles["t"] = bare[0][0]
-        units = {name: unit for _, name, unit in bare}
-    if len(roles) == len(ROLES):
-        stated = dict.fromkeys(unit for unit in units.values() if unit)
-        if len(units) > 1 and "s" in stated and len(stated) > 1:
-            raise ValueError(f"{' and '.join(units)} are parts of one time: store their sum as one t_ns")
-        if several:
-            raise ValueError(f"'{several[0]}' counts several of a unit: store times in us, as one t_us")
-    return roles, next(iter(units.values()), None)
-
-
-def read_columns(text: str) -> tuple[dict[str, int], str | None]:
-    """Roles that `--columns` names, as `find_roles`; raises ValueError where one of the four lacks."""
-    roles, unit = find_roles(text.split(","))
-    if len(roles) < len(ROLES):
-        raise ValueError(f"--columns is '{text}', and it must name t, x, y and p, as in --columns x,y,p,t")
-    return roles, unit
-
-
-def named_roles(line: str, width: int) -> tuple[dict[str, int], str | None]:
-    """Roles that a header or comment gives `width` columns, as `find_roles`; nothing unless it is sure."""
-    # In a line without bound, the search would take without bound too.
-    if len(line) > MOST_COLUMNS * _LONGEST_NAME:
-        return {}, None
-    # Commas between brackets part no names, and a unit in brackets belongs to its name.
-    line = re.sub(r"\s*([\[(])([^\])]*)", lambda found: found[1] + found[2].replace(",", " "), line)
-    for separator in ",;\t":
-        if separator in line:
-            names = line.split(separator)
-            break
-    else:
-        names = re.findall(r"(?:[^\s\[(]|[\[(][^\])]*[\])]?)+", line)
-    found = [find_roles(names[i : i + width]) for i in range(len(names) - width + 1)]
-    found = [one for one in found if len(one[0]) == len(ROLES)]
-    return found[0] if len(found) == 1 else ({}, None)
-
-
-def stated_unit(line: str) -> str | None:
-    """The unit that a comment states in words, as in `timestamps are in ms`; ValueError for a multiple."""
-    line = line[: MOST_COLUMNS * _LONGEST_NAME].lower()
-    if several := _SENTENCE_OF_MULTIPLE.search(line):
-        raise ValueError(f"'{several[0].strip()}' counts several of a unit: store times in us")
-    found = _SENTENCE.search(line)
-    return _UNITS[found[1]] if found else None
 
 
 class Profile:
@@ -154,26 +57,36 @@ class Profile:
 
     def __init__(self, width: int) -> None:
         self.width, self.count = width, 0
-        # How many values of each column are a polarity, a pixel, a fraction, and below the one before.
-        self._polar, self._pixels, self._fractions, self._falls = np.zeros((4, width), np.int64)
+        # How many values of each column are a polarity, a pixel, a fraction, below and one above the one
+        # before, another than it, and a number at all.
+        self._polar, self._pixels, self._fractions, self._falls, self._ones, self._changes, self._numbers = (
+            np.zeros((7, width), np.int64)
+        )
         self._counts = np.zeros((width, MAX_SIZE), np.int64)
         self._last: np.ndarray = np.empty((0, width))
         self._samples: list[np.ndarray] = []
 
-    def add(self, rows: np.ndarray) -> None:
-        """Look at the next rows (N, width) of numbers."""
+    def add(self, rows: np.ndarray) -> int:
+        """Look at the next rows (N, width) of numbers, NaN for none; returns how many may be events."""
+        rows = rows[np.isfinite(rows).sum(axis=1) >= min(self.width, len(ROLES))]
         if not len(rows):
-            return
+            return 0
         self.count += len(rows)
         self._polar += ((rows == 0) | (abs(rows) == 1)).sum(axis=0)
         whole = rows == np.rint(rows)
-        self._fractions += (~whole).sum(axis=0)
+        is_number = np.isfinite(rows)
+        self._numbers += is_number.sum(axis=0)
+        self._fractions += (is_number & ~whole).sum(axis=0)
         pixels = whole & (rows >= 0) & (rows < MAX_SIZE)
         self._pixels += pixels.sum(axis=0)
         self._counts += [count_pixels(column) for column in rows.T]
-        self._falls += (np.diff(rows, axis=0, prepend=self._last) < 0).sum(axis=0)
+        steps = np.diff(rows, axis=0, prepend=self._last)
+        self._falls += (steps < 0).sum(axis=0)
+        self._ones += (steps == 1).sum(axis=0)
+        self._changes += (steps != 0).sum(axis=0)
         self._last = rows[-1:].copy()
         self._samples.append(rows[:: -(-len(rows) // _SAMPLE)].copy())
+        return len(rows)
 
     def sample(self, column: int) -> np.ndarray:
         """Some values of a column, from everywhere."""
@@ -209,32 +122,82 @@ class Profile:
                     f"{role}, are no {kind}: store such ones, or {_SAY_COLUMNS}"
                 )
 
-    def roles(self, size: tuple[int, int] | None = None) -> dict[str, int]:
-        """The columns of t, x, y and p; `size` is (width, height) of the sensor where it is stated."""
+    def others(self, roles: dict[str, int], names: Sequence[str]) -> list[str]:
+        """Columns that are none of `roles` and hold something, by `names` or number."""
+        return [
+            (names[i] if i < len(names) else "") or f"column {i + 1}"
+            for i in range(self.width)
+            if i not in roles.values() and self._numbers[i] and self._changes[i] and not self._counts_rows(i)
+        ]
+
+    def _is_constant(self, column: int) -> bool:
+        return bool((self.sample(column) == self.sample(column)[0]).all())
+
+    def _counts_rows(self, column: int) -> bool:
+        return self.count >= _FEW and bool(self._ones[column] >= (1 - _SOME) * (self.count - 1))
+
+    def roles(
+        self, size: tuple[int, int] | None = None, named: dict[str, int] | None = None
+    ) -> dict[str, int]:
+        """The columns of t, x, y and p; `size` is (width, height) of the sensor where it is stated, and some
+        may be `named`."""
+        named = named or {}
+        if len(named) == len(ROLES):
+            return named
         is_few = self.count < _FEW and self.width == len(ROLES)
-        columns = range(self.width)
-        are_constant = [bool((self.sample(i) == self.sample(i)[0]).all()) for i in columns]
-        share = self._polar / max(1, self.count)
-        polar = [i for i in columns if share[i] > max(_MOST * share.max(), 0.5)]
-        p = self._one(polar, [i for i in polar if not are_constant[i]], polar[-1:] if is_few else [], "p")
-        rest = [i for i in columns if i != p]
-        fractions = [i for i in rest if not self.is_whole(i)]
-        if len(fractions) > 1:
+        # Mostly empty ones are none of them.
+        rest = [i for i in range(self.width) if i not in named.values() and 2 * self._numbers[i] > self.count]
+        if "p" in named:
+            p = named["p"]
+        else:
+            share = self._polar / max(1, self.count)
+            polar = [i for i in rest if share[i] > max(_MOST * share[rest].max(), 0.5)]
+            better = [i for i in polar if not self._is_constant(i)]
+            p = self._one(polar, better, polar[-1:] if is_few else [], "p")
+            rest.remove(p)
+        t = named["t"] if "t" in named else self._t(rest, p, is_few)
+        lacking = [role for role in "xy" if role not in named]
+        pixels = [i for i in rest if i != t]
+        for is_none in (self._counts_rows, self._is_constant):
+            if len(pixels) > len(lacking):
+                pixels = [i for i in pixels if not is_none(i)]
+        if lacking and len(pixels) != len(lacking):
             raise ValueError(
-                f"the columns {_listed(fractions)} have fractions, as rectified events do, and a sensor's "
-                f"pixels are whole: store the sensor's own"
+                f"{' and '.join(lacking)} may be any of the columns {_listed(pixels) or 'none'}: "
+                f"{_SAY_COLUMNS}"
             )
-        large = [i for i in rest if self._pixels[i] < (1 - _SOME) * self.count]
-        ascending = [i for i in rest if self._falls[i] <= _SOME * self.count and not are_constant[i]]
+        found = {"t": t, "p": p} | named | dict(zip(lacking, pixels, strict=False))
+        if len(lacking) == 2 and self._is_swapped(found["x"], found["y"], size):
+            found["x"], found["y"] = found["y"], found["x"]
+        return found
+
+    def _t(self, rest: Sequence[int], p: int, is_few: bool) -> int:
+        """Which of the columns `rest` are times; p stands in column `p`."""
+        fractions = [i for i in rest if not self.is_whole(i)]
+        negative = [i for i in rest if np.mean(self.sample(i) < 0) > _SOME]
+        for columns, what in (
+            (fractions, "fractions, as rectified events do"),
+            (negative, "numbers below 0"),
+        ):
+            if len(columns) > 1:
+                raise ValueError(
+                    f"the columns {_listed(columns)} have {what}, and pixels are whole, from 0 on: "
+                    f"store the sensor's own"
+                )
+        counting = [i for i in rest if self._counts_rows(i)]
+        timely = [i for i in rest if i not in counting]
+        large = [i for i in timely if self._pixels[i] < (1 - _SOME) * self.count]
+        ascending = [i for i in timely if self._falls[i] <= _SOME * self.count and not self._is_constant(i)]
+        found = [i for i in fractions if i in timely] or large or ascending
+        if counting and not found:
+            raise ValueError(
+                f"the column {counting[0] + 1} only counts the rows, and none has times: store the time of "
+                f"each event, or where that is one, {_SAY_COLUMNS}"
+            )
         # Prophesee's tools write t behind p; of few rows none may fall.
         usual = sorted(rest, key=lambda i: self._falls[i] if i in ascending else math.inf)
         likely = max(rest) if p < max(rest) and max(rest) in ascending else usual[0]
-        t = self._one(fractions or large or ascending, [], [likely] if is_few else [], "t")
-        pixels = [i for i in rest if i != t]
-        x, y = self._pair(pixels if len(pixels) == 2 else [i for i in pixels if not are_constant[i]])
-        if self._is_swapped(x, y, size):
-            x, y = y, x
-        return {"t": t, "x": x, "y": y, "p": p}
+        return self._one(found, [], [likely] if is_few else [], "t")
 
     def _one(self, found: Sequence[int], better: Sequence[int], usual: Sequence[int], role: str) -> int:
         for columns in (found, usual, better):
@@ -243,18 +206,15 @@ class Profile:
         which = f"the columns {_listed(found)} could each be {role}" if found else f"no column can be {role}"
         raise ValueError(f"{which}: {_SAY_COLUMNS}")
 
-    def _pair(self, columns: Sequence[int]) -> Sequence[int]:
-        if len(columns) == 2:
-            return columns
-        raise ValueError(f"x and y may be any of the columns {_listed(columns) or 'none'}: {_SAY_COLUMNS}")
-
     def _is_swapped(self, x: int, y: int, size: tuple[int, int] | None) -> bool:
         """Whether y stands before x; raises ValueError where that would be likelier by the sensor's size."""
         # Strays are fewer.
-        width, height = (int(np.quantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
-        if size:
-            is_swapped = not (width <= size[0] and height <= size[1])
-            is_swapped &= width <= size[1] and height <= size[0]
+        width, height = (int(np.nanquantile(self.sample(i), 1 - _SOME)) + 1 for i in (x, y))
+        # A size that holds the events neither way is of something else.
+        ways = [size, size[::-1]] if size else []
+        fitting = [one for one in ways if width <= one[0] and height <= one[1]]
+        if size and fitting:
+            is_swapped = fitting[0] != size
             if is_swapped and size[0] < size[1]:
                 raise ValueError(
                     f"its size {size[0]} {size[1]} may be height and width, or the column {y + 1} may be x: "
@@ -296,6 +256,8 @@ def choose_unit(
     """
     if said and said not in _POWERS:
         raise ValueError(f"'{said}' is no unit: give s, ms, us or ns with --time-unit")
+    if named and named not in _POWERS and not said:
+        raise ValueError(f"its unit is stated as '{named}': say s, ms, us or ns with --time-unit")
     finite = times[np.isfinite(times)]
     if said or not len(finite):
         return said or named or "us"
@@ -326,10 +288,15 @@ def choose_unit(
     best = min(others, key=odd.__getitem__, default=usual)
     if best == usual or (odd[best] > _NEARLY and (is_usual or odd[usual] < odd[best] + _DECADES)):
         return usual
+    hint = ""
+    if are_whole and high - low < min(_MOST_FRAMES, count / _FEW):
+        hint = "; numbers of frames are no times: store the time of each event"
+    elif high < _WRAP <= high + _SOME * (high - low) * 2:
+        hint = "; where they begin anew behind 2**32, add 2**32 to those from there on"
     raise ValueError(
         f"times from {low:.10g} to {high:.10g} may be {best} or {usual} ({readings[best][1]}, "
         f"{readings[usual][1]}): say which with --time-unit {best} or --time-unit {usual} (in launch "
-        f"time_unit:={best})"
+        f"time_unit:={best}){hint}"
     )
 
 

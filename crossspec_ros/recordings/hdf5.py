@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import h5py
@@ -16,23 +17,17 @@ from crossspec_ros.recordings.arrays import (
     NAMED,
     ColumnEvents,
     ColumnFile,
-    leaving_open,
-    not_played,
     table_roles,
 )
-from crossspec_ros.recordings.fields import (
-    MOST_COLUMNS,
-    ROLES,
-    choose_unit,
-    to_us,
-)
+from crossspec_ros.recordings.checks import leaving_open, not_played
+from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
+from crossspec_ros.recordings.names import COLUMN_NAMES, MOST_COLUMNS, OFFSET_NAMES, ROLES, texts_of, unit_of
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import (
     is_size,
     stated_sizes,
-    whole_numbers,
 )
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
@@ -52,7 +47,7 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
         layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
-        if others := others_than(layout, file, pictures is not None):
+        if others := [*events.others, *others_than(layout, file, pictures is not None)]:
             events.remarks = [not_played(file.path, others)]
         return SourceRecording(file.path, events, pictures)
     except BaseException:
@@ -74,6 +69,7 @@ class Hdf5Events(ColumnEvents):
         self._file, columns = file, _Hdf5Columns(file, layout, asked)
         container = f"HDF5, {layout.name}"
         super().__init__(file.path, [file.path], lambda path: columns, container, asked.time_unit)
+        self.others = columns.others
         self.width, self.height = self.size
 
     def close(self) -> None:
@@ -89,6 +85,7 @@ class _Hdf5Columns(ColumnFile):
         self._file, self._layout, self._places = file, layout, layout.columns
         self._data = {name: file.events(name) for name, _ in self._places}
         self.unit, self.usual_size = layout.unit, layout.usual_size
+        self._nodes = self._find_nodes()
         lengths = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._places}
         if len(lengths) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")
@@ -97,14 +94,26 @@ class _Hdf5Columns(ColumnFile):
             self._find_columns(asked)
         elif asked.columns and len(self._places) > 1:
             raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
+        t, part = self._places[0]
+        own = unit_of(partial(self._stated, t), is_of_times=part is None)
+        others = (unit_of(partial(self._stated, node)) for node in self._nodes)
+        self.unit = self.unit or own or next(filter(None, others), None)
+        for node, name in product(self._nodes, OFFSET_NAMES):
+            value = self._stated(node, name)
+            if value is not None and self.offset is None:
+                self.offset = name, value
 
     def _find_columns(self, asked: Asked) -> None:
         """Find which columns of a table are which."""
         ((name, _),) = self._places
         step = max(BLOCK, -(-self.length // _MOST_BLOCKS))
         with self._file.naming_damage(), leaving_open(self._file.path):
-            roles, self.said = table_roles(self._data[name], range(0, self.length, step), asked)
-        self._places = tuple((name, roles[role]) for role in ROLES)
+            stated = (self._file.attribute(one, node) for node in self._nodes for one in COLUMN_NAMES)
+            names = next((texts for value in stated if (texts := texts_of(value))), [])
+            found = table_roles(self._data[name], range(0, self.length, step), asked, names)
+        self.said, self.unit = (found.unit, None) if asked.columns else (None, found.unit)
+        self.others = [f"{name}, {other}" for other in found.names]
+        self._places = tuple((name, found.roles[role]) for role in ROLES)
 
     def read(self, start: int, stop: int) -> list[np.ndarray]:
         read = {name: data[start:stop] for name, data in self._data.items()}
@@ -113,29 +122,18 @@ class _Hdf5Columns(ColumnFile):
             for name, part in self._places
         ]
 
-    def offset_us(self, unit: str) -> int:
-        name = self._layout.offset
-        if name is None or not self._file.has(name):
-            return 0
-        data = self._file.dataset(name)
-        with self._file.naming_damage():
-            numbers = whole_numbers(data[()]) if data.size == 1 else []
-            offset_us = int(to_us(np.array(numbers or [-1]), unit)[0])
-            if offset_us < 0:
-                raise InputError(
-                    f"'{self._file.path}' has {name} = {data[()]!s:.80}, which is no time in {unit} as those "
-                    f"of its events are: store a whole number of {unit} there"
-                )
-            return offset_us
-
-    def stated_sizes(self) -> list[tuple[int, int]]:
-        """Stated sizes: attributes or data sets of the file, the events, or their or the layout's group."""
+    def _find_nodes(self) -> list[str]:
+        """What may state something of the events: themselves, their or the layout's group, and the file."""
         group = self._places[0][0].rpartition("/")[0]
         nodes = [self._places[0][0], group or "/", "/"]
         if self._layout.size_group and self._file.is_group(self._layout.size_group):
             nodes.append(self._layout.size_group)
+        return [*dict.fromkeys(nodes)]
+
+    def stated_sizes(self) -> list[tuple[int, int]]:
+        """Stated sizes: attributes or data sets."""
         with self._file.naming_damage():
-            for node in dict.fromkeys(nodes):
+            for node in self._nodes:
                 sizes = stated_sizes(partial(self._stated, node))
                 if sizes and not is_size(*sizes[0]):
                     raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
@@ -145,11 +143,7 @@ class _Hdf5Columns(ColumnFile):
 
     def _stated(self, node: str, name: str) -> object:
         value = self._file.attribute(name, node)
-        if value is not None:
-            return value
-        path = f"{node}/{name}".strip("/")
-        fits = self._file.fields(path) in (((), ()), ((), (1,)), ((), (2,)))
-        return self._file.dataset(path)[()] if fits else None
+        return self._file.statement(f"{node}/{name}".strip("/")) if value is None else value
 
 
 def _column_length(path: Path, data: h5py.Dataset, column: Column) -> int:

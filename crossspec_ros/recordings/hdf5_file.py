@@ -17,6 +17,8 @@ from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 
 _KEPT_BYTES = 64 << 20
 """HDF5 keeps so much of the unpacked chunks of each data set; those of published ones are below 20 MB."""
+_MOST_STATED = 4
+"""Values of a data set that states something of others, such as a size."""
 _LISTED = 12
 """Data sets that are named to people."""
 
@@ -77,6 +79,18 @@ class Hdf5File:
             if not isinstance(node, h5py.Dataset) or not _are_numbers(node.dtype):
                 return None
             return node.dtype.names or (), node.shape
+
+    def statement(self, name: str) -> object:
+        """The few numbers or the text of a data set; None where there is none."""
+        if not self.has(name):
+            return None
+        with self.naming_damage():
+            node = self._file[name]
+            if not isinstance(node, h5py.Dataset) or math.prod(node.shape or ()) > _MOST_STATED:
+                return None
+            if h5py.check_string_dtype(node.dtype):
+                return node[()]
+            return self.dataset(name)[()] if _are_numbers(node.dtype) else None
 
     def dataset(self, name: str) -> h5py.Dataset:
         """A data set of numbers in the file itself; raises InputError for any other, and where it lacks a

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.arrays import leaving_open
-from crossspec_ros.recordings.fields import MOST_COLUMNS, ROLES, find_roles
+from crossspec_ros.recordings.checks import leaving_open
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.names import MOST_COLUMNS, ROLES, find_roles
 
 Part = int | str
 Column = tuple[str, Part | None]
@@ -44,8 +44,6 @@ class Layout:
     shown: str
     """Its data sets, for people."""
     columns: Columns
-    offset: str | None = None
-    """A data set of one integer, in the unit of the times, that belongs to each; a file may lack it."""
     size_group: str | None = None
     """A group that states the sensor's size, where it is not that of the events; a file may lack it."""
     usual_size: tuple[int, int] | None = None
@@ -65,12 +63,7 @@ def _parts(name: str, t: Part, x: Part, y: Part, p: Part) -> Columns:
 
 
 LAYOUTS = (
-    Layout(
-        "DSEC",
-        "events/{t,x,y,p}",
-        _lists("events/"),
-        offset="t_offset",
-    ),
+    Layout("DSEC", "events/{t,x,y,p}", _lists("events/")),
     *(
         Layout(
             "MVSEC",
@@ -109,11 +102,11 @@ LAYOUTS = (
         "CD/events with fields t, x, y, p",
         _parts("CD/events", "t", "x", "y", "p"),
     ),
-    Layout("lists", "t, x, y, p", _lists(""), offset="t_offset"),
+    Layout("lists", "t, x, y, p", _lists("")),
 )
 _FEW_VALUES = 16
 """Values of a data set below which it says something of the others."""
-_ABOUT = re.compile(r"idx|ind(ex|s|ices)|offset|calib", re.IGNORECASE)
+_ABOUT = re.compile(r"(^|/)calib(ration)?/|(idx|ind(ex|s|ices)|offset|calib)[^/]*$", re.IGNORECASE)
 """Names of data sets that only say where others begin, or what the lenses are."""
 _MOST_NAMES = 100
 """Names of events at the top, or in a group there."""
@@ -133,9 +126,7 @@ def _layout_by_names(file: Hdf5File) -> Layout | None:
         roles, unit = find_roles(names)
         if len(roles) == len(ROLES):
             columns: Columns = tuple((group + names[roles[role]], None) for role in ROLES)
-            found[group or "/"] = Layout(
-                "lists", "", columns, f"{group}t_offset", usual_size=size, pictures=pictures, unit=unit
-            )
+            found[group or "/"] = Layout("lists", "", columns, usual_size=size, pictures=pictures, unit=unit)
             continue
         for name in (group + name for name in names):
             fields, shape = file.fields(name) or ((), ())
@@ -183,11 +174,23 @@ def others_than(layout: Layout, file: Hdf5File, has_pictures: bool) -> list[str]
     if has_pictures:
         pictures = next(one for one in layout.pictures if file.has(one.data))
         played |= {pictures.data, pictures.stamps or pictures.data}
+    shapes = {name: shape for name, shape, _ in file.datasets()}
+    # Few values with a time of their own are events too, as of a trigger.
+    timed = {
+        _group(name)
+        for name in shapes
+        if "t" in find_roles([name.rpartition("/")[2], *_fields(file, name)])[0]
+    }
     others = [
         name
-        for name, shape, _ in file.datasets()
-        if not {name, _group(name)} & played and prod(shape) > _FEW_VALUES and not _ABOUT.search(name)
+        for name, shape in shapes.items()
+        if not {name, _group(name)} & played
+        and prod(shape) > (0 if _group(name) in timed - {*map(_group, played)} else _FEW_VALUES)
+        and not _ABOUT.search(name)
     ]
+    used = {part for _, part in layout.columns}
+    for name in played & shapes.keys():
+        others += [f"{name}.{field}" for field in _fields(file, name) if field not in used]
     # A group of several is told by its name, unless it has what is played.
     counts = Counter(map(_group, others))
     own = {"", *map(_group, played)}
@@ -200,3 +203,7 @@ def others_than(layout: Layout, file: Hdf5File, has_pictures: bool) -> list[str]
 
 def _group(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+def _fields(file: Hdf5File, name: str) -> tuple[str, ...]:
+    return (file.fields(name) or ((), ()))[0]

@@ -23,19 +23,20 @@ from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.arrays import (
     NAMED,
+    STATEMENTS,
     ColumnEvents,
     Columns,
-    leaving_open,
-    not_played,
     read_arrays,
     split_table,
 )
-from crossspec_ros.recordings.fields import find_roles
+from crossspec_ros.recordings.checks import leaving_open, not_played
+from crossspec_ros.recordings.names import COLUMN_NAMES, find_roles, texts_of
 from crossspec_ros.recordings.recording import BEST, Asked
-from crossspec_ros.recordings.sensor_size import SIZE_NAMES
 
 _LITTLE_BYTES = 256
 """Size of an array, with its header, below which it says something of the others."""
+_MOST_STATED = 64
+"""Values of an array that says something of the others, at most."""
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
@@ -77,16 +78,17 @@ def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
 
 
 def _played(names: Sequence[str]) -> tuple[list[str], str | None]:
-    """Names of the arrays of events and of the sensor's size, and of a table where there are none."""
+    """Names of the arrays of events and of what they say of them, and of a table where there are none."""
     events = [names[index] for index in find_roles(names)[0].values()]
-    sizes = [name for name in SIZE_NAMES if name in names]
-    tables = [name for name in names if name not in sizes]
-    return events + sizes, tables[0] if tables and not events else None
+    tables = [name for name in names if name not in STATEMENTS]
+    statements = [name for name in names if name in STATEMENTS]
+    return events + statements, tables[0] if tables and not events else None
 
 
 def _missing(numbers: list[int]) -> str:
-    """The numbers between that are missing, in words; nothing where so many are that they count otherwise."""
-    if numbers[-1] - numbers[0] + 1 > 2 * len(numbers) - 2:
+    """The numbers between that are missing, in words; nothing where most do not count on by one."""
+    steps = [b - a for a, b in pairwise(numbers)]
+    if 2 * steps.count(1) < len(steps):
         return ""
     gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
@@ -102,7 +104,8 @@ def _npz_columns(path: Path, asked: Asked) -> Columns:
         with np.load(path, allow_pickle=False) as file:
             with leaving_open(path):
                 names, table_name = _played(file.files)
-            arrays = {name: file[name] for name in names}
+            # An array of objects says nothing that is read.
+            arrays = {name: file[name] for name in names if name not in STATEMENTS or _is_plain(file, name)}
             table = file[table_name] if table_name else None
     except (MemoryError, InputError):
         raise
@@ -114,10 +117,18 @@ def _npz_columns(path: Path, asked: Asked) -> Columns:
         ) from error
     with leaving_open(path):
         if table is not None:
-            arrays |= split_table(table, asked)
+            header = [text for name in COLUMN_NAMES for text in texts_of(arrays.get(name))]
+            arrays |= split_table(table, asked, header)
         elif asked.columns:
             raise ValueError(NAMED)
         return read_arrays(arrays, path)
+
+
+def _is_plain(file: np.lib.npyio.NpzFile, name: str) -> bool:
+    try:
+        return bool(file[name].size <= _MOST_STATED)
+    except ValueError:
+        return False
 
 
 _NUMBERS = re.compile("[iufb][1248]")

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from crossspec_ros.compiled import compiled
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.arrays import MOST_STRAY, leaving_open, no_events, sound_events
-from crossspec_ros.recordings.fields import (
-    MOST_COLUMNS,
-    ROLES,
-    Profile,
-    choose_unit,
-    named_roles,
-    power_of,
-    read_columns,
-    stated_unit,
-    to_us,
+from crossspec_ros.recordings.checks import (
+    MOST_STRAY,
+    are_polarities,
+    leaving_open,
+    no_events,
+    not_played,
+    sound_events,
 )
+from crossspec_ros.recordings.fields import Profile, choose_unit, power_of, to_us
+from crossspec_ros.recordings.lines import parse_lines
+from crossspec_ros.recordings.names import ROLES, Named, header_of, read_columns, stated_unit
 from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import MOST_BACK, WINDOW_US, count_back, damaged
 
 _BLOCK = 16_000_000
 """Bytes of about half a million lines."""
+_LINE_ENDS = (b"\n", b"\r")
 _HEAD = 64_000
+_MOST_COLUMNS = 16
 _SAMPLE = 1000
 """Lines that tell how many columns there are."""
 _PAIR = re.compile(
@@ -46,8 +45,10 @@ _SIDE = re.compile(r"(?:\b|_)(w|h)(?:(?<=w)idth|(?<=h)eight)?\b[^\w\n]{0,9}(\d{1
 _PROPHESEE = "%geometry:"
 """Begin of the CSV of Prophesee's tools, which alone write x, y, p and t."""
 _DECIMAL_COMMA = re.compile(r"\d,\d")
+_QUOTED = re.compile(rb"""^[^#%\r\n]*"[-+.,\d]+["]""", re.MULTILINE)
 _OTHER_SEPARATOR = re.compile(r"\d\s*[;\s]\s{0,9}[-\d]")
-_WORDS = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0}
+_SEPARATOR = re.compile(r"\s*[,;]\s*|\s+")
+_WORDS = {"true": "1", "false": "0", "on": "1", "off": "0", "": "nan"}
 
 
 class TextEvents:
@@ -65,16 +66,18 @@ class TextEvents:
         self._file = path.open("rb")
         try:
             with leaving_open(path):
-                head = self._read_head()
+                head = self._read_head(is_said=bool(asked.columns))
             self._first_byte, self._width = head.first_byte, head.width
             profile = Profile(head.width)
             starts = [start for start, rows in self._profiled(profile) if rows]
             if not starts:
                 raise self._no_events()
             with leaving_open(path):
-                named, said = read_columns(asked.columns) if asked.columns else (head.columns, None)
-                self._columns = named or profile.roles(head.size or next(iter(head.noted), None))
+                named, said = read_columns(asked.columns) if asked.columns else (head.header.roles, None)
+                self._columns = profile.roles(head.size or next(iter(head.noted), None), named)
                 profile.check(self._columns)
+                others = [] if asked.columns else profile.others(self._columns, head.header.names)
+                self.remarks = [not_played(path, others)] if others else []
                 self._size = width, height = profile.size(self._columns, head.size, head.noted)
                 t = self._columns["t"]
                 times, is_whole = profile.sample(t), profile.is_whole(t)
@@ -84,7 +87,7 @@ class TextEvents:
             self._check_order(profile, unit)
             self.start_us, self.end_us = self._ends(starts)
             order = " ".join(sorted(ROLES, key=self._columns.__getitem__))
-            assumed = "" if head.size or head.noted else " assumed"
+            assumed = "" if head.size or self._size in head.noted else " assumed"
             self.format = f"text, {order}, times in {unit}, {width}x{height}{assumed}"
         except BaseException:
             self.close()
@@ -102,7 +105,7 @@ class TextEvents:
     def close(self) -> None:
         self._file.close()
 
-    def _read_head(self) -> _Head:
+    def _read_head(self, is_said: bool) -> _Head:
         head = self._file.read(_HEAD)
         size, comments = None, []
         place = 3 if head.startswith(b"\xef\xbb\xbf") else 0
@@ -118,20 +121,23 @@ class TextEvents:
             elif values:
                 sample = [line.decode(errors="replace") for line in lines[index : index + _SAMPLE]]
                 if any(_DECIMAL_COMMA.search(text) and _OTHER_SEPARATOR.search(text) for text in sample):
-                    raise ValueError("its decimals have commas: write points, as `tr , . < FILE` does")
+                    raise ValueError(
+                        "its decimals have commas: write points, as `tr , . < FILE` does; those of thousands "
+                        "leave out, as `tr -d , < FILE` does"
+                    )
                 numbers = filter(None, map(_numbers, sample))
                 widths = Counter(len(values) for values in numbers if len(values) >= len(ROLES))
-                width = min(widths.most_common(1)[0][0], MOST_COLUMNS) if widths else 0
+                width = widths.most_common(1)[0][0] if widths else 0
                 break
             place += len(line)
+        if _QUOTED.search(head):
+            raise ValueError("its numbers stand in quotes: write them without, and without commas within")
         if not width:
             raise self._no_events()
-        names = ["x,y,p,t" if text.startswith(_PROPHESEE) else text.lstrip("#%/! ") for text in comments]
-        # The last that names them stands nearest to the events.
-        found = [one for one in (named_roles(name, width) for name in names) if one[0]]
-        columns, unit = found[-1] if found else ({}, None)
-        units = [unit, *map(stated_unit, names)]
-        return _Head(place, width, size, _noted_sizes(comments), columns, next(filter(None, units), None))
+        names = ["x,y,p,t" if text.startswith(_PROPHESEE) else text for text in comments]
+        header = header_of(names, width, is_said)
+        unit = next(filter(None, [header.unit, *map(stated_unit, names)]), None)
+        return _Head(place, min(width, _MOST_COLUMNS), size, _noted_sizes(comments), header, unit)
 
     def _no_events(self) -> InputError:
         self._file.seek(0)
@@ -139,7 +145,7 @@ class TextEvents:
         remedy = (
             "turn it from UTF-16 into UTF-8 with `iconv -f UTF-16 -t UTF-8`"
             if is_utf16
-            else "give a text file with a line for each event, which has its t, x, y and p (0/1 or -1/1)"
+            else "give a text file with a line for each event: t, x, y and p (0/1 or -1/1), in numbers alone"
         )
         return InputError(f"no line of '{self._path}' is an event: {remedy}")
 
@@ -149,19 +155,25 @@ class TextEvents:
         while place is not None:
             start = place
             _, rows, place = self._lines(start)
-            rows = rows[np.isfinite(rows).all(axis=1)]
-            profile.add(rows)
-            yield start, len(rows)
+            yield start, profile.add(rows)
 
     def _check_order(self, profile: Profile, unit: str) -> None:
-        """Raise InputError where many times are none, or go back by more than a window all through."""
+        """Raise InputError where many times or polarities are none, or times often go back by a window."""
         sample = [profile.sample(self._columns[role]) for role in ROLES]
         times = to_us(sample[0], unit)
-        if np.count_nonzero(times < 0) > max(1, MOST_STRAY * len(times)):
+        strays = np.count_nonzero(times < 0), np.count_nonzero(~are_polarities(sample[3]))
+        if max(strays) > max(1, MOST_STRAY * len(times)):
             raise no_events(self._path, sample, unit, self._size)
         if count_back(times) > max(1, MOST_BACK * len(times)):
             name, first = quote(str(self._path)), self._first_byte
-            block = self._file_part(_HEAD)
+            self._file.seek(first)
+            head = self._file.read(_HEAD)
+            if b"\n" not in head:
+                raise InputError(
+                    f"its times go back by more than a second all through '{self._path}': end its lines as "
+                    f"`tr '\\r' '\\n' < {name} > lines{quote(self._path.suffix)}` does, and sort that file"
+                )
+            block = head.splitlines()[0]
             mark = next((f"-t'{mark}' " for mark in ",;" if mark.encode() in block), "")
             key = self._columns["t"] + 1
             command = f"sort -g -k{key},{key} -s {mark}"
@@ -173,10 +185,6 @@ class TextEvents:
                 f"its times go back by more than a second all through '{self._path}': sort it, with "
                 f"{whole if first else f'LC_ALL=C {command}{name} > {sorted_file}'}"
             )
-
-    def _file_part(self, size: int) -> bytes:
-        self._file.seek(self._first_byte)
-        return self._file.read(size).splitlines()[0]
 
     def _ends(self, starts: list[int]) -> tuple[int, int]:
         """The times of the first and the last event, us."""
@@ -209,12 +217,12 @@ class TextEvents:
         block = self._file.read(_BLOCK)
         is_last = len(block) < _BLOCK
         # A line as long as a block is none of an event.
-        end = len(block) if is_last else block.rfind(b"\n") + 1 or len(block)
+        end = len(block) if is_last else max(map(block.rfind, _LINE_ENDS)) + 1 or len(block)
         text = np.frombuffer(block, np.uint8, end)
-        most = int(np.count_nonzero(text == ord("\n"))) + 1
+        most = block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n") + 1
         times, rows = np.empty(most, np.int64), np.empty((most, self._width))
         count = parse_lines(text, exact, power, times, rows)
-        is_cut = is_last and count > 1 and block[-1:] != b"\n"
+        is_cut = is_last and count > 1 and block[-1:] not in _LINE_ENDS
         if is_cut and exact >= 0 and times[count - 1] < times[count - 2]:
             # A time that was cut is too small.
             rows[count - 1] = np.nan
@@ -230,7 +238,7 @@ class _Head(NamedTuple):
     """In a line of its own."""
     noted: list[tuple[int, int]]
     """Sizes of which comments speak, of the sensor or of something else."""
-    columns: dict[str, int]
+    header: Named
     unit: str | None
 
 
@@ -251,137 +259,7 @@ def _noted_sizes(comments: list[str]) -> list[tuple[int, int]]:
 def _numbers(text: str) -> list[float] | None:
     """The numbers in a line; None where it holds anything else."""
     try:
-        parts = re.split(r"[\s,;]+", text.strip(" \t\r\n,;"))
-        return [_WORDS[part.lower()] if part.lower() in _WORDS else float(part) for part in parts if part]
+        parts = _SEPARATOR.split(text.strip().rstrip(" \t,;"))
+        return [float(_WORDS.get(part.lower(), part)) for part in parts if parts != [""]]
     except ValueError:
         return None
-
-
-_TEXT_BYTES = "Array(uint8, 1, 'C', readonly=True)"
-_MOST_MANTISSA = (2**63 - 1) // 10 - 1
-"""Up to here a mantissa takes another digit without leaving 64 bits."""
-_NO_NUMBER = -(2**63)
-
-
-@compiled("int64(int64, int64)")
-def _scaled(mantissa: int, power: int) -> int:
-    """mantissa * 10**power, rounded to the nearest; `_NO_NUMBER` where 64 bits do not hold that."""
-    if mantissa == 0:
-        return 0
-    while power > 0:
-        if abs(mantissa) > _MOST_MANTISSA:
-            return _NO_NUMBER
-        mantissa *= 10
-        power -= 1
-    if power < -18:
-        return 0
-    if power < 0:
-        divisor = 10 ** (-power)
-        whole = mantissa // divisor
-        return whole + (mantissa - whole * divisor >= divisor - divisor // 2)
-    return mantissa
-
-
-@compiled(f"UniTuple(int64, 3)({_TEXT_BYTES}, int64)")
-def _number(text: np.ndarray, i: int) -> tuple[int, int, int]:
-    """Mantissa and power of ten of the number at `i`, and where it ends: at `i` where there is none."""
-    start = i
-    sign: Any = 1
-    mantissa: Any = 0
-    power: Any = 0
-    digits: Any = 0
-    size = text.size
-    if i < size and (text[i] == 0x2B or text[i] == 0x2D):
-        sign = -1 if text[i] == 0x2D else 1
-        i += 1
-    is_fraction = False
-    while i < size:
-        c: Any = np.int64(text[i])
-        if c == 0x2E and not is_fraction:
-            is_fraction = True
-        elif 0x30 <= c <= 0x39:
-            digits += 1
-            if mantissa <= _MOST_MANTISSA:
-                mantissa = mantissa * 10 + c - 0x30
-                power -= is_fraction
-            else:
-                power += not is_fraction
-        else:
-            break
-        i += 1
-    if digits == 0:
-        return 0, 0, start
-    if i < size and (text[i] | 0x20) == 0x65:
-        i += 1
-        falls = i < size and text[i] == 0x2D
-        if i < size and (text[i] == 0x2B or text[i] == 0x2D):
-            i += 1
-        exponent: Any = 0
-        digits = 0
-        while i < size and 0x30 <= text[i] <= 0x39 and digits < 4:
-            exponent = exponent * 10 + text[i] - 0x30
-            digits += 1
-            i += 1
-        if digits == 0:
-            return 0, 0, start
-        power += -exponent if falls else exponent
-    return sign * mantissa, power, i
-
-
-@compiled(f"int64({_TEXT_BYTES}, int64, int64, int64[::1], float64[:, ::1])")
-def parse_lines(text: np.ndarray, exact: int, power: int, times: np.ndarray, rows: np.ndarray) -> int:
-    """Fill `rows` (lines, k) with the first numbers of each line, and `times` (lines,) with the `exact`-th
-    one * 10**`power`, rounded, where that is not negative. Returns how many lines there are.
-
-    Numbers may be separated by blanks, tabs, commas and semicolons; True and On are 1, False and Off 0. What
-    is no number or not there is NaN, and in `times` below all numbers. Blank lines and comments (#, %) do not
-    count.
-    """
-    count: Any = 0
-    i: Any = 0
-    size = text.size
-    while i < size:
-        column: Any = 0
-        is_comment = text[i] == 0x23 or text[i] == 0x25
-        while i < size and text[i] != 0x0A:
-            c = text[i]
-            if is_comment or c == 0x20 or c == 0x09 or c == 0x0D or c == 0x2C or c == 0x3B:
-                i += 1
-                continue
-            mantissa: Any
-            exponent: Any
-            mantissa, exponent, end = _number(text, i)
-            lower = c | 0x20
-            if lower == 0x74 or lower == 0x66 or lower == 0x6F:
-                # The first letters of true, false, on and off are enough.
-                second = text[i + 1] | 0x20 if i + 1 < size else 0
-                is_on = lower == 0x74 or (lower == 0x6F and second == 0x6E)
-                mantissa, exponent, end = np.int64(is_on), np.int64(0), i + 1
-                while end < size and 0x61 <= (text[end] | 0x20) <= 0x7A:
-                    end += 1
-            is_number = end > i
-            i = end
-            while i < size:
-                c = text[i]
-                if c == 0x20 or c == 0x09 or c == 0x0D or c == 0x0A or c == 0x2C or c == 0x3B:
-                    break
-                is_number = False
-                i += 1
-            if column < rows.shape[1]:
-                value = math.nan
-                if is_number and exponent >= 0:
-                    value = mantissa * 10.0**exponent
-                elif is_number:
-                    # Such a quotient is exact where it is whole.
-                    value = mantissa / 10.0**-exponent if exponent > -300 else 0.0
-                rows[count, column] = value if math.isfinite(value) else math.nan
-            if column == exact:
-                times[count] = _scaled(mantissa, exponent + power) if is_number else _NO_NUMBER
-            column += 1
-        i += 1
-        if column:
-            rows[count, column:] = math.nan
-            if column <= exact:
-                times[count] = _NO_NUMBER
-            count += 1
-    return count

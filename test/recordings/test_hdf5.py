@@ -134,7 +134,8 @@ def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
         (["cam/frames", "depth"], "cam/frames, depth"),
         (["right/t", "right/x", "right/y", "right/p"], "right"),
         (["rgb/000000", "rgb/000001"], "rgb"),
-        (["events/ms_to_idx", "events/x_offset"], None),
+        (["events/ms_to_idx", "events/x_offset", "calib/left/lens"], None),
+        (["events_calib/x", "events_calib/y"], "events_calib"),
     ],
 )
 def test_what_else_could_be_played_is_told(tmp_path, others, named):
@@ -147,6 +148,18 @@ def test_what_else_could_be_played_is_told(tmp_path, others, named):
         assert [remark.partition(" (")[2].partition("):")[0] for remark in recording.remarks] == (
             [named] if named else []
         )
+
+
+def test_few_events_and_fields_that_are_not_used_are_told(tmp_path):
+    events = hdf5_events("lists")
+    columns = [getattr(events, name) for name in "txyp"] + [events.t % 2]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["CD/events"] = np.rec.fromarrays(columns, names=["t", "x", "y", "p", "cam"])
+        file["EXT_TRIGGER/events"] = np.zeros(12, [("p", "i2"), ("t", "i8"), ("id", "i2")])
+        file["ext_triggers/t"], file["ext_triggers/p"] = np.arange(3), np.arange(3)
+        file["none/t"], file["info/fps"] = np.empty(0), np.arange(3)
+    (remark,) = open_here(tmp_path / "x.h5").remarks
+    assert "(EXT_TRIGGER/events, ext_triggers, CD/events.cam): give" in remark
 
 
 def test_a_folder_plays_the_events_h5_in_it(tmp_path):
@@ -486,6 +499,53 @@ def test_two_cameras_in_a_file_are_refused(tmp_path, names):
             file[name] = file[f"right/{part}"] = getattr(events, part)
     with pytest.raises(InputError, match=r"could be the events \(.*, right/\): .* `h5copy"):
         open_here(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize(
+    ("scale", "state", "unit", "since_us"),
+    [
+        (1000, lambda file: file["events/t"].attrs.update(unit="ns"), "ns", 0),
+        (1e-3, lambda file: file["events/t"].attrs.update(units=np.bytes_("milliseconds")), "ms", 0),
+        (1e-3, lambda file: file.attrs.update(time_unit="ms since 1970"), "ms", 0),
+        (1e-3, lambda file: file.update({"events/unit": "ms"}), "ms", 0),
+        (1, lambda file: file.attrs.update(units="px"), "us", 0),
+        (1, lambda file: file.attrs.update(t_offset=1_600_000_000_000_000), "us", 1_600_000_000_000_000),
+        (1, lambda file: file.update({"events/t_offset": np.array([9000])}), "us", 9000),
+        (1, lambda file: file["events"].attrs.update(t_offset=9000), "us", 9000),
+    ],
+)
+def test_a_unit_and_an_offset_are_taken_wherever_they_are_stated(tmp_path, scale, state, unit, since_us):
+    events = hdf5_events("lists").at(np.arange(5000) * 10)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name in "txyp":
+            file[f"events/{name}"] = getattr(events, name) * (scale if name == "t" else 1)
+        state(file)
+    with closing(open_here(tmp_path / "x.h5")) as recording:
+        assert f"times in {unit}," in recording.format
+        assert (recording.start_ns, recording.end_ns) == (since_us * 1000, (since_us + 49_990) * 1000)
+
+
+def test_a_table_says_what_its_columns_are(tmp_path):
+    t, x, y, p = (getattr(hdf5_events("lists"), name).astype("i8") for name in "txyp")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["events"] = np.stack([t * 1000, y // 2, x // 4, p, t % 2], axis=1)
+        file["events"].attrs["columns"] = ["t_ns", "y", "x", "p", "camera"]
+    report = survey(tmp_path / "x.h5")
+    assert "times in ns" in report["format"]
+    heard, _ = played(tmp_path / "x.h5")
+    assert (heard.x.max(), heard.y.max()) == (x.max() // 4, y.max() // 2)
+    assert any("has more that is not played (events, camera)" in told for told in report["findings"])
+
+
+def test_polarities_of_two_kinds_are_none(tmp_path):
+    path = write_hdf5(tmp_path / "x.h5", "lists")
+    replaced(path, "p", -hdf5_events("lists").p.astype("i1"))
+    with pytest.raises(InputError, match=r"p from -1 to 0, .* polarities of 0 and 1 or -1 and 1"):
+        open_here(path)
+    p = hdf5_events("lists").p.astype("i1")
+    p[7] = -1
+    replaced(path, "p", p)
+    assert any("(polarities that are none 1)" in told for told in survey(path)["findings"])
 
 
 def test_what_values_leave_open_is_refused_or_said(tmp_path):

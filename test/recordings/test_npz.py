@@ -55,6 +55,11 @@ TABLE = [("x", "u2"), ("y", "u2"), ("p", "i1"), ("t", "i8")]
         (lambda t, x, y, p: {"t": t.astype(float), "x": x, "y": y, "p": p}, "us"),
         (lambda t, x, y, p: {"events": np.array(list(zip(x, y, p, t, strict=True)), TABLE)}, "us"),
         (lambda t, x, y, p: {"arr_0": np.stack([t / 1e6, x, y, p * 2.0 - 1], axis=1)}, "s"),
+        (lambda t, x, y, p: {"t": t * 1000, "x": x, "y": y, "p": p, "unit": "ns"}, "ns"),
+        (lambda t, x, y, p: {"ts": t / 1e3, "x": x, "y": y, "p": p, "units": b"milliseconds"}, "ms"),
+        (lambda t, x, y, p: {"columns": np.array([*"tyxp"]), "z": np.stack([t, y, x, p], axis=1)}, "us"),
+        (lambda t, x, y, p: {"header": np.array("q,y,x,p"), "z": np.stack([t, y, x, p], axis=1)}, "us"),
+        (lambda t, x, y, p: {"t": t - 9000, "x": x, "y": y, "p": p, "t_offset": 9000}, "us"),
         (lambda t, x, y, p: {"arr_0": np.stack([x, y, p, t], axis=1)}, "us"),
         (lambda t, x, y, p: {"arr_0": np.stack([x, y, t, p], axis=1), "width": 346, "height": 260}, "us"),
     ],
@@ -112,7 +117,7 @@ def test_the_sensor_is_as_stated_or_the_smallest_that_fits(tmp_path, largest, st
         ({"x": [0, -1, 0]}, "x from -1 to 0, y from 1 to 3, .* store .* pixels from 0 to 2047"),
         ({"y": np.array([0, 1, 1 << 40])}, "y from 0 to 1099511627776"),
         ({"p": [0, 1, 2]}, "p from 0 to 2, .* polarities of 0 and 1"),
-        ({"p": [0, 1, -1]}, "polarities from -1 to 1"),
+        ({"p": [0, 1, -1]}, "p from -1 to 1, .* polarities of 0 and 1 or -1"),
         ({"width": 4}, "width = 4 and height = None: store two integers"),
         ({"width": 3, "height": 9}, "x from 1 to 3, .* a sensor of 3x9"),
         ({"t": [0.5, np.nan, 2.0]}, r"t from nan to nan, .* as times in s"),
@@ -246,6 +251,33 @@ def test_what_else_is_in_the_file_is_told(tmp_path, events):
     assert "has more that is not played (aps, events_right): give other events a file of their own" in remark
 
 
+def test_fields_and_columns_that_are_not_used_are_told(tmp_path, events):
+    arrays = {name: array.astype(np.int64) for name, array in arrays_of(events).items()}
+    arrays |= {"camera": np.arange(5000) % 2}
+    np.save(tmp_path / "fields.npy", np.rec.fromarrays([*arrays.values()], names=[*arrays]))
+    (remark,) = open_here(tmp_path / "fields.npy").remarks
+    assert "has more that is not played (camera): " in remark
+    columns = ["t", "x", "y", "p", "camera"]
+    path = saved(tmp_path, events=np.stack([*arrays.values()], axis=1), columns=columns)
+    assert open_here(path).remarks == [remark.replace("fields.npy", "events.npz")]
+
+
+def test_files_with_several_offsets_are_refused(tmp_path, events):
+    for number in range(2):
+        part = events[number * 2500 : number * 2500 + 2500]
+        np.savez(tmp_path / f"{number}.npz", **arrays_of(part), t_offset=number * 500)
+    with pytest.raises(InputError, match="has t_offset = 0 to 500, which is no time in us"):
+        open_here(tmp_path)
+
+
+def test_a_unit_that_is_none_is_asked_for(tmp_path, events):
+    path = saved(tmp_path, **arrays_of(events), time_unit="ticks")
+    with pytest.raises(InputError, match="its unit is stated as 'ticks': say s, ms, us or ns with --time-u"):
+        open_here(path)
+    assert "times in us" in open_here(path, Asked(time_unit="us")).format
+    assert "times in us" in open_here(saved(tmp_path, **arrays_of(events), unit="px")).format
+
+
 def test_the_unit_may_have_to_be_said(tmp_path, events):
     arrays = arrays_of(drive(events))
     path = saved(tmp_path, **arrays | {"t": arrays["t"] * 1000})
@@ -311,6 +343,7 @@ def test_a_folder_of_numbered_files_is_one_recording(tmp_path, events, files, se
         ((0, 1, 2, 5, 6, 8), "numbered 3 to 4, 7 are not there"),
         ((10, 20, 30, 40), ""),
         ((1, 3, 5, 7), ""),
+        ((0, 1, 2, 9), "numbered 3 to 8 are not there"),
         ((1700000000, 1700000123), ""),
     ],
 )

@@ -37,17 +37,21 @@ LAYOUTS = {
     ),
     "nanoseconds": (lambda t, x, y, p: f"{t * 1000}\t{x}\t{y}\t{2 * p - 1}", "", "t x y p, times in ns"),
     "Tonic": (lambda t, x, y, p: f"{x};{y};{t};{p}\r", "# size: 640x480\n", "x y t p, times in us"),
+    "lines that end by CR": (lambda t, x, y, p: f"{t},{x},{y},{p}", "t,x,y,p\n", "t x y p, times in us"),
+    "an empty cell": (lambda t, x, y, p: f"{t},{y},{x},,{p}", "t,y,x,confidence,p\n", "t y x p, times in us"),
+    "empty cells without names": (lambda t, x, y, p: f",{x},{y}, ,{p},{t},", "", "x y p t, times in us"),
     "comment": (lambda t, x, y, p: f" {p}  {x} {y} {t}", "# p x y time [us]\n\n", "p x y t, times in us"),
 }
 
 
 @pytest.mark.parametrize("block", [text._BLOCK, 1000])
 @pytest.mark.parametrize(("line", "header", "told"), LAYOUTS.values(), ids=LAYOUTS)
-def test_layouts(tmp_path, line, header, told, block, monkeypatch):
+def test_layouts(tmp_path, line, header, told, block, monkeypatch, request):
     monkeypatch.setattr(text, "_BLOCK", block)
     events = clustered(np.random.default_rng(2), 500, EPOCH_US)
     path = tmp_path / "events.csv"
-    path.write_text(header + lines(events, line), newline="")
+    written = header + lines(events, line)
+    path.write_text(written.replace("\n", "\r") if "CR" in request.node.name else written, newline="")
     source = TextEvents(path)
     assert read(source) == (events, None)
     assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
@@ -66,8 +70,8 @@ def test_layouts(tmp_path, line, header, told, block, monkeypatch):
     ],
 )
 def test_numbers_are_read_exactly(tmp_path, line, event):
-    (tmp_path / "x.txt").write_text("0.0000004 0 0 0\n" + line)
-    assert read(TextEvents(tmp_path / "x.txt"))[0] == [[0, 0, 0, 0], event]
+    (tmp_path / "x.txt").write_text("0.0000004 0 0 1\n" + line)
+    assert read(TextEvents(tmp_path / "x.txt"))[0] == [[0, 0, 0, 1], event]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +163,28 @@ SURE = {
         lambda t, x, y, p: ",x,y,p,t\n" + table(range(len(t)), x, y, p, t, between=","),
         "x y p t, times in us",
     ),
+    "numbered rows without names": (
+        lambda t, x, y, p: table(range(len(t)), x, y, t / 1e6, p),
+        "x y t p, times in s",
+    ),
+    "capitals in names": (
+        lambda t, x, y, p: "timestampUs,pixel_y,pixel_x,polarity\n" + table(t, y, x, p, between=","),
+        "t y x p, times in us",
+    ),
+    "a name that is not known": (
+        lambda t, x, y, p: "stamped,y,x,polarity\n" + table(t, y, x, p, between=","),
+        "t y x p, times in us",
+    ),
+    "a size of something else": (
+        lambda t, x, y, p: "# grid size: 10x10\n" + table(t, x, y, p),
+        "640x480 assumed",
+    ),
+    "ten columns": (
+        lambda t, x, y, p: (
+            "id,frame,t,x,y,a,b,c,d,p\n" + table(range(len(t)), t // 9, t, x, y, *[t * 0] * 4, p, between=",")
+        ),
+        "t x y p, times in us",
+    ),
     "two clocks": (lambda t, x, y, p: "# host x y t p\n" + table(t + EPOCH_US, x, y, t, p), "x y t p"),
     "words": (lambda t, x, y, p: table(np.where(p, "ON", "OFF"), t, x, y, between="\t"), "p t x y"),
     "a unit of another time": (
@@ -228,6 +254,30 @@ OPEN = {
         lambda t, x, y, p: table(t, x, y, 255 * p),
         "be p: name them|p, are no polarities",
     ),
+    "two kinds of OFF": (lambda t, x, y, p: table(t, x, y, -p), "p from -1.* polarities of 0 and 1 or -1"),
+    "three polarities": (lambda t, x, y, p: table(t, x, y, t % 3 - 1), "p from -1.* are no events"),
+    "only numbers of rows": (
+        lambda t, x, y, p: ",x,y,p\n" + table(range(len(t)), x, y, p, between=","),
+        "the column 1 only counts the rows, and none has times",
+    ),
+    "y before x beside another size": (
+        lambda t, x, y, p: "# grid size: 10x10\n" + table(t, y, x, p),
+        "either may be x",
+    ),
+    "names without that of the rows": (
+        lambda t, x, y, p: "t y x p\n" + table(range(len(t)), t, y, x, p),
+        r"names 4 columns \(t, y, x, p\), and its lines have 5",
+    ),
+    "quotes": (
+        lambda t, x, y, p: '"t","x","y","p"\n"' + table(t, x, y, p, between='","').replace("\n", '"\n"'),
+        "its numbers stand in quotes",
+    ),
+    "numbers of frames": (lambda t, x, y, p: table(t // 33_333, x, y, p), "numbers of frames are no times"),
+    "32 bits": (
+        lambda t, x, y, p: table((t * 10 - 9_000_000) % 2**32, x, y, p),
+        "anew behind 2.*32, add 2.*32",
+    ),
+    "pixels from the middle": (lambda t, x, y, p: table(t, x - 320, y - 240, p), "2, 3 have numbers below 0"),
     "rectified": (lambda t, x, y, p: table(t, x + 0.5, y + 0.1, p), "columns 2, 3 have fractions, as rect"),
 }
 
@@ -271,6 +321,8 @@ def test_an_option_says_what_is_what(tmp_path, written, asked, told):
         ("time (\u03bcs),x,y,p", "us"),
         ("# timestamp_microsec x y p", "us"),
         ("t (second),x,y,p", "s"),
+        ("time-ms,x,y,p", "ms"),
+        ("# t is in ns", "ns"),
     ],
 )
 def test_a_unit_is_taken_however_it_is_written(tmp_path, header, unit):
@@ -312,6 +364,22 @@ def test_a_stray_pixel_makes_no_other_sensor(tmp_path, header):
 def test_a_size_in_a_comment_is_that_of_the_sensor_where_it_holds_the_events(tmp_path, header, size):
     (tmp_path / "x.txt").write_text(header + "# t x y p\n" + table(*drive()))
     assert survey(tmp_path / "x.txt")["topics"][0]["resolutions"].keys() == {size}
+
+
+@pytest.mark.parametrize(
+    ("header", "others", "named"),
+    [
+        ("t,x,y,p,camera\n", lambda t: [t % 2], "(camera)"),
+        ("ts,x,y,p,time\n", lambda t: [t // 9], "(time)"),
+        ("t,x,y,p,gain,id\n", lambda t: [t * 0 + 3, range(len(t))], ""),
+        ("t,x,y,p,\n", lambda t: [t % 300], "(column 5)"),
+    ],
+)
+def test_columns_that_are_not_used_are_told(tmp_path, header, others, named):
+    t, x, y, p = drive()
+    (tmp_path / "x.csv").write_text(header + table(t + EPOCH_US, x, y, p, *others(t), between=","))
+    told = [finding for finding in survey(tmp_path / "x.csv")["findings"] if "not played" in finding]
+    assert len(told) == bool(named) and all(named in finding for finding in told)
 
 
 def test_events_of_one_time_are_told(tmp_path):
