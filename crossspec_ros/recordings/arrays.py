@@ -235,7 +235,7 @@ class ColumnEvents:
         yield piece
 
     def _find_offset(self) -> int:
-        """What is stated to belong to each time, us."""
+        """Time that is stated to belong to each of the events', us."""
         if not any(look.offset for look in self._files):
             return 0
         name, value = next(look.offset for look in self._files if look.offset)

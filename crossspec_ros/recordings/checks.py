@@ -1,4 +1,4 @@
-"""What makes an event sound, and sentences on files whose events are not."""
+"""Soundness of events, and sentences on files whose events are not sound."""
 
 from __future__ import annotations
 

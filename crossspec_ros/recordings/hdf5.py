@@ -100,6 +100,8 @@ class _Hdf5Columns(ColumnFile):
         self.unit = self.unit or own or next(filter(None, others), None)
         for node, name in product(self._nodes, OFFSET_NAMES):
             value = self._stated(node, name)
+            if value is None and (fields := file.fields(f"{node}/{name}".strip("/"))):
+                value = f"data of shape {fields[1]}"
             if value is not None and self.offset is None:
                 self.offset = name, value
 
@@ -123,7 +125,7 @@ class _Hdf5Columns(ColumnFile):
         ]
 
     def _find_nodes(self) -> list[str]:
-        """What may state something of the events: themselves, their or the layout's group, and the file."""
+        """Nodes that may state something of the events: themselves, their or the layout's group, the file."""
         group = self._places[0][0].rpartition("/")[0]
         nodes = [self._places[0][0], group or "/", "/"]
         if self._layout.size_group and self._file.is_group(self._layout.size_group):

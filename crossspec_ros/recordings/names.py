@@ -58,7 +58,7 @@ class Named(NamedTuple):
     """Columns as a header names them."""
 
     roles: dict[str, int]
-    """Those of t, x, y and p that it names, by index."""
+    """Index of each of t, x, y and p that it names."""
     unit: str | None = None
     """In the name of t."""
     names: Sequence[str] = ()
@@ -115,7 +115,7 @@ def read_columns(text: str) -> tuple[dict[str, int], str | None]:
 
 
 def header_of(comments: Sequence[str], width: int, is_said: bool = False) -> Named:
-    """What the last of these lines that names `width` columns says; nothing where none does.
+    """Columns as the last of these lines that names `width` of them has them; none where none does.
 
     One that names all four goes before one that names some in a known way: of that one the rest stays open.
     Raises ValueError for a header of more or fewer columns, whose names would be lost, unless the user has

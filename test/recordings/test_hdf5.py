@@ -110,6 +110,14 @@ def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
         assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
 
 
+def test_an_offset_of_many_values_is_refused(tmp_path):
+    path = write_hdf5(tmp_path / "x.h5", "lists", random_batch(5000, width=640, height=480))
+    with h5py.File(path, "a") as file:
+        file["t_offset"] = np.arange(9)
+    with pytest.raises(InputError, match=r"has t_offset = data of shape \(9,\), which is no time"):
+        open_here(path)
+
+
 @pytest.mark.parametrize("layout", WRITERS)
 def test_info_tells_of_the_file_what_it_holds(tmp_path, layout):
     events = hdf5_events(layout)
