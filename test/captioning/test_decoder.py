@@ -642,12 +642,18 @@ def test_an_answer_about_something_else_is_thrown_away(
     nothing = replace(first_frames(windows[2], 0), index=2, event_images=windows[2].event_images[:0])
     assert decoder.caption(nothing, QUESTION, Trace()).source == "none"
     # Sampling or length have changed.
+    later = replace(windows[3], index=windows[3].index + 1)
+    decoder.sampling = Sampling(3.0, 1.0, 1)
     begin(decoder, windows[3])
+    decoder.advance(windows[3].index)
+    decoder.sampling = None
+    assert decoder.caption(windows[3], QUESTION, Trace()).token_ids == generated(pair, windows[3])
+    begin(decoder, later)
     decoder.max_new_tokens = 5
-    assert decoder.caption(windows[3], QUESTION, Trace()).token_ids == generated(pair, windows[3], 5)
+    assert decoder.caption(later, QUESTION, Trace()).token_ids == generated(pair, windows[3], 5)
     decoder.close()
     # What was thrown away taught the end of no caption.
-    assert sum(result.ended for result in guess.results) == 3
+    assert sum(result.ended for result in guess.results) == 4
 
 
 def test_an_answer_that_fails_early_is_made_anew_at_the_close(
