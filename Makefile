@@ -11,7 +11,7 @@ OVERLAY := $(if $(and $(ROS_DISTRO),$(AMENT_PREFIX_PATH)),. $(VENV)/local_setup.
 TOOLS := .venv-tools
 LOCK := $(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.10 --generate-hashes \
 	--custom-compile-command "make lock"
-PACKAGES := requirements.txt requirements-dev.txt requirements-serve.txt requirements-experiments.txt
+PACKAGES := requirements.txt requirements-dev.txt requirements-serve.txt requirements-lab.txt
 
 .PHONY: demo test setup lock sbom licences audit clean
 

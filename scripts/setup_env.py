@@ -75,7 +75,7 @@ def run_steps(due: Sequence[Step], stamps: Path) -> None:
         stamp = stamps / step.name
         if stamp.is_file() and stamp.read_text() == key.hexdigest():
             continue
-        print(f"crossspec: set-up {number}/{len(due)}: {step.what}", flush=True)
+        print(f"crossspec: set-up {number}/{len(due)}: {step.what} (log: {LOG})", flush=True)
         stamp.unlink(missing_ok=True)
         step.run()
         stamps.mkdir(parents=True, exist_ok=True)

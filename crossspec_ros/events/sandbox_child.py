@@ -47,6 +47,11 @@ def main(request: str) -> None:
         last = {"refused": str(error)}
     except MemoryError:
         last = {"memory": True}
+    except ModuleNotFoundError as error:
+        last = {
+            "refused": f"the package '{error.name}', which reads such a recording, is not installed: run "
+            f"make setup, or install crossspec_ros again"
+        }
     except Exception as error:
         last = {"failed": f"{type(error).__name__}: {one_line(error)}"[:1000]}
     with suppress(BrokenPipeError):

@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import time
+from importlib import import_module
 from types import SimpleNamespace
 
 from crossspec_ros.errors import InputError
@@ -32,6 +33,11 @@ def refuse():
 def fail():
     yield {"value": 1}
     raise KeyError("what nobody foresaw")
+
+
+def need():
+    yield {"value": 1}
+    import_module("nothing_such")
 
 
 def hoard():

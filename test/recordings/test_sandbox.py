@@ -42,6 +42,11 @@ def outcome(job, *arguments, limits=LIMITS):
         ("refuse", "InputError: it is bad: mend it"),
         ("fail", "SandboxError: failed (KeyError: 'what nobody foresaw')"),
         ("hoard", "SandboxError: wanted more than 268 MB of memory"),
+        (
+            "need",
+            "InputError: the package 'nothing_such', which reads such a recording, is not installed: run make "
+            "setup, or install crossspec_ros again",
+        ),
         ("compute", "SandboxError: computed for more than 2 s"),
     ],
 )
