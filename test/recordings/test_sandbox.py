@@ -44,8 +44,8 @@ def outcome(job, *arguments, limits=LIMITS):
         ("hoard", "SandboxError: wanted more than 268 MB of memory"),
         (
             "need",
-            "InputError: the package 'nothing_such', which reads such a recording, is not installed: run make "
-            "setup, or install crossspec_ros again",
+            "InputError: the package 'nothing_such', which reads such a recording, is not installed: run "
+            "make setup, or install crossspec_ros again",
         ),
         ("compute", "SandboxError: computed for more than 2 s"),
     ],
