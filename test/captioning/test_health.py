@@ -42,8 +42,8 @@ COUNTING = [
         for name in ("libcaer_cmp.py", "packed.py", "packet_decoder.py", "splice.py", "stream.py")
     ),
     *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
-    *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera_node.py")),
-    "ros/synchronizer_node.py",
+    *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),
+    "ros/synchronizer.py",
 ]
 # A self-report of the sensor, no damage; the directions of a jump and the streams are put in by the code.
 NO_PROBLEM = {"monitoring_words"}

@@ -255,7 +255,7 @@ def test_a_variable_that_keeps_ros_from_starting_is_named_with_a_remedy(tmp_path
 
 def test_a_node_names_the_variable_before_rclpy_ends_its_process(tmp_path):
     shell = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "RMW_IMPLEMENTATION": "rmw_zenoh_cpp"}
-    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer_node"]
+    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer"]
     told = subprocess.run(command, env=shell, capture_output=True, text=True)
     assert (told.returncode, told.stderr) == (2, f"crossspec: error: {next(environment.ros_faults(shell))}\n")
 

@@ -17,7 +17,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.peers import MOST_TOLD, TopicWatch
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 OK, WARN, ERROR, STALE = (
     DiagnosticStatus.OK,

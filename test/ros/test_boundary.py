@@ -50,7 +50,7 @@ from crossspec_ros.ros.boundary import (
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 MEGABYTES = 3_000_000 * "x"

@@ -27,7 +27,7 @@ from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, open_sources
 from crossspec_ros.events.dv_stream import Unusable
 from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.dv_camera_node import DvCameraNode, main
+from crossspec_ros.ros.dv_camera import DvCameraNode, main
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)
@@ -220,7 +220,7 @@ def test_what_a_server_says_is_logged_harmlessly(monkeypatch, capfd):
         def items(self, stop):
             yield Link(False, "its answer is '\x1b]0;owned\x07\n[FATAL] forged'")
 
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera_node.open_sources", lambda *options: (Source(),))
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
     main([])
     told = capfd.readouterr().err
     assert r"its answer is '\x1b]0;owned\x07\n[FATAL] forged'" in told and "\x1b]" not in told
@@ -237,7 +237,7 @@ def test_a_thread_of_the_camera_that_dies_ends_the_node_with_a_sentence(monkeypa
             yield Link(True)
             raise Panic("index out of bounds")
 
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera_node.open_sources", lambda *args: [Source()])
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *args: [Source()])
     with pytest.raises(SystemExit) as end:
         main([])
     assert end.value.code == 1
@@ -264,7 +264,7 @@ def test_a_server_that_comes_and_goes_or_sends_nonsense_fills_no_log(stage, monk
                 yield RecordedMessage(stamp_ns, "image", IMAGE, frame)
                 yield Unusable("a frame has 2 channels")
 
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera_node.open_sources", lambda *options: (Source(),))
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
     stage = stage()
     stage.thread.join(20.0)
     (reading,) = stage.node._read_counters().values()

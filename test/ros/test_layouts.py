@@ -20,7 +20,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.aggregate import HARDWARE_ID
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.rqt.discovery import REPORT
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"

@@ -28,7 +28,7 @@ from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS
 from crossspec_ros.ros.messages import closed_counts, to_time
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 
@@ -182,7 +182,7 @@ def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(
 
 @contextmanager
 def synchronizer_process():
-    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer_node", "--ros-args"]
+    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer", "--ros-args"]
     with subprocess.Popen([*command, "-r", "events:=event_camera/events"]) as process:
         try:
             yield

@@ -24,8 +24,8 @@ from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import captioner
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.dv_camera_node import DvCameraNode
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.dv_camera import DvCameraNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from security_policies import REMAPS, every_rule, quoted, rows, topics

@@ -40,7 +40,7 @@ from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import replay_graph
 from crossspec_ros.ros.messages import closed_counts
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 START_US = 100_300_000

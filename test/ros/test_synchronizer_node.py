@@ -21,7 +21,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+from crossspec_ros.ros.synchronizer import SynchronizerNode
 from crossspec_ros.windows.synchronizer import EventImageReady
 
 SECOND = 10**9

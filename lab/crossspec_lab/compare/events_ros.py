@@ -42,7 +42,7 @@ def highest(rows: Sequence[Mapping[str, Any]]) -> float:
 def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
     load_options = [str(rate), "--seconds", str(seconds)]
     with ExitStack() as stack:
-        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer_node"], environment=environment)
+        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer"], environment=environment)
         stack.callback(synchronizer.end)
         load = Child(["-m", "crossspec_lab.compare.event_load", *load_options], environment=environment)
         stack.callback(load.end)
