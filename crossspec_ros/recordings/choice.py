@@ -41,7 +41,7 @@ _MOST_CANDIDATES = 200
 """For each, the bag is read up to its first message."""
 # Not those of ROS itself, such as ParameterEvent.
 _EVENTS_OF_A_DRIVER = re.compile(
-    r"event_\w*msgs/|dvs_msgs/|celex\w*/|/Event(s|Array|Batch|List|Packet|Stream|Vector)$"
+    r"event_\w*msgs/|dvs_msgs/|\b(celex|dv)\w*/(msg/)?Event|/Event(Array|Packet)$"
 )
 
 

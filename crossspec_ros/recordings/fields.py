@@ -147,6 +147,10 @@ class Profile:
         is_few = self.count < _FEW and self.width == len(ROLES)
         # Mostly empty ones are none of them.
         rest = [i for i in range(self.width) if i not in named.values() and 2 * self._numbers[i] > self.count]
+        if not rest and len(named) < len(ROLES):
+            raise ValueError(
+                f"no column is left for {' and '.join(sorted({*ROLES} - {*named}))}: {_SAY_COLUMNS}"
+            )
         if "p" in named:
             p = named["p"]
         else:

@@ -99,6 +99,9 @@ class _Hdf5Columns(ColumnFile):
         others = (unit_of(partial(self._stated, node)) for node in self._nodes)
         self.unit = self.unit or own or next(filter(None, others), None)
         for node, name in product(self._nodes, OFFSET_NAMES):
+            # At the top others may be those of other sensors.
+            if node == "/" and name != OFFSET_NAMES[0]:
+                continue
             value = self._stated(node, name)
             if value is None and (fields := file.fields(f"{node}/{name}".strip("/"))):
                 value = f"data of shape {fields[1]}"

@@ -19,6 +19,8 @@ _KEPT_BYTES = 64 << 20
 """HDF5 keeps so much of the unpacked chunks of each data set; those of published ones are below 20 MB."""
 _MOST_STATED = 4
 """Values of a data set that states something of others, such as a size."""
+_MOST_TEXT_BYTES = 1000
+"""Size of a text that states something."""
 _LISTED = 12
 """Data sets that are named to people."""
 
@@ -89,7 +91,9 @@ class Hdf5File:
             if not isinstance(node, h5py.Dataset) or math.prod(node.shape or ()) > _MOST_STATED:
                 return None
             if h5py.check_string_dtype(node.dtype):
-                return node[()]
+                # Files that others made read no further ones.
+                is_elsewhere = node.is_virtual or node.external
+                return None if is_elsewhere or node.dtype.itemsize > _MOST_TEXT_BYTES else node[()]
             return self.dataset(name)[()] if _are_numbers(node.dtype) else None
 
     def dataset(self, name: str) -> h5py.Dataset:

@@ -179,7 +179,8 @@ def others_than(layout: Layout, file: Hdf5File, has_pictures: bool) -> list[str]
     timed = {
         _group(name)
         for name in shapes
-        if "t" in find_roles([name.rpartition("/")[2], *_fields(file, name)])[0]
+        # One by one, for of those of several events some may not fit together.
+        if any("t" in find_roles([one])[0] for one in (name.rpartition("/")[2], *_fields(file, name)))
     }
     others = [
         name

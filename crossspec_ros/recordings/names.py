@@ -12,7 +12,7 @@ from crossspec_ros.recordings.recording import UNITS
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {
-    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
+    "t": ("t", "ts", "time", "times", "timestamp", "timestamps", "time_stamp", "time_stamps"),
     "x": ("x", "xs", "col", "column"),
     "y": ("y", "ys", "row"),
     "p": ("p", "ps", "pol", "polarity", "polarities", "on", "sign"),
@@ -34,6 +34,8 @@ _SENTENCE = re.compile(
     rf"(?:{_TIMES}|{_BEFORE}ts?\b)"
     rf"(?:[\s:=\[(]|\b(?:are|is|in|given|stored|as|units?)\b)+({_ANY_UNIT})\b"
 )
+_STATED = re.compile(rf"[\s\[(]*(?:in\s+|1\s*)?({_ANY_UNIT})\b(?!\s*[\d*/^]).*", re.DOTALL)
+"""Unit that an attribute states, with words behind it but without a factor."""
 _SENTENCE_OF_MULTIPLE = re.compile(
     rf"{_TIMES}[\s\w:=]{{0,30}}\b(?:in|units?)\b(?:[\s:=]|\bof\b)+(?!1\s)\d[\d.]*\s*({_ANY_UNIT})\b"
 )
@@ -144,8 +146,9 @@ def named_roles(line: str, width: int) -> Named:
     windows = [names[i : i + width] for i in range(len(names) - width + 1)]
     found = [Named(*find_roles(window), window) for window in windows]
     whole = [one for one in found if len(one.roles) == len(ROLES)]
-    # Words with commas between are names even where some are unknown.
-    if len(names) == width and len(found[0].roles) >= len(ROLES) // 2 and re.search("[,;\t]", line):
+    # Single words with commas between are names even where some are unknown.
+    are_words = re.search("[,;\t]", line) and not any(len(name.split()) > 1 for name in names)
+    if are_words and len(names) == width and len(found[0].roles) >= len(ROLES) // 2:
         whole = whole or found
     return whole[0] if len(whole) == 1 else Named({})
 
@@ -186,7 +189,7 @@ def unit_of(stated: Callable[[str], object], is_of_times: bool = False) -> str |
     """
     for name in UNIT_NAMES:
         for text in texts_of(stated(name))[:1]:
-            if known := re.match(rf"\s*({_ANY_UNIT})\b", text.lower()):
+            if known := _STATED.fullmatch(text.lower()):
                 return _UNITS[known[1]]
             if is_of_times or name in _OF_TIMES:
                 return text[:_LONGEST_NAME]

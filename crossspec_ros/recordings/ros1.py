@@ -124,18 +124,24 @@ class Definitions:
         """Raise InputError where a topic of ROS 2 comes with another definition of a type that is read."""
         if not channel.definition or channel.type not in (*EVENT_TYPES, *IMAGE_TYPES):
             return
-        known = typestore().fielddefs
+        known, read_as = typestore().fielddefs, EVENT_TYPES.get(channel.type, channel.type)
+        # Some packages have copies of others' messages under their own name.
+        own, others = (name.partition("/")[0] + "/" for name in (channel.type, read_as))
         try:
             stored = self._types_of(channel.type, channel.definition)
         # What rosbags cannot parse tells nothing of the messages.
         except Exception:
             return
         for name, (_, fields) in stored.items():
-            ours = known[name][1] if name in known else fields
+            as_known = read_as if name == channel.type else name.replace(own, others, 1)
+            if as_known not in known:
+                continue
+            theirs = [(field, str(kind).replace(own, others)) for field, kind in fields]
+            ours = [(field, str(kind)) for field, kind in known[as_known][1]]
             # The same layout under other names is the same bytes.
-            are_moved = fields != ours and sorted(map(str, fields)) == sorted(map(str, ours))
-            if are_moved or [kind for _, kind in fields] != [kind for _, kind in ours]:
-                raise _another_definition(channel, name, name)
+            are_moved = theirs != ours and sorted(theirs) == sorted(ours)
+            if are_moved or [kind for _, kind in theirs] != [kind for _, kind in ours]:
+                raise _another_definition(channel, name, as_known)
 
     def _types_of(self, name: str, definition: str) -> dict[str, Any]:
         """The types of a definition."""

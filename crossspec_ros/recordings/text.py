@@ -130,7 +130,7 @@ class TextEvents:
                 width = widths.most_common(1)[0][0] if widths else 0
                 break
             place += len(line)
-        if _QUOTED.search(head):
+        if not width and _QUOTED.search(head):
             raise ValueError("its numbers stand in quotes: write them without, and without commas within")
         if not width:
             raise self._no_events()

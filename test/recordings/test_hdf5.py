@@ -110,6 +110,22 @@ def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
         assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
 
 
+def test_statements_in_other_files_are_not_read(tmp_path):
+    (tmp_path / "secret.txt").write_text("s" * 40)
+    path = write_hdf5(tmp_path / "x.h5", "lists", random_batch(5000, width=640, height=480))
+    with h5py.File(path, "a") as file:
+        file.create_dataset("time_unit", (1,), "S40", external=[(str(tmp_path / "secret.txt"), 0, 40)])
+    assert "times in us" in open_here(path).format
+
+
+def test_tables_that_are_not_played_refuse_nothing(tmp_path):
+    path = write_hdf5(tmp_path / "x.h5", "lists", random_batch(5000, width=640, height=480))
+    fields = [("t_s", "i8"), ("t_ns", "i8"), ("x", "u2"), ("y", "u2"), ("p", "u1")]
+    with h5py.File(path, "a") as file:
+        file["other/raw"] = np.zeros(50, fields)
+    assert any("raw" in remark for remark in open_here(path).remarks)
+
+
 def test_an_offset_of_many_values_is_refused(tmp_path):
     path = write_hdf5(tmp_path / "x.h5", "lists", random_batch(5000, width=640, height=480))
     with h5py.File(path, "a") as file:

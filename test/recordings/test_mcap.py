@@ -87,7 +87,8 @@ def test_channels_of_other_encodings_are_listed_and_the_rest_plays(
         ("uint16 column\nuint16 row\ntime ts\nbool polarity", False),
     ],
 )
-def test_messages_of_another_layout_than_the_known_one_are_told(tmp_path, moved, told):
+@pytest.mark.parametrize("package", ["dvs_msgs", "prophesee_event_msgs"])
+def test_messages_of_another_layout_than_the_known_one_are_told(tmp_path, package, moved, told):
     whole = "\n".join(
         [
             *("std_msgs/Header header", "uint32 height", "uint32 width", "dvs_msgs/Event[] events"),
@@ -96,11 +97,12 @@ def test_messages_of_another_layout_than_the_known_one_are_told(tmp_path, moved,
             *("=" * 80, "MSG: builtin_interfaces/Time", "int32 sec", "uint32 nanosec"),
         ]
     )
-    kind = "dvs_msgs/msg/EventArray"
+    kind = f"{package}/msg/EventArray"
+    whole = whole.replace("dvs_msgs", package)
     stored = [("/dvs/events", kind, i * 10**9, b"\0\1\0\0" + bytes(20)) for i in range(3)]
     path = mcap(tmp_path / "a.mcap", stored, EventArray=("cdr", "ros2msg", whole, ""))
     findings = survey(path)["findings"]
-    assert any("its definition of dvs_msgs/msg/Event is not that of" in f for f in findings) == told
+    assert any(f"its definition of {package}/msg/Event is not that of" in f for f in findings) == told
 
 
 def ros1_messages(store):

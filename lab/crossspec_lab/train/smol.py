@@ -77,7 +77,8 @@ def _fit(
     progress: Progress,
 ) -> None:
     """Train; window i of `images` is that of seed i."""
-    eyes_steps, steps = (max(count // args.shrink, 2) for count in (_EYES_STEPS, _EYES_STEPS + _STEPS))
+    eyes_steps = max(_EYES_STEPS // args.shrink, 1)
+    steps = eyes_steps + max(_STEPS // args.shrink, 1)
     task = progress.add_task("training", total=steps)
     heads = AttributeHeads(range(len(images)), student.summary(student.features(images[:1])).shape[1])
     learning = nn.ModuleList([student, heads.to(args.device)])
@@ -101,9 +102,9 @@ def _fit(
             point = {"step": step + 1, "eyes": float(eyes.detach())}
             if told is not None:
                 point |= {"loss": loss, "held_out_loss": _held_out(student, *held_out)}
+            loop.save(step=step + 1)
             with (args.work / _CURVE).open("a") as file:
                 file.write(json.dumps(point) + "\n")
-            loop.save(step=step + 1)
 
 
 def _said(seed: int, step: int) -> list[Said]:
