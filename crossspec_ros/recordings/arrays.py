@@ -15,7 +15,6 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.checks import MOST_STRAY, leaving_open, no_events, not_played, sound_events
 from crossspec_ros.recordings.fields import Profile, choose_unit, is_whole, to_us
 from crossspec_ros.recordings.names import (
     COLUMN_NAMES,
@@ -41,6 +40,7 @@ from crossspec_ros.recordings.sensor_size import (
     stated_sizes,
     whole_numbers,
 )
+from crossspec_ros.recordings.soundness import MOST_STRAY, leaving_open, no_events, not_played, sound_events
 from crossspec_ros.recordings.source import LATE_US, MOST_BACK, count_back, damaged
 
 NAMED = "its columns have names: leave out --columns"

@@ -176,7 +176,7 @@ class Profile:
         return found
 
     def _t(self, rest: Sequence[int], p: int, is_few: bool) -> int:
-        """Which of the columns `rest` are times; p stands in column `p`."""
+        """Column of times among `rest`; p stands in column `p`."""
         fractions = [i for i in rest if not self.is_whole(i)]
         negative = [i for i in rest if np.mean(self.sample(i) < 0) > _SOME]
         for columns, what in (

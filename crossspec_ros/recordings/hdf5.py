@@ -19,7 +19,6 @@ from crossspec_ros.recordings.arrays import (
     ColumnFile,
     table_roles,
 )
-from crossspec_ros.recordings.checks import leaving_open, not_played
 from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
@@ -29,6 +28,7 @@ from crossspec_ros.recordings.sensor_size import (
     is_size,
     stated_sizes,
 )
+from crossspec_ros.recordings.soundness import leaving_open, not_played
 from crossspec_ros.recordings.source import Recording, SourceRecording
 
 EVENTS_FILE = "events.h5"
@@ -47,8 +47,8 @@ def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
         layout = find_layout(file)
         events = Hdf5Events(file, layout, asked)
         pictures = find_pictures(file, layout, events)
-        if others := [*events.others, *others_than(layout, file, pictures is not None)]:
-            events.remarks = [not_played(file.path, others)]
+        if others := [*events.unused, *others_than(layout, file, pictures is not None)]:
+            events.remarks.append(not_played(file.path, others))
         return SourceRecording(file.path, events, pictures)
     except BaseException:
         file.close()
@@ -69,7 +69,7 @@ class Hdf5Events(ColumnEvents):
         self._file, columns = file, _Hdf5Columns(file, layout, asked)
         container = f"HDF5, {layout.name}"
         super().__init__(file.path, [file.path], lambda path: columns, container, asked.time_unit)
-        self.others = columns.others
+        self.unused = columns.unused
         self.width, self.height = self.size
 
     def close(self) -> None:
@@ -86,6 +86,8 @@ class _Hdf5Columns(ColumnFile):
         self._data = {name: file.events(name) for name, _ in self._places}
         self.unit, self.usual_size = layout.unit, layout.usual_size
         self._nodes = self._find_nodes()
+        # Told together with the other data sets.
+        self.unused: list[str] = []
         lengths = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._places}
         if len(lengths) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")
@@ -117,7 +119,7 @@ class _Hdf5Columns(ColumnFile):
             names = next((texts for value in stated if (texts := texts_of(value))), [])
             found = table_roles(self._data[name], range(0, self.length, step), asked, names)
         self.said, self.unit = (found.unit, None) if asked.columns else (None, found.unit)
-        self.others = [f"{name}, {other}" for other in found.names]
+        self.unused = [f"{name}, {other}" for other in found.names]
         self._places = tuple((name, found.roles[role]) for role in ROLES)
 
     def read(self, start: int, stop: int) -> list[np.ndarray]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.checks import leaving_open
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.names import MOST_COLUMNS, ROLES, find_roles
+from crossspec_ros.recordings.soundness import leaving_open
 
 Part = int | str
 Column = tuple[str, Part | None]

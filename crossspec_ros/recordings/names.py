@@ -62,9 +62,9 @@ class Named(NamedTuple):
     roles: dict[str, int]
     """Index of each of t, x, y and p that it names."""
     unit: str | None = None
-    """In the name of t."""
+    """Unit in the name of t."""
     names: Sequence[str] = ()
-    """All of them, one for each column."""
+    """Names of all columns, or of those that hold something else."""
 
 
 def find_roles(names: Sequence[str]) -> tuple[dict[str, int], str | None]:

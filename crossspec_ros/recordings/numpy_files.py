@@ -29,9 +29,9 @@ from crossspec_ros.recordings.arrays import (
     read_arrays,
     split_table,
 )
-from crossspec_ros.recordings.checks import leaving_open, not_played
 from crossspec_ros.recordings.names import COLUMN_NAMES, find_roles, texts_of
 from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.soundness import leaving_open, not_played
 
 _LITTLE_BYTES = 256
 """Size of an array, with its header, below which it says something of the others."""

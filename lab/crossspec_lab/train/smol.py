@@ -23,6 +23,7 @@ from crossspec_lab.train.fit import AttributeHeads
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.world import dataset, english
+from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
 
 _WINDOWS, _HELD_OUT = 16_000, 64
@@ -110,8 +111,8 @@ def _fit(
 def _said(seed: int, step: int) -> list[Said]:
     """Questions about a window and their answers in a step: its caption, and some standing ones."""
     scene, rng = dataset.scenes_of(seed)[-2], np.random.default_rng([seed, step, _WORDS])
-    asked = rng.choice(list(english.ANSWERS), _ASKED, replace=False).tolist()
-    answers = [(question, english.answer(question, scene)) for question in asked]
+    asked = rng.choice(list(ANSWERS), _ASKED, replace=False).tolist()
+    answers = [(question, answer(question, scene)) for question in asked]
     return [(english.QUESTION, english.caption(scene, rng)), *answers]
 
 

@@ -1,4 +1,4 @@
-"""Captions of a scene in free English, answers to standing questions, and the attributes that both claim.
+"""Captions of a scene in free English, and the attributes that any text claims.
 
 Each thing can be said in six ways. Which one is said follows mostly from what else is in the picture, as
 people choose words; a share is drawn, so that a model that learns these captions is not sure of every word.
@@ -7,7 +7,6 @@ people choose words; a share is drawn, so that a model that learns these caption
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import permutations
 from zlib import crc32
 
@@ -374,36 +373,3 @@ def claimed(text: str) -> dict[str, str]:
         if match := shown.search(text):
             found[attribute] = next(filter(None, match.groups()))
     return found
-
-
-def _person_answer(told: Mapping[str, str], scene: Scene) -> str:
-    return f"Yes, {told['person']}." if scene.person else "No."
-
-
-def _vehicle_answer(told: Mapping[str, str], scene: Scene) -> str:
-    if not scene.vehicle:
-        return "None."
-    return f"A {told['vehicle color']} {told['vehicle']}, {told['vehicle motion']}."
-
-
-def _signal_answer(told: Mapping[str, str], scene: Scene) -> str:
-    return f"It is {told['signal color']}." if scene.signal else "There is none."
-
-
-ANSWERS = {
-    "Is there a person, and where?": _person_answer,
-    "Which vehicle is there?": _vehicle_answer,
-    "What does the traffic light show?": _signal_answer,
-    "What is the light like?": lambda told, scene: f"It is {told['light']}.",
-    "How fast are we?": lambda told, scene: {
-        "still": "We stand still.",
-        "slow": "Slow.",
-        "fast": "Fast.",
-    }[scene.ego],
-}
-"""Standing questions, each with what answers it."""
-
-
-def answer(question: str, scene: Scene) -> str:
-    """The one true answer to a standing question about a window."""
-    return ANSWERS[question](attributes(scene), scene)

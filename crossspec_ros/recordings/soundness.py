@@ -44,7 +44,7 @@ def sound_events(
 
 
 def are_polarities(p: np.ndarray) -> np.ndarray:
-    """Which of p (N,) are 0 or 1, or -1 or 1; where 0 and -1 both occur, the rarer one is none."""
+    """Mask of p (N,) that are 0 or 1, or -1 or 1; where 0 and -1 both occur, the rarer one is none."""
     is_off, is_minus = p == 0, p == -1
     offs, minuses = np.count_nonzero(is_off), np.count_nonzero(is_minus)
     if not minuses:
@@ -53,7 +53,7 @@ def are_polarities(p: np.ndarray) -> np.ndarray:
 
 
 def no_events(path: Path, columns: Sequence[np.ndarray], unit: str, size: tuple[int, int]) -> InputError:
-    """For columns (N,) of t, x, y and p that as a whole are none."""
+    """Error for columns (N,) of t, x, y and p that as a whole are none."""
     named = zip(ROLES, columns, strict=True)
     told = ", ".join(f"{role} from {np.nanmin(values)} to {np.nanmax(values)}" for role, values in named)
     return InputError(
