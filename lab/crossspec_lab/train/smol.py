@@ -1,7 +1,7 @@
 """`crossspec train smol`: a real language model learns to caption the synthetic world.
 
-As with the tiny target, the tower learns the attributes first, for a caption teaches it slowly: most of its
-words need no eyes.
+The tower learns first what the frames show, as words of the language model (`shown_words.py`), for a caption
+teaches it slowly: most of its words need no eyes. Only then the language model reads, and both learn.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ import argparse
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.progress import Progress, TimeRemainingColumn
-from torch import nn
 
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.fit import AttributeHeads
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
+from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
 
-_WINDOWS, _HELD_OUT = 16_000, 64
-_EYES_STEPS, _STEPS = 2_500, 3_500
-_EYES_BATCH, _BATCH = 16, 8
-_RATE, _WARM_STEPS = 8e-4, 100
+_WINDOWS, _HELD_OUT = 8_000, 64
+_EYES_STEPS, _STEPS = 2_500, 2_500
+_EYES_BATCH, _BATCH = 16, 4
+_RATE, _LATER_SHARE, _WARM_STEPS = 1e-3, 0.2, 50
+"""Learning rate; the tower's share of it once the language model reads; steps to reach it."""
 _CHECKPOINT_EVERY = 100
 _ASKED = 2
 """Standing questions that are asked about a window beside its caption."""
@@ -81,19 +82,24 @@ def _fit(
     eyes_steps = max(_EYES_STEPS // args.shrink, 1)
     steps = eyes_steps + max(_STEPS // args.shrink, 1)
     task = progress.add_task("training", total=steps)
-    heads = AttributeHeads(range(len(images)), student.summary(student.features(images[:1])).shape[1])
-    learning = nn.ModuleList([student, heads.to(args.device)])
-    optimizer = torch.optim.AdamW(learning.parameters(), _RATE, (0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warmed_cosine(step, steps, _WARM_STEPS)
-    )
+    words = ShownWords(range(len(images)), student.words, student.tokenizer)
+
+    def share(is_tower: bool, step: int) -> float:
+        if step < eyes_steps:
+            return warmed_cosine(step, eyes_steps, _WARM_STEPS) if is_tower else 0.0
+        later = warmed_cosine(step - eyes_steps, steps - eyes_steps, _WARM_STEPS)
+        return _LATER_SHARE * later if is_tower else later
+
+    groups = [{"params": student.seeing()}, {"params": student.reading()}]
+    optimizer = torch.optim.AdamW(groups, _RATE, (0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [partial(share, True), partial(share, False)])
     known = {"eyes_steps": eyes_steps, "steps": steps, "windows": len(images)}
-    loop = Loop(learning, optimizer, schedule, args.work / "checkpoint.pt", known)
+    loop = Loop(student, optimizer, schedule, args.work / "checkpoint.pt", known)
     for step in range(loop.resume(args.device).get("step", 0), steps):
         is_eyes = step < eyes_steps
         rows = rows_of_step(step, _EYES_BATCH if is_eyes else _BATCH, len(images), _ORDER)
         features = student.features(images[rows])
-        eyes = heads.loss(student.summary(features), rows)
+        eyes = words.loss(features, rows)
         told = None if is_eyes else student.loss(features, [_said(seed, step) for seed in rows.tolist()])
         loop.step(eyes if told is None else told + 0.1 * eyes)
         loss = float((eyes if told is None else told).detach())
@@ -133,12 +139,14 @@ def _plot(curve: Path, out: Path) -> None:
     points = [json.loads(line) for line in curve.read_text().splitlines()]
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     eyes, captions = figure.subplots(1, 2)
-    eyes.plot([p["step"] for p in points], [p["eyes"] for p in points], label="attributes, training")
+    eyes.plot([p["step"] for p in points], [p["eyes"] for p in points], label="words of frames, training")
     told = [p for p in points if "loss" in p]
     for name, label in (("loss", "captions and answers, training"), ("held_out_loss", "captions, held out")):
         captions.plot([p["step"] for p in told], [p[name] for p in told], label=label)
+    eyes.set(ylabel="squared distance (share)")
+    captions.set(ylabel="cross entropy (nats a token)")
     for axis in (eyes, captions):
-        axis.set(xlabel="step", ylabel="cross entropy (nats)", yscale="log")
+        axis.set(xlabel="step", yscale="log")
         axis.legend()
         axis.grid(alpha=0.3)
     figure.savefig(out, dpi=110)

@@ -67,8 +67,9 @@ class SmolStudent(nn.Module):
         self.connector.requires_grad_(True)
         low_rank = {n: p for n, p in self._changed[0].named_parameters() if ".lora_" in n}
         self.low_rank = nn.ParameterDict({n.replace(".", "-"): p for n, p in low_rank.items()})
-        self._words: Tensor
-        self.register_buffer("_words", words, persistent=False)
+        self.words: Tensor
+        """(vocabulary, width) embeddings of the base's own words."""
+        self.register_buffer("words", words, persistent=False)
         rows = words.mean(0).repeat(len(added), 1) + 0.02 * torch.randn(len(added), words.shape[1])
         # The end of a turn is what the base knows as such.
         rows[-1] = words[base.config.eos_token_id]
@@ -83,11 +84,13 @@ class SmolStudent(nn.Module):
             seen = self.target.module.model.get_image_features(pixels[:, None]).pooler_output
         return torch.stack(list(seen)).float().unflatten(0, windows.shape[:2])
 
-    def summary(self, features: Tensor) -> Tensor:
-        """(batch, n) description of the window, for attribute heads."""
-        # How much changes from one to the next is how fast all moves, wherever it is.
-        moved = (features[:, 1:] - features[:, :-1]).abs().mean(1)
-        return torch.cat([features.mean(1), features[:, -1] - features[:, 0], moved], 1).flatten(1)
+    def seeing(self) -> list[nn.Parameter]:
+        """Parameters of the tower and the connector."""
+        return [*self.tower.parameters(), *self.connector.parameters()]
+
+    def reading(self) -> list[nn.Parameter]:
+        """Parameters of the language model's changes."""
+        return [*self.low_rank.parameters(), self.rows]
 
     def _halved(self) -> torch.autocast:
         """Arithmetic in bfloat16 where the device has it."""
@@ -107,7 +110,7 @@ class SmolStudent(nn.Module):
         return F.cross_entropy(logits.float(), wanted[chosen])
 
     def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor, Tensor]:
-        words = torch.cat([self._words, self.rows])
+        words = torch.cat([self.words, self.rows])
         before = self._before(features, words)
         start, rows = before.shape[1], [[self._ids(*one) for one in row] for row in said]
         length = max(sum(len(ids) for ids, _ in row) for row in rows)

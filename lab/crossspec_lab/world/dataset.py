@@ -44,17 +44,23 @@ def scenes_of(seed: int) -> list[Scene]:
     return drive(seed, 3 + seed % 4)
 
 
-def frame_window(seed: int) -> NDArray[np.uint8]:
-    """(8, 64, 85, 3) uint8 RGB: the frames that the synchronizer would choose, at a random phase of the
-    camera, as it would send them."""
-    scenes = scenes_of(seed)
-    start = len(scenes) - 2
+def frame_times(seed: int) -> list[float]:
+    """Times of the frames of a window in seconds behind its start: those that the synchronizer would choose,
+    at a random phase of the camera."""
     phase = np.random.default_rng([seed, 0xF0]).uniform(0, FRAME_PERIOD_S)
+    start = len(scenes_of(seed)) - 2
     grid = WindowGrid(slots=FRAMES)
     stamps: dict[int, float] = {}
     for t in np.arange(start + phase, start + 1, FRAME_PERIOD_S).tolist():
-        stamps.setdefault(grid.slot(int(t * 1e9)), t)
-    return np.stack([resize_shortest(frame(scenes, seed, t), SIDE) for t in stamps.values()])
+        stamps.setdefault(grid.slot(int(t * 1e9)), t - start)
+    return list(stamps.values())
+
+
+def frame_window(seed: int) -> NDArray[np.uint8]:
+    """(8, 64, 85, 3) uint8 RGB: the frames as the synchronizer would send them."""
+    scenes = scenes_of(seed)
+    start = len(scenes) - 2
+    return np.stack([resize_shortest(frame(scenes, seed, start + t), SIDE) for t in frame_times(seed)])
 
 
 def event_window(seed: int) -> NDArray[np.uint8]:

@@ -37,6 +37,8 @@ _LIGHT: dict[str, Color] = {
 }
 _SKY: dict[str, Color] = {"sunny": (120, 190, 255), "cloudy": (182, 182, 182)}
 _TRANSITION_S = 0.2
+DASHES_M = 6.0
+"""Distance of the dashes in the middle of the road."""
 
 
 def draw(scenes: list[Scene], seed: int, t: float, width: int, height: int, in_color: bool) -> Rgb:
@@ -138,9 +140,8 @@ def _ground(canvas: Canvas, scene: Scene, travelled: float, in_color: bool) -> N
     _strip(canvas, -4.4, 1.55, _DEPTHS, (84, 84, 86))
     for x in (-4.25, 1.35):
         _strip(canvas, x, x + 0.13, _DEPTHS, (190, 190, 185))
-    period = 6.0
-    start = -(travelled % period)
-    for z in np.arange(start, 42, period).tolist():
+    start = -(travelled % DASHES_M)
+    for z in np.arange(start, 42, DASHES_M).tolist():
         if z + 2.2 > 1.3:
             _strip(canvas, -1.62, -1.45, np.linspace(max(z, 1.3), z + 2.2, 3), (200, 200, 195))
 
