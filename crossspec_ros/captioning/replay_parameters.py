@@ -14,7 +14,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, share_dir
-from crossspec_ros.recordings.recording import BEST, Asked, open_recording
+from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.source import Recording
 
 MODEL_ARGUMENTS = {

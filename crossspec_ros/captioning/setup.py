@@ -19,7 +19,7 @@ from crossspec_ros.captioning.settings import (
     SynchronizerSettings,
 )
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import BEST, Asked
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.grid import WindowGrid
 

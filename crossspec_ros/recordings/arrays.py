@@ -15,6 +15,7 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.fields import Profile, choose_unit, is_whole, to_us
 from crossspec_ros.recordings.names import (
     COLUMN_NAMES,
@@ -28,7 +29,6 @@ from crossspec_ros.recordings.names import (
     read_columns,
     unit_of,
 )
-from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.sensor_size import (
     HEIGHT,
     SIZE_NAMES,

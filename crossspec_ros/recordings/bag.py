@@ -22,6 +22,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.sample_depth import SampleDepth, moved_up
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag_reader import (
     PACKED_SUFFIXES,
     ROS1_SUFFIXES,
@@ -29,7 +30,6 @@ from crossspec_ros.recordings.bag_reader import (
     storage_files,
 )
 from crossspec_ros.recordings.choice import choose, has_images, unread_images
-from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.storage import StoredMessage, TopicKey
 
 _TAIL_NS = 2_000_000_000

@@ -21,8 +21,8 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.encodings import check_encoding
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.bag_reader import BagReader
-from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.storage import TopicKey
 from crossspec_ros.recordings.topic_survey import cut
 

@@ -30,13 +30,12 @@ from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import (
-    BEST,
     DSEC_EVENTS,
     GROUND_TRUTH,
     MOST_TRUTH_BYTES,
-    Asked,
     open_recording,
     tell_losses,
     tell_remarks,

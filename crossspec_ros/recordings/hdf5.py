@@ -19,11 +19,11 @@ from crossspec_ros.recordings.arrays import (
     ColumnFile,
     table_roles,
 )
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
 from crossspec_ros.recordings.names import COLUMN_NAMES, MOST_COLUMNS, OFFSET_NAMES, ROLES, texts_of, unit_of
-from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.sensor_size import (
     is_size,
     stated_sizes,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.names import stated_unit
-from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.soundness import leaving_open
 from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
 from crossspec_ros.recordings.text import TextEvents

@@ -17,7 +17,8 @@ from rich.table import Table
 from crossspec_ros.events.sandbox import checked, words
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.recording import BEST, Asked, find_format, telling_unreadable
+from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
 _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.

@@ -29,8 +29,8 @@ from crossspec_ros.recordings.arrays import (
     read_arrays,
     split_table,
 )
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.names import COLUMN_NAMES, find_roles, texts_of
-from crossspec_ros.recordings.recording import BEST, Asked
 from crossspec_ros.recordings.soundness import leaving_open, not_played
 
 _LITTLE_BYTES = 256

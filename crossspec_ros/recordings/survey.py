@@ -17,6 +17,7 @@ from crossspec_ros.events.cdr import (
     IMAGE_TYPES,
 )
 from crossspec_ros.events.sandbox_child import send
+from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
     ROS1_SUFFIXES,
@@ -27,7 +28,7 @@ from crossspec_ros.recordings.bag_reader import (
 from crossspec_ros.recordings.choice import Choice, choose, has_images, is_unread, unread_images
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
-from crossspec_ros.recordings.recording import BEST, Asked, open_here, telling_unreadable
+from crossspec_ros.recordings.recording import open_here, telling_unreadable
 from crossspec_ros.recordings.storage import Losses, StoredMessage, TopicKey
 from crossspec_ros.recordings.topic_survey import ImageSurvey, TopicSurvey
 

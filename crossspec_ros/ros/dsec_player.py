@@ -26,7 +26,8 @@ from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.recording import Asked, open_recording, true_captions
+from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.recording import open_recording, true_captions
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Backlog, Pace

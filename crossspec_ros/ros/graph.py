@@ -27,7 +27,7 @@ from crossspec_ros.captioning.replay_parameters import (
 from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE, found, share_dir
-from crossspec_ros.recordings.recording import ASKED, Asked
+from crossspec_ros.recordings.asked import ASKED, Asked
 
 CAMERAS = ("davis", "dvxplorer", "prophesee", "dv_network", "topics")
 EVENTS_TOPIC = "event_camera/events"

@@ -12,7 +12,7 @@ from stand_ins import write_models
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Asked
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.ros.graph import live_graph
 
 

@@ -24,7 +24,8 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000

@@ -10,8 +10,8 @@ from recording_samples import DSEC_OFFSET_US, DSEC_START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.dsec import DsecRecording, DsecSequence, write_events_h5
-from crossspec_ros.recordings.recording import Asked
 from crossspec_ros.recordings.survey import survey
 
 

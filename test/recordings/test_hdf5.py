@@ -27,9 +27,10 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, typestore
 from crossspec_ros.recordings import arrays, info
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 PICTURES = {"mvsec": gray, "m3ed": bgr, "e2vid": bgr}

@@ -15,8 +15,9 @@ from recording_samples import arrays_of, hdf5_events, picture_stamps, saved, wri
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.image_folder import FolderImages
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 EVENTS = hdf5_events("lists")

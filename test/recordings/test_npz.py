@@ -13,8 +13,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.fields import choose_unit
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 START_US = 3 << 24

@@ -21,8 +21,9 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
+from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 SECOND = 1_000_000_000

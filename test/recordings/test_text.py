@@ -10,7 +10,8 @@ from recording_samples import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import text
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.text import TextEvents
 

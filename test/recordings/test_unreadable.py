@@ -7,7 +7,8 @@ from unprivileged import unprivileged
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.recording import Asked, open_here
+from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
