@@ -180,7 +180,7 @@ sys.modules |= dict.fromkeys(["torch", "numba", "rosbags", "h5py", "dv_processin
 for file in (ROOT / "launch").glob("*.launch.py"):
     arguments_of(file)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=share_dir())
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
 @pytest.fixture
