@@ -19,11 +19,21 @@ from reference_pages import ROOT, table, with_blocks
 from crossspec_ros.captioning.doctor import ON_A_GPU, Machine, fitting
 from crossspec_ros.models.base import TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates
-from crossspec_ros.models.placement import Only
+from crossspec_ros.models.placement import Only, Placement
 from crossspec_ros.models.registry import released_draft, released_target, target_architecture
+from crossspec_ros.models.window_rate import WANTED_HZ, Pace, Speed, estimated_pace
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
+_BANDWIDTH_SHARE = 0.6
+"""Share of the nominal bandwidth that passes over one token reach."""
+BOARDS = {
+    "Jetson Orin Nano, 8 GB": Speed(5.8e12, _BANDWIDTH_SHARE * 68e9),
+    "Jetson Orin NX, 16 GB": Speed(9.2e12, _BANDWIDTH_SHARE * 102.4e9),
+    "Jetson AGX Orin, 64 GB": Speed(20e12, _BANDWIDTH_SHARE * 204.8e9),
+}
+"""Speeds with which the estimates are those that TensorRT Edge-LLM publishes for Qwen3-VL in INT4, within a
+third."""
 MACHINES = {
     "Jetson Orin Nano, 8 GB": Machine(8, shared=True),
     "Jetson Orin NX, 16 GB": Machine(16, shared=True),
@@ -73,13 +83,49 @@ def choice() -> str:
         for dtype, only in CHOICES:
             there = [name for name, found in _footprints().items() if dtype in fitting(machine, found, only)]
             cells.append(there[-1] if there else "none")
+        rows.append((name, *cells, _at_1_hz(name, machine)))
+    heads = ("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4")
+    return table((*heads, "alone in 4 bits, a window a second"), rows)
+
+
+def rates() -> str:
+    """Windows a second of each target on each board, with and without speculation, and the most frames with
+    which there is one a second."""
+    rows = []
+    for name in _footprints():
+        cells = []
+        for board, speed in BOARDS.items():
+            rate = _pace(name, speed).report()
+            frames = rate["frames_for_1_hz"]
+            fits = "nf4" in fitting(MACHINES[board], _footprints()[name], "target")
+            figures = f"{rate['windows_per_s']:.2f} / {rate['windows_per_s_alone']:.2f} / {frames or 'none'}"
+            cells.append(figures if fits else "too large")
         rows.append((name, *cells))
-    return table(("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4"), rows)
+    return table(("target", *BOARDS), rows)
+
+
+def _at_1_hz(name: str, machine: Machine) -> str:
+    """The largest target that fits on a board and sustains a window a second with speculation."""
+    if name not in BOARDS:
+        return "`crossspec doctor` estimates it there"
+    quick = [
+        target
+        for target, found in _footprints().items()
+        if "nf4" in fitting(machine, found, "target")
+        and _pace(target, BOARDS[name]).report()["windows_per_s"] >= WANTED_HZ
+    ]
+    return quick[-1] if quick else "none"
+
+
+@cache
+def _pace(name: str, speed: Speed) -> Pace:
+    target = _targets()[name]
+    return estimated_pace(target, target.skeleton(), Placement("nf4", "cuda:0"), speed)
 
 
 ALONE_AND_BOTH: tuple[Only, Only] = ("target", "")
 CHOICES: tuple[tuple[str, Only], ...] = (("bf16", "target"), ("nf4", "target"), ("nf4", ""))
-BLOCKS = {function.__name__: function for function in (targets, choice)}
+BLOCKS = {function.__name__: function for function in (targets, choice, rates)}
 
 
 @cache

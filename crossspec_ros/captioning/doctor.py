@@ -37,6 +37,7 @@ from crossspec_ros.models.registry import (
     released_target,
     target_architecture,
 )
+from crossspec_ros.models.window_rate import WANTED_HZ, Speed, estimated_pace, measured_pace, measured_speed
 
 _MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
@@ -89,7 +90,11 @@ def run(args: argparse.Namespace) -> None:
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
     here = placements()
     footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
-    choices = [judged(footprint) for footprint in footprints[: len(here)]]
+    speeds = speeds_of(here)
+    choices = [
+        judged(footprint) | {"estimated_rate": estimated_pace(models[0], skeletons[0], place, speed).report()}
+        for footprint, place, speed in zip(footprints, here, speeds, strict=False)
+    ]
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
             choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
@@ -133,6 +138,16 @@ def placements() -> list[Placement]:
         if _gpus() > 1 and choice.draft_on != "cpu":
             choices.append(replace(choice, draft_device="cuda:1"))
     return choices
+
+
+def speeds_of(choices: Sequence[Placement]) -> list[Speed]:
+    """Speeds of the targets' devices, measured once for each device and type of numbers."""
+    found: dict[tuple[str, torch.dtype], Speed] = {}
+    for choice in choices:
+        key = choice.device, choice.torch_dtype
+        if key not in found:
+            found[key] = measured_speed(*key)
+    return [found[choice.device, choice.torch_dtype] for choice in choices]
 
 
 def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
@@ -193,18 +208,20 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
         }
         decoder = speculative_decoder(pair)
         decoder.close()
+        assert decoder.policy.cost is not None
+        seconds = decoder.policy.cost.table()
+        pace = measured_pace(pair.target, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         release(error)
         return None
-    assert decoder.policy.cost is not None
-    seconds = decoder.policy.cost.table()
     return {
         "weights": weights,
         "needed": {device: torch.cuda.max_memory_allocated(device) for device in devices},
         "loading_s": loading_s,
         "verify_ms": {str(size): 1e3 * seconds[size] for size in TIMED},
+        "rate": pace.report(),
     }
 
 
@@ -217,8 +234,19 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
             is_sensible = placement.dtype != "float32" or placement.device == "cpu"
             if is_sensible and choice["verdict"] == verdict and choice.get("measured", True):
                 draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
-                return advice.format(f"--dtype {placement.dtype} --device {placement.device}{draft}")
+                options = advice.format(f"--dtype {placement.dtype} --device {placement.device}{draft}")
+                return options + _slowness(choice)
     return "none fits now: end what else uses the memory, or name smaller models"
+
+
+def _slowness(choice: dict[str, Any]) -> str:
+    """Warning about a choice that does not sustain the windows of a camera; empty where it does."""
+    rate = (choice.get("measured") or {}).get("rate") or choice.get("estimated_rate")
+    if not rate or rate["windows_per_s"] >= WANTED_HZ:
+        return ""
+    frames = rate["frames_for_1_hz"]
+    remedy = f"parameter frames: {frames} reaches it" if frames else "name a smaller target"
+    return f" (less than a window a second: {remedy})"
 
 
 def findings() -> Iterator[str]:

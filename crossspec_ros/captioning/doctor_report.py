@@ -9,10 +9,18 @@ from rich.console import Console
 from rich.table import Table
 
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.window_rate import CAPTION_TOKENS, TOKENS_A_PASS, TREE_TOKENS
 
 TIMED = (1, 32)
 """Tokens of the target's passes that are timed."""
 _FILE_WIDTH = 160
+ASSUMED = (
+    f"(captions of {CAPTION_TOKENS} tokens; speculating: {TOKENS_A_PASS} tokens a pass over a tree of "
+    f"{TREE_TOKENS}, as the memory alone gave on recorded 7B captions; estimated from products of matrices, "
+    f"timed on the device; fewer or smaller frames, parameters frames and frame_size, shorten what is before "
+    f"the first token)"
+)
+"""Assumptions under the rates."""
 _MODELS = ("target", "draft")
 _PARTS = ("weights", "caches", "working")
 
@@ -41,6 +49,10 @@ def _parts(report: dict[str, Any]) -> Iterator[str | Table]:
     yield "estimated sizes, GB:"
     heads = ("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
     yield _table(heads, [_estimated(choice) for choice in choices])
+    yield "windows a second that the target sustains:"
+    heads = ("choice", "speculating", "alone", "of that before the first token", "frames for one a second")
+    yield _table(heads, list(_rates(choices)))
+    yield ASSUMED
     if any("measured" in choice for choice in choices):
         heads = ("measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s")
         passes = (f"a pass over {size}, ms" for size in TIMED)
@@ -68,6 +80,25 @@ def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
 def _estimated(choice: dict[str, Any]) -> list[str]:
     sizes = [" + ".join(_gb(choice["estimated"][model][part]) for part in _PARTS) for model in _MODELS]
     return [_name(choice), *sizes, _by_device(choice["needed"]), choice["verdict"]]
+
+
+def _rates(choices: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    for choice in choices:
+        rates = {"estimated": choice["estimated_rate"]}
+        if choice.get("measured"):
+            rates["measured"] = choice["measured"]["rate"]
+        for how, rate in rates.items():
+            frames = rate["frames_for_1_hz"]
+            yield [
+                f"{_name(choice)}, {how}",
+                *(_rate(rate[name]) for name in ("windows_per_s", "windows_per_s_alone")),
+                f"{100 * rate['share_before_first_token']:.0f} %",
+                "no number is few enough" if frames is None else str(frames),
+            ]
+
+
+def _rate(windows_per_s: float) -> str:
+    return f"{windows_per_s:.2g}" if windows_per_s > 0.01 else "less than 0.01"
 
 
 def _measured(choice: dict[str, Any]) -> list[str]:

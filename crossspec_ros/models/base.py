@@ -182,9 +182,9 @@ class Sizes:
     """Counts of the numbers that a model keeps and works with, beside its weights.
 
     An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
-    cache a token takes `cached`; inside a layer `layer` a token live at once, in the largest pass through the
-    vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked` numbers at a
-    time.
+    cache a token takes `cached`; inside a layer `layer` a token live at once, in a pass of so many `patches`
+    through the vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked`
+    numbers at a time.
     """
 
     width: int
@@ -192,6 +192,7 @@ class Sizes:
     vocabulary: int
     cached: int
     layer: int
+    patches: int
     tower: int
     unpacked: int
 

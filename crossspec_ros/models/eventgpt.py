@@ -28,7 +28,7 @@ from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.transformers_family import TransformersModel, numbers_in_layer, sizes
+from crossspec_ros.models.transformers_family import TransformersModel, sizes
 
 EVENT_IMAGES = 5
 """Images of a window, as the released model was trained."""
@@ -117,7 +117,7 @@ class EventGPTArchitecture:
     def sizes(self) -> Sizes:
         # The patches and the class token.
         tokens = (cast(int, self.vision.image_size) // cast(int, self.vision.patch_size)) ** 2 + 1
-        return sizes(self.text, EVENT_IMAGES * tokens * numbers_in_layer(self.vision))
+        return sizes(self.text, self.vision, EVENT_IMAGES * tokens)
 
     def tokenizer(self) -> Tokenizer:
         """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""

@@ -20,7 +20,6 @@ from crossspec_ros.models.transformers_family import (
     TransformersTarget,
     TransformersVideoModel,
     Values,
-    numbers_in_layer,
     sizes,
 )
 
@@ -176,7 +175,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         vision: Any = self.config.vision_config
         patches = self._budget[1] // vision.patch_size**2
         added = len(vision.deepstack_visual_indexes)
-        return sizes(self.config.get_text_config(), patches * numbers_in_layer(vision), added)
+        return sizes(self.config.get_text_config(), vision, patches, added)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         return Qwen3VL(module, tokenizer, self.spec, self._budget)

@@ -189,7 +189,7 @@ class TransformersTarget(ABC):
     def sizes(self) -> Sizes:
         vision: Any = self.config.vision_config
         tokens = (edge(vision.image_size) // edge(vision.patch_size)) ** 2 + self.class_tokens
-        return sizes(self.config.text_config, tokens * numbers_in_layer(vision))
+        return sizes(self.config.text_config, vision, tokens)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
         return self.behind(module, tokenizer, self.spec)
@@ -304,22 +304,28 @@ def edge(size: int | Sequence[int]) -> int:
     return int(edges[0])
 
 
-def sizes(text: Any, tower: int, added_layers: int = 0) -> Sizes:
-    """Sizes of a model with this text config, whose vision tower works with so many numbers in its largest
-    pass, and adds to so many layers."""
-    heads = text.num_key_value_heads or text.num_attention_heads
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+def sizes(text: Any, vision: Any, patches: int, added_layers: int = 0) -> Sizes:
+    """Sizes of a model with these configs, whose vision tower sees so many patches in a pass, and adds to so
+    many layers."""
     return Sizes(
         width=text.hidden_size,
         features=(1 + added_layers) * text.hidden_size,
         vocabulary=text.vocab_size,
-        cached=2 * text.num_hidden_layers * heads * head,
-        layer=numbers_in_layer(text),
-        tower=tower,
+        cached=cached_numbers(text),
+        layer=_numbers_in_layer(text),
+        patches=patches,
+        tower=patches * _numbers_in_layer(vision),
         unpacked=text.hidden_size * text.intermediate_size,
     )
 
 
-def numbers_in_layer(config: Any) -> int:
+def cached_numbers(text: Any) -> int:
+    """Numbers that a token takes in a KV cache."""
+    heads = text.num_key_value_heads or text.num_attention_heads
+    head: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return 2 * text.num_hidden_layers * heads * head
+
+
+def _numbers_in_layer(config: Any) -> int:
     """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
     return 6 * config.hidden_size + 4 * config.intermediate_size

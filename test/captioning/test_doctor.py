@@ -18,9 +18,17 @@ from stand_in_hub import COMMIT, stand_in_hub
 from crossspec_ros.captioning import doctor
 from crossspec_ros.cli import main
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import released_target
+from crossspec_ros.models.window_rate import Speed, estimated_pace
 from crossspec_ros.paths import share_dir
 
 TINY = share_dir() / "models" / "tiny"
+
+
+@pytest.fixture(autouse=True)
+def speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that need not be timed."""
+    monkeypatch.setattr(doctor, "measured_speed", lambda device, dtype: Speed(1e12, 1e11))
 
 
 def test_what_is_measured_is_what_was_estimated(
@@ -45,6 +53,10 @@ def test_what_is_measured_is_what_was_estimated(
             assert found["weights"][model] == pytest.approx(weights, rel=0.005)
         assert found["loading_s"] > 0 and list(found["verify_ms"]) == ["1", "32"]
         assert min(found["verify_ms"].values()) > 0
+        for rate in (found["rate"], choice["estimated_rate"]):
+            assert rate["windows_per_s"] > 0 < rate["windows_per_s_alone"]
+            assert 0 < rate["share_before_first_token"] < 1
+    assert "float32 on cpu, estimated" in told and "float32 on cpu, measured" in told
     whole, quantised = (choice["measured"]["weights"]["target"] for choice in report["choices"])
     assert quantised < whole / 2
 
@@ -93,6 +105,25 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     assert recommended() == "--dtype bf16 --device cuda:0 --draft-device cuda:1"
     gpu(1, 3, 4)
     assert recommended() == "--dtype bf16 --device cpu"
+
+
+@pytest.mark.parametrize(
+    ("flops", "said"),
+    [
+        (1e15, ""),
+        (3e13, " (less than a window a second: parameter frames: 7 reaches it)"),
+        (1e12, " (less than a window a second: name a smaller target)"),
+    ],
+)
+def test_what_fits_and_is_slow_is_told(
+    gpu: Callable[[int, float, float], None], flops: float, said: str
+) -> None:
+    gpu(1, 79, 80)
+    pace = estimated_pace(
+        target := released_target(), target.skeleton(), Placement("bf16", "cuda:0"), Speed(flops, 1e12)
+    )
+    judged = [choice | {"estimated_rate": pace.report()} for choice in choices()]
+    assert doctor.recommendation(judged) == f"--dtype bf16 --device cuda:0{said}"
 
 
 def test_where_only_one_model_fits_recordings_can_be_captioned(

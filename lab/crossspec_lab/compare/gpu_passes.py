@@ -14,7 +14,7 @@ from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.transformers_family import sizes
+from crossspec_ros.models.transformers_family import cached_numbers
 from crossspec_ros.telemetry.trace import Trace
 
 
@@ -42,7 +42,7 @@ def pass_bytes(pair: ModelPair, context: int) -> int:
     module: Any = pair.target.module
     body = pair.target.body
     weights = measured_bytes(body) - measured_bytes(body.embed_tokens) + measured_bytes(module.lm_head)
-    return weights + sizes(body.config, 0).cached * context * pair.target.dtype.itemsize
+    return weights + cached_numbers(body.config) * context * pair.target.dtype.itemsize
 
 
 def verify_seconds(

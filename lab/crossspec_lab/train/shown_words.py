@@ -48,8 +48,8 @@ def shown(scene: Scene, second: float) -> tuple[Weights, Weights, Weights, Weigh
 
 
 class ShownWords:
-    """What the frames of windows with these seeds show, among the `words` (vocabulary, width) of a language
-    model."""
+    """Words that the frames of windows with these seeds show, among the `words` (vocabulary, width) of a
+    language model."""
 
     def __init__(self, seeds: Sequence[int], words: Tensor, tokenizer: Tokenizer) -> None:
         rows = [_of_window(seed) for seed in seeds]

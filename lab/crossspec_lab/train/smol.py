@@ -29,8 +29,9 @@ from crossspec_ros.files import move_files
 _WINDOWS, _HELD_OUT = 8_000, 64
 _EYES_STEPS, _STEPS = 2_500, 2_500
 _EYES_BATCH, _BATCH = 16, 4
-_RATE, _LATER_SHARE, _WARM_STEPS = 1e-3, 0.2, 50
-"""Learning rate; the tower's share of it once the language model reads; steps to reach it."""
+_RATE, _WARM_STEPS = 1e-3, 50
+_LATER_SHARE = 0.2
+"""Share of the learning rate that the tower has once the language model reads."""
 _CHECKPOINT_EVERY = 100
 _ASKED = 2
 """Standing questions that are asked about a window beside its caption."""
