@@ -81,6 +81,10 @@ class DsecRecording(SourceRecording):
             )
         if is_distorted:
             self.tell(f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}")
+        elif (path / DISTORTED_FOLDER).is_dir():
+            self.tell(
+                f"the frames are those of {FRAMES_FOLDER}; those of {DISTORTED_FOLDER} play with --images"
+            )
 
 
 class _Frames:

@@ -177,7 +177,7 @@ class StampedSurvey(TopicSurvey, ABC):
         if self.strays:
             found.append(
                 f"{self.strays} stamps lie far from those before and behind them, so no window goes by them: "
-                f"check the node that stamps these messages"
+                f"check the node, or what wrote the file, that gave them"
             )
         if self.gaps:
             found.append(
@@ -187,8 +187,8 @@ class StampedSurvey(TopicSurvey, ABC):
         if self.stamps.back:
             found.append(
                 f"the stamps go back {self.stamps.back} times, by up to "
-                f"{self.stamps.furthest_back / 1e6:.1f} ms: a clock was set while recording, or several "
-                f"nodes publish here"
+                f"{self.stamps.furthest_back / 1e6:.1f} ms: a clock was set while recording, several nodes "
+                f"publish here, or the events of a file are not in order: sort these by time"
             )
         if abs(self._delay_ns()) > _TELLING_DELAY_NS:
             found.append(

@@ -223,7 +223,9 @@ class Outcomes:
             return
         try:
             window, cancel = outcome.window, outcome.cancel
-            if told := self.comparison.add(window, question, caption, stages["answer"], cancel):
+            # No answer of the target: nothing is compared.
+            ours_ms = stages.get("answer", 0.0)
+            if told := self.comparison.add(window, question, caption, ours_ms, cancel):
                 time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
                 self._node.get_logger().info(f"{time}: {told}")
         except ENDS:

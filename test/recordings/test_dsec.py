@@ -67,6 +67,12 @@ def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
         DsecRecording(of_dsec_det, aligned=True)
 
 
+def test_of_two_sets_of_frames_the_other_is_told(sequence):
+    shutil.copytree(sequence / "images/left/rectified", sequence / "images/left/distorted")
+    told = "those of images/left/distorted play with --images"
+    assert any(told in finding for finding in survey(sequence)["findings"])
+
+
 def test_frames_of_another_camera_are_told(of_dsec_det):
     (of_dsec_det / "images/left").rename(of_dsec_det / "images/right")
     assert any(

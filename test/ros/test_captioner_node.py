@@ -21,6 +21,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
+from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
@@ -104,8 +105,10 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         observer.wait(lambda name=name, n=expected: len(observer[f"/captioner/latency/{name}"]) == n)
 
 
-def test_windows_without_frames_or_without_anything_say_so(stage):
-    observer, send, _, _ = stage
+def test_windows_without_frames_or_without_anything_say_so(stage, capfd):
+    observer, send, _, node = stage
+    # A comparison asks nothing of what the target did not say.
+    node._outcomes.comparison = Comparison(alone=None)
     send(0, 0, 5)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     send(1, 0, 0)
@@ -118,6 +121,7 @@ def test_windows_without_frames_or_without_anything_say_so(stage):
         and nothing[2] == "nothing to be seen: events missing, rgb missing"
     )
     assert observer["/captioner/caption"] == []
+    assert "could not caption" not in capfd.readouterr().err
     # The draft of all event images takes the place of the one that was told before the window closed.
     drafts = [message.data for message in observer["/captioner/caption_draft"]]
     assert drafts[-1].startswith("0 frames, 5 event images")
