@@ -73,7 +73,7 @@ class Limits:
     memory_bytes: float
     """Beyond what its modules take."""
     processor_s: float
-    """For a pass, or for a live stream from one word to the next."""
+    """For opening and the first pass, for each further pass, or of a live stream from word to word."""
     silence_s: float
     """Silence of a child that neither works nor waits for a disk."""
     written_bytes: float = math.inf

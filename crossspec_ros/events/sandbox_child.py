@@ -103,10 +103,11 @@ def lower_limit(what: int, limit: float) -> None:
 
 
 def requests() -> Iterator[None]:
-    """Wait for each request of the parent for another pass, until it closes the child."""
+    """Wait for each request of the parent for a pass, until it closes the child; the first has what time
+    the opening left."""
     while sys.stdin.buffer.read(1):
-        renew_time()
         yield
+        renew_time()
 
 
 def play(opener: str, *arguments: Any) -> Iterator[Sent]:

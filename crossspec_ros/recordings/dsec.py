@@ -83,7 +83,8 @@ class DsecRecording(SourceRecording):
             self.tell(f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}")
         elif (path / DISTORTED_FOLDER).is_dir():
             self.tell(
-                f"the frames in {DISTORTED_FOLDER} play with --images only, those in {FRAMES_FOLDER} without it"
+                f"the frames in {DISTORTED_FOLDER} play with --images only, for those in {FRAMES_FOLDER} do "
+                f"so by themselves"
             )
 
 

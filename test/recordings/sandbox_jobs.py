@@ -93,7 +93,10 @@ def own_pid():
 class Recording(SimpleNamespace):
     """Recording of so many messages; the child is killed behind `crash_after` of them."""
 
+    seconds = 0.0
+
     def messages(self):
+        spend(self.seconds)
         for i in range(self.count):
             if i == self.crash_after:
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -123,6 +126,18 @@ def open_one(count, crash_after=-1, **changed):
             **changed,
         }
     )
+
+
+def open_slow(seconds):
+    """A recording whose opening and passes compute for so long."""
+    spend(seconds)
+    return open_one(1, seconds=seconds)
+
+
+def spend(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def open_odd(name, value):

@@ -122,6 +122,16 @@ def children():
     return psutil.Process().children()
 
 
+def test_opening_and_the_first_pass_share_their_time(monkeypatch):
+    # A second, and the kernel's step of another.
+    monkeypatch.setenv(FACTOR, "0.1")
+    slow = recording(1.3, opener="open_slow")
+    with closing(slow), pytest.raises(InputError, match="computed for more than 1 s"):
+        list(slow.messages())
+    with closing(recording(0.7, opener="open_slow")) as quick:
+        assert [len(list(quick.messages())) for _ in range(3)] == [1, 1, 1]
+
+
 def test_a_recording_plays_as_often_as_it_is_asked_and_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before, descriptors = len(children()), len(os.listdir("/proc/self/fd"))
