@@ -38,6 +38,7 @@ from crossspec_ros.models.registry import (
     target_architecture,
 )
 from crossspec_ros.models.window_rate import WANTED_HZ, Speed, estimated_pace, measured_pace, measured_speed
+from crossspec_ros.versions import unmet_requirements
 
 _MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
@@ -277,6 +278,7 @@ def findings() -> Iterator[str]:
     for index in range(_gpus()):
         if not _gpu(index)["bf16"]:
             yield f"cuda:{index} has no bfloat16 of its own and will be slow: take a GPU from Ampere on"
+    yield from (sentence for _, sentence in unmet_requirements())
     if _version("bitsandbytes") == "missing":
         yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
 

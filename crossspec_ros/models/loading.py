@@ -16,6 +16,7 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
+from crossspec_ros.versions import check_version
 
 Model = TypeVar("Model")
 
@@ -36,9 +37,12 @@ def load_pair(
         only: whose weights are wanted; of the other model there are the dimensions.
 
     Raises:
-        InputError: a folder, a file in it, or a tensor is missing or damaged; it names the file.
+        InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
+            transformers is of another version than is needed.
     """
     torch.set_num_threads(threads)
+    # Of others hidden states are those of other layers, and captions differ.
+    check_version("transformers")
     # All that is quick before the weights, which take their time.
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)

@@ -47,6 +47,7 @@ SYSTEM = {
     "numba": "python3-numba",
     "numpy": "python3-numpy",
     "opencv-python-headless": "python3-opencv",
+    "packaging": "python3-packaging",
     "pillow": "python3-pil",
     "protobuf": "python3-protobuf",
     "psutil": "python3-psutil",

@@ -1,0 +1,40 @@
+"""Versions of installed packages against those that this one declares to need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import PACKAGE
+
+
+def unmet_requirements() -> Iterator[tuple[str, str]]:
+    """Packages of other versions than are declared, each with a sentence."""
+    try:
+        declared = [Requirement(text) for text in requires(PACKAGE) or ()]
+    except (PackageNotFoundError, InvalidRequirement):
+        # A source tree on the path declares nothing.
+        return
+    for needed in declared:
+        if not needed.specifier or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+            continue
+        try:
+            found = version(needed.name)
+        except PackageNotFoundError:
+            continue
+        if not needed.specifier.contains(found, prereleases=True):
+            yield (
+                needed.name,
+                f"{needed.name} {found} is installed, with which results differ silently: "
+                f"pip install '{needed.name}{needed.specifier}'",
+            )
+
+
+def check_version(name: str) -> None:
+    """Raise InputError where a package is of another version than is declared."""
+    for unmet, sentence in unmet_requirements():
+        if unmet == name:
+            raise InputError(sentence)
