@@ -76,7 +76,7 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--windows", type=at_least(1), default=30, help="responses that follow, a window each [30]")
     gpu("--rounds", type=at_least(1), default=2, help="how often all windows are captioned [2]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
-    gpu("--tiny", action="store_true", help="try the command on small models on the CPU")
+    gpu("--tiny", action="store_true", help="try the command on small models, on any device")
     gpu("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
     fleet = add("fleet", "many robots and one target over Ray Serve, against other ways to serve them")
     fleet("--robots", default="1,2,4,8,16", help="how many at a time [1,2,4,8,16]")
@@ -114,6 +114,7 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
     for option in (captions, latency, lossless, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
+        option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
 
 
 def _synth(subparsers: Subparsers) -> None:

@@ -48,6 +48,8 @@ class TransformersGenerate:
         with trace.span("decode"):
             out = model.generate(  # type: ignore[operator]
                 **inputs,
+                # SmolVLM2's own config says that it has none.
+                use_cache=True,
                 do_sample=False,
                 max_new_tokens=LIMIT,
                 eos_token_id=list(eos_ids),

@@ -16,7 +16,7 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.compare.harness import check_windows, table, tell
-from crossspec_lab.compare.held_out import held_out_windows
+from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
 from crossspec_lab.world.grammar import caption as true_caption
@@ -25,8 +25,6 @@ from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.accept import agreement
-from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -45,7 +43,7 @@ class Tally:
 def run(args: argparse.Namespace) -> int:
     """Measure, print a table, and write the figures to `args.json` if asked."""
     check_windows(args.windows)
-    pair = load_pair(args.models or share_dir() / "models" / "tiny", target=args.target)
+    pair = measured_pair(args)
     assert pair.draft is not None and pair.translation is not None
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
     with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):

@@ -11,6 +11,7 @@ import argparse
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -142,15 +143,22 @@ def _placements(args: argparse.Namespace) -> list[Placement]:
     for name in (args.device, args.draft_device):
         if name not in ("auto", "") and not re.fullmatch(DEVICE, name):
             raise InputError(f"'{name}' is no device: give one of {', '.join(DEVICES)}")
-    if args.tiny and (args.device != "auto" or args.draft_device):
-        raise InputError("--tiny runs on the CPU: leave out --device and --draft-device")
     if not args.tiny and not torch.cuda.is_available():
         raise InputError(
             "bench gpu measures 7B models, but torch finds no CUDA device: run it where there is one, or try "
             "it on the CPU with --tiny"
         )
-    devices = ("cpu", "") if args.tiny else (args.device, args.draft_device)
-    return [available(dtype, *devices) for dtype in dtypes]
+    found, refused = list[Placement](), list[InputError]()
+    for dtype in dtypes:
+        try:
+            found.append(available(dtype, args.device, args.draft_device))
+        except InputError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    for refusal in refused:
+        print(f"left out: {refusal}", file=sys.stderr)
+    return found
 
 
 def _responses(
@@ -164,13 +172,14 @@ def _responses(
             f"the trace '{args.trace}' has {len(every)} responses at stride {args.stride}, and --heard "
             f"{args.heard} leaves none to measure: lower it"
         )
-    largest = max(max((*response.target, *response.draft)) for response in every)
-    words = dimensions.target.sizes.vocabulary
-    if largest >= words:
-        raise InputError(
-            f"the trace '{args.trace}' has the token {largest}, but the {dimensions.name} target knows "
-            f"{words}: give a trace of its own tokens"
-        )
+    for name, model in (("target", dimensions.target), ("draft", dimensions.draft)):
+        largest = max((token for response in every for token in getattr(response, name)), default=0)
+        words = model.sizes.vocabulary
+        if largest >= words:
+            raise InputError(
+                f"the trace '{args.trace}' has the token {largest} of the {name}, but the {name} of "
+                f"{dimensions.name} knows {words}: give a trace of its own tokens"
+            )
     return every[: args.heard], responses
 
 

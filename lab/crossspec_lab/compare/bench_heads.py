@@ -25,7 +25,12 @@ from transformers.utils import logging
 
 from crossspec_lab.compare.after_tokens import said_after_tokens
 from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
-from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, read_all_but_last
+from crossspec_lab.compare.held_out import (
+    WINDOWS_PER_DRIVE,
+    held_out_windows,
+    measured_pair,
+    read_all_but_last,
+)
 from crossspec_lab.compare.plots import OURS_COLOUR, bars
 from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.train.pairs import PairExtractor, extract
@@ -39,7 +44,6 @@ from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
@@ -92,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     check_windows(args.windows)
     logging.set_verbosity_error()
     models = args.models or share_dir() / "models" / "tiny"
-    pair = load_pair(models, target=args.target)
+    pair = measured_pair(args)
     folder = args.heads or Path(models) / "heads"
     adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))
     heads = {path.name: load_head(path, pair.target, pair.draft) for path in head_folders(folder)}
@@ -104,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     offline = measure_offline(pair, heads, windows)
     live = measure_live(pair, heads, windows, args.warm)
     for path in adapters:
-        changed = load_pair(models, target=args.target)
+        changed = measured_pair(args)
         assert changed.draft is not None
         # Brings bitsandbytes along, which has something to say when it is imported.
         from crossspec_lab.heads.draft_lora import merge

@@ -19,14 +19,13 @@ from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
-from crossspec_lab.compare.held_out import held_out_windows, timed
+from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.plots import mode_bars
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.timeline import draw_timeline
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     check_windows(args.windows)
     logging.set_verbosity_error()
     models = args.models or share_dir() / "models" / "tiny"
-    pair = load_pair(models, target=args.target)
+    pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     heads = fitting_heads(models / "heads", pair.target, pair.draft)

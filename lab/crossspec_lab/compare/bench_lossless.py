@@ -19,7 +19,7 @@ from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
-from crossspec_lab.compare.held_out import held_out_windows, stream
+from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
 from crossspec_lab.compare.sampling_check import check_sampling
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
@@ -30,7 +30,6 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     check_windows(args.windows)
     logging.set_verbosity_error()
     models = args.models or share_dir() / "models" / "tiny"
-    pair = load_pair(models, target=args.target)
+    pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     # Others' ways of decoding, and rounding, are the usual pair's business.

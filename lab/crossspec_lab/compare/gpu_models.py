@@ -79,8 +79,13 @@ def _filled(architecture: Architecture[Any], placement: Placement, device: str) 
 
         # As `from_pretrained` does it, so that the modules are those of a loaded checkpoint.
         replace_with_bnb_linear(model, list(architecture.unquantized), config)
+    made: dict[nn.Parameter, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
+            # A head that is tied to the embeddings stays so.
+            if parameter in made:
+                setattr(module, name, made[parameter])
+                continue
             values = torch.empty(parameter.shape, dtype=placement.torch_dtype, device=device)
             if type(parameter) is nn.Parameter:
                 filled = nn.Parameter(values, requires_grad=False)
@@ -90,6 +95,7 @@ def _filled(architecture: Architecture[Any], placement: Placement, device: str) 
                 values = values.cpu() if placement.dtype == "int8" else values
                 filled = type(parameter)(values, requires_grad=False, **vars(parameter)).to(device)
                 module._is_hf_initialized = True
+            made[parameter] = filled
             setattr(module, name, filled)
         for name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, name, torch.empty_like(buffer, device=device))

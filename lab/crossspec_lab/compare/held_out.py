@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -18,7 +19,10 @@ from crossspec_lab.world.scene import Scene, drive
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import available
+from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -169,3 +173,9 @@ def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames
         if read is not None:
             read.result()
         yield i + 1
+
+
+def measured_pair(args: argparse.Namespace) -> ModelPair:
+    """The pair that a benchmark's arguments name, in float32."""
+    models = args.models or share_dir() / "models" / "tiny"
+    return load_pair(models, placement=available("float32", args.device), target=args.target)

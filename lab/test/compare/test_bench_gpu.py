@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 from contextlib import closing
 from pathlib import Path
@@ -9,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.compare import bench_gpu
 from crossspec_lab.compare.bench_gpu import latencies, noise, replay_windows
 from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS
 from crossspec_lab.compare.bench_trace import Response, read_trace
-from crossspec_lab.compare.gpu_models import random_pair
+from crossspec_lab.compare.gpu_models import _filled, random_pair
 from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.compare.gpu_static import graphs, make_static
@@ -28,6 +31,7 @@ from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 
@@ -198,4 +202,22 @@ def test_tokens_that_a_target_does_not_know_are_refused(
     real = tmp_path / "real.jsonl"
     real.write_text('{"target_tokens": [450, 29915]}\n')
     assert bench("--trace", real, "--tiny") == 2
-    assert "token 29915, but the tiny target knows 577" in capsys.readouterr().err
+    assert "token 29915 of the target, but the target of tiny knows 577" in capsys.readouterr().err
+    real.write_text('{"target_tokens": [450], "draft_tokens": [29915]}\n')
+    assert bench("--trace", real, "--tiny") == 2
+    assert "token 29915 of the draft, but the draft of tiny knows" in capsys.readouterr().err
+
+
+def test_without_bitsandbytes_other_dtypes_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    args = argparse.Namespace(dtypes="bf16,nf4", device="cpu", draft_device="", tiny=True)
+    assert [placement.dtype for placement in bench_gpu._placements(args)] == ["bf16"]
+    assert "left out: models.dtype is nf4, but bitsandbytes is missing" in capsys.readouterr().err
+
+
+def test_a_tied_head_stays_tied() -> None:
+    known = target_architecture(share_dir() / "models" / "tiny_qwen3_vl")
+    module = _filled(known, Placement(), "cpu")
+    assert module.lm_head.weight is module.get_input_embeddings().weight
