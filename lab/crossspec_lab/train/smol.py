@@ -32,7 +32,9 @@ _EYES_BATCH, _BATCH = 16, 4
 _RATE, _WARM_STEPS = 1e-3, 50
 _LATER_SHARE = 0.2
 """Share of the learning rate that the tower has once the language model reads."""
-_CHECKPOINT_EVERY = 100
+_POINT_EVERY = 100
+"""Steps between points of the curve."""
+_CHECKPOINT_EVERY = 25
 _ASKED = 2
 """Standing questions that are asked about a window beside its caption."""
 _ORDER = 0x5301
@@ -106,13 +108,14 @@ def _fit(
         loss = float((eyes if told is None else told).detach())
         what = "eyes" if is_eyes else "captions"
         progress.update(task, completed=step + 1, description=f"training {what}: loss {loss:.3f}")
-        if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
+        if (step + 1) % _POINT_EVERY == 0 or step + 1 == steps:
             point = {"step": step + 1, "eyes": float(eyes.detach())}
             if told is not None:
                 point |= {"loss": loss, "held_out_loss": _held_out(student, *held_out)}
-            loop.save(step=step + 1)
             with (args.work / _CURVE).open("a") as file:
                 file.write(json.dumps(point) + "\n")
+        if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
+            loop.save(step=step + 1)
 
 
 def _said(seed: int, step: int) -> list[Said]:
