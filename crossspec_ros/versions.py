@@ -28,7 +28,7 @@ def unmet_requirements() -> Iterator[tuple[str, str]]:
         if not needed.specifier.contains(found, prereleases=True):
             yield (
                 needed.name,
-                f"{needed.name} {found} is installed, with which results differ silently: "
+                f"{needed.name} {found} is installed, with whose interfaces results may be wrong silently: "
                 f"pip install '{needed.name}{needed.specifier}'",
             )
 

@@ -76,7 +76,7 @@ def targets() -> str:
 
 
 def choice() -> str:
-    """The largest target on each machine in half precision, in nf4, and with the draft."""
+    """The largest target on each machine: in half precision, in nf4, with the draft, at a window a second."""
     rows = []
     for name, machine in MACHINES.items():
         cells = []

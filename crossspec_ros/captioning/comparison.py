@@ -63,11 +63,8 @@ class Comparison:
     ) -> str:
         """Compare with a caption that was ready `ours_ms` after the last frame; returns the result in words.
 
-        Once `cancel` is set, the target's own is cut short; then nothing is compared, as of a caption that is
-        not the target's, and the words are empty.
+        Once `cancel` is set, the target's own is cut short; then nothing is compared, and no words come.
         """
-        if caption.source != "target":
-            return ""
         started = time.perf_counter()
         alone = self._alone.caption(window, question, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3

@@ -24,7 +24,7 @@ from crossspec_ros.captioning.doctor_report import TIMED, print_report
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
@@ -91,11 +91,12 @@ def run(args: argparse.Namespace) -> None:
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
     here = placements()
     footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
-    speeds = speeds_of(here)
-    choices = [
-        judged(footprint) | {"estimated_rate": estimated_pace(models[0], skeletons[0], place, speed).report()}
-        for footprint, place, speed in zip(footprints, here, speeds, strict=False)
-    ]
+    choices = [judged(footprint) for footprint in footprints[: len(here)]]
+    untimed: list[str] = []
+    # Now, because it takes memory.
+    for choice, place, speed in zip(choices, here, speeds_of(here, untimed), strict=True):
+        pace = estimated_pace(models[0], skeletons[0], place, speed) if speed else None
+        choice["estimated_rate"] = pace.report() if pace else None
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
             choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
         "choices": choices,
         "recommendation": recommendation(choices),
         "machines": others(footprints[len(here) :]),
-        "findings": [*findings(), *refusals((target, draft), models, skeletons)],
+        "findings": [*findings(), *untimed, *refusals((target, draft), models, skeletons)],
     }
     print_report(report)
     if args.json:
@@ -141,13 +142,26 @@ def placements() -> list[Placement]:
     return choices
 
 
-def speeds_of(choices: Sequence[Placement]) -> list[Speed]:
-    """Speeds of the targets' devices, measured once for each device and type of numbers."""
-    found: dict[tuple[str, torch.dtype], Speed] = {}
-    for choice in choices:
-        key = choice.device, choice.torch_dtype
-        if key not in found:
-            found[key] = measured_speed(*key)
+def speeds_of(choices: Sequence[Placement], untimed: list[str]) -> list[Speed | None]:
+    """Speeds of the targets' devices with as many threads as the captioner has, measured once for each device
+    and type of numbers; of a device that computes nothing now there is none, and a sentence in `untimed`."""
+    found: dict[tuple[str, torch.dtype], Speed | None] = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(CaptionerSettings().threads)
+    try:
+        for key in dict.fromkeys((choice.device, choice.torch_dtype) for choice in choices):
+            try:
+                found[key] = measured_speed(*key)
+            # Without memory, or of an architecture that this torch was not built for.
+            except RuntimeError as error:
+                found[key] = None
+                untimed.append(
+                    f"{key[0]} could not be timed ({first_line(error)}): end what else uses it, or install a "
+                    f"torch that was built for it"
+                )
+    finally:
+        torch.set_num_threads(threads)
+        free_memory()
     return [found[choice.device, choice.torch_dtype] for choice in choices]
 
 

@@ -17,8 +17,8 @@ _FILE_WIDTH = 160
 ASSUMED = (
     f"(captions of {CAPTION_TOKENS} tokens; speculating: {TOKENS_A_PASS} tokens a pass over a tree of "
     f"{TREE_TOKENS}, as the memory alone gave on recorded 7B captions; estimated from products of matrices, "
-    f"timed on the device; fewer or smaller frames, parameters frames and frame_size, shorten what is before "
-    f"the first token)"
+    f"timed on the device with the captioner's threads; fewer frames, parameter frames, shorten what is "
+    f"before the first token, and for Qwen3-VL smaller ones, frame_size)"
 )
 """Assumptions under the rates."""
 _MODELS = ("target", "draft")
@@ -84,7 +84,7 @@ def _estimated(choice: dict[str, Any]) -> list[str]:
 
 def _rates(choices: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     for choice in choices:
-        rates = {"estimated": choice["estimated_rate"]}
+        rates = {"estimated": choice["estimated_rate"]} if choice["estimated_rate"] else {}
         if choice.get("measured"):
             rates["measured"] = choice["measured"]["rate"]
         for how, rate in rates.items():

@@ -41,8 +41,6 @@ def load_pair(
             transformers is of another version than is needed.
     """
     torch.set_num_threads(threads)
-    # Of others hidden states are those of other layers, and captions differ.
-    check_version("transformers")
     # All that is quick before the weights, which take their time.
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)
@@ -88,5 +86,7 @@ def _translation(draft: EventModel, target: VideoTarget) -> Translation:
 def _loaded(
     architecture: Architecture[Model], tokenizer: Tokenizer, placement: Placement, is_wanted: bool
 ) -> Model:
+    # Of others hidden states are those of other layers, and captions differ.
+    check_version("transformers")
     module = architecture.load(placement) if is_wanted else architecture.skeleton()
     return architecture.model(module, tokenizer)

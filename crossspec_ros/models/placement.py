@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -105,8 +106,7 @@ def ladder(asked: Placement) -> Iterator[Placement]:
 def available(dtype: str, device: str = "auto", draft_device: str = "") -> Placement:
     """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none.
 
-    Both devices must match `DEVICE`, but for that "auto" and for an empty `draft_device`. Raises InputError
-    for a device that is not there, and for a quantisation without its library.
+    Raises InputError for what is no device or not there, and for a quantisation without its library.
     """
     if dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
@@ -131,6 +131,8 @@ def placement_of(target: LanguageModel, draft: LanguageModel | None) -> Placemen
 def _device(name: str, device: str) -> str:
     import torch
 
+    if device != "auto" and not re.fullmatch(DEVICE, device):
+        raise InputError(f"{name} is '{device}', which is no device: give one of {', '.join(DEVICES)}")
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "cpu" or (device == "auto" and not number):
         return "cpu"

@@ -27,10 +27,13 @@ _CPU_SQUARE = (1024, 512)
 """Side of a matrix and rows that it is multiplied with: enough to compute all the time."""
 _GPU_SQUARE = (4096, 4096)
 """Side and rows of the same on a GPU."""
-_CPU_WEIGHTS = (2048, 8192)
+_CPU_WEIGHTS = (4096, 16384)
 """Rows and columns of weights that no cache holds."""
 _GPU_WEIGHTS = (8192, 16384)
 """Rows and columns of the same on a GPU."""
+_LEAST_CALLS = 3
+_LEAST_S = 0.2
+"""Time of all calls of which the shortest counts: a GPU that idles wakes up slowly."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +47,28 @@ class Speed:
 
 @dataclass(frozen=True)
 class Pace:
-    """Times of a target in seconds: to see and read one of the `frames` of a window, to read the rest of the
-    prompt, and of passes over one token and over a draft tree."""
+    """Times of a target in seconds: to see and read one unit of the `frames` of a window, to read the rest of
+    the prompt, and of passes over one token and over a draft tree."""
 
     frames: int
-    frame_s: float
+    frames_per_unit: int
+    unit_s: float
     prompt_s: float
     token_s: float
     tree_s: float
 
     def before_s(self, frames: int) -> float:
         """Time to the first token of a window with so many frames."""
-        return frames * self.frame_s + self.prompt_s
+        return -(-frames // self.frames_per_unit) * self.unit_s + self.prompt_s
 
     def alone_s(self) -> float:
         """Time of a window without speculation."""
         return self.before_s(self.frames) + CAPTION_TOKENS * self.token_s
 
     def speculating_s(self, frames: int) -> float:
-        """Time of a window with so many frames."""
-        return self.before_s(frames) + CAPTION_TOKENS / TOKENS_A_PASS * self.tree_s
+        """Time of a window with so many frames; no tree is verified where it does not pay."""
+        token_s = min(self.token_s, self.tree_s / TOKENS_A_PASS)
+        return self.before_s(frames) + CAPTION_TOKENS * token_s
 
     def report(self) -> dict[str, Any]:
         """Windows a second, the share of a window's time before its first token, and the most frames with
@@ -81,21 +86,23 @@ class Pace:
 def estimated_pace(target: TargetArchitecture, skeleton: Any, placement: Placement, speed: Speed) -> Pace:
     """Pace of a target on a device of this speed; `skeleton` is its module without numbers.
 
-    In a pass each token meets each weight once, and attention over a window's tokens is little beside that.
+    In a pass each token meets each weight once, and attention over a window's tokens is left out. So is that
+    Qwen3-VL's mergers see a quarter of the patches, which about makes up for it in the tower.
     Quantised weights are read as they are stored, and computed with as quickly as others.
     """
     language = skeleton.get_decoder()
     words, head = language.get_input_embeddings().weight, skeleton.lm_head.weight
     tower = _numbers(skeleton) - _numbers(language) - (0 if head is words else head.numel())
     spec = target.spec
-    seeing = 2 * tower * target.sizes.patches / spec.frames_per_unit
+    tokens = spec.frame_tokens / -(-spec.frames // spec.frames_per_unit)
     token_s = 2 * (_numbers(language) - words.numel() + head.numel()) / speed.flops
     # The head is never quantised, and of the words a pass reads a few.
     beside = (head.numel() - words.numel()) * placement.torch_dtype.itemsize
     weights_s = (weight_bytes(language, placement, target.unquantized) + beside) / speed.bytes_per_s
     return Pace(
         spec.frames,
-        seeing / speed.flops + spec.frame_tokens / spec.frames * token_s,
+        spec.frames_per_unit,
+        2 * tower * target.sizes.patches / speed.flops + tokens * token_s,
         PROMPT_TOKENS * token_s,
         max(weights_s, token_s),
         max(weights_s, TREE_TOKENS * token_s),
@@ -105,18 +112,21 @@ def estimated_pace(target: TargetArchitecture, skeleton: Any, placement: Placeme
 @torch.inference_mode()
 def measured_pace(target: VideoTarget, pass_s: Mapping[int, float]) -> Pace:
     """Pace of a loaded target, of which a pass over n tokens takes `pass_s[n]`; its tower looks at black
-    frames."""
+    frames. Passes over more tokens than there are take as long a token as the largest."""
     spec = target.spec
-    frames = np.zeros((spec.frames, spec.image_size, spec.image_size * 16 // 9, 3), np.uint8)
+    shape = (spec.frames_per_unit, spec.image_size, spec.image_size * 16 // 9, 3)
+    unit = np.zeros(shape, np.uint8)
 
     def seen() -> float:
-        return float(target.unit(target.encode(frames)[-1], 0).embeds.sum())
+        return float(target.unit(target.encode(unit)[0], 0).embeds.sum())
 
     most = max(pass_s)
     token_s = pass_s[most] / most
+    tokens = spec.frame_tokens / -(-spec.frames // spec.frames_per_unit)
     return Pace(
         spec.frames,
-        (_shortest_s(seen) + spec.frame_tokens * token_s) / spec.frames,
+        spec.frames_per_unit,
+        _shortest_s(seen) + tokens * token_s,
         PROMPT_TOKENS * token_s,
         pass_s[1],
         pass_s[TREE_TOKENS],
@@ -142,9 +152,9 @@ def measured_speed(device: str, dtype: torch.dtype) -> Speed:
 
 
 def _shortest_s(function: Callable[[], float]) -> float:
-    """Shortest time of three calls; what asks a GPU for a number waits for it."""
-    times = []
-    for _ in range(3):
+    """Shortest time of a call; what asks a GPU for a number waits for it."""
+    times: list[float] = []
+    while len(times) < _LEAST_CALLS or sum(times) < _LEAST_S:
         started = time.perf_counter()
         function()
         times.append(time.perf_counter() - started)

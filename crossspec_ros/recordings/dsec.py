@@ -81,11 +81,8 @@ class DsecRecording(SourceRecording):
             )
         if is_distorted:
             self.tell(f"the frames are those of {DISTORTED_FOLDER}, for there are none in {FRAMES_FOLDER}")
-        elif (path / DISTORTED_FOLDER).is_dir():
-            self.tell(
-                f"the frames in {DISTORTED_FOLDER} play with --images only, for those in {FRAMES_FOLDER} do "
-                f"so by themselves"
-            )
+        elif frames and any((path / DISTORTED_FOLDER).glob("*.png")):
+            self.tell(f"{DISTORTED_FOLDER} holds frames too, beside {FRAMES_FOLDER}: they play with --images")
 
 
 class _Frames:

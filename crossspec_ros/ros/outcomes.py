@@ -219,13 +219,12 @@ class Outcomes:
         )
 
     def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> None:
-        if self.comparison is None:
+        # No other caption than the target's is compared with it.
+        if self.comparison is None or caption.source != "target":
             return
         try:
             window, cancel = outcome.window, outcome.cancel
-            # No answer of the target: nothing is compared.
-            ours_ms = stages.get("answer", 0.0)
-            if told := self.comparison.add(window, question, caption, ours_ms, cancel):
+            if told := self.comparison.add(window, question, caption, stages["answer"], cancel):
                 time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
                 self._node.get_logger().info(f"{time}: {told}")
         except ENDS:

@@ -59,7 +59,6 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():
     comparison = Comparison(Alone())
-    assert comparison.add(None, "?", caption(1, source="event_draft"), 2.0, GO_ON) == ""
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
 

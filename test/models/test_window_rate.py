@@ -12,7 +12,7 @@ from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.models.window_rate import CAPTION_TOKENS, Pace, Speed, estimated_pace, measured_speed
 from crossspec_ros.paths import share_dir
 
-PACE = Pace(frames=8, frame_s=0.2, prompt_s=0.1, token_s=0.05, tree_s=0.0)
+PACE = Pace(frames=8, frames_per_unit=1, unit_s=0.2, prompt_s=0.1, token_s=0.05, tree_s=0.0)
 
 
 def test_as_many_frames_as_a_second_has_room_for() -> None:
@@ -20,7 +20,12 @@ def test_as_many_frames_as_a_second_has_room_for() -> None:
     assert report["windows_per_s_alone"] == pytest.approx(1 / (1.7 + 0.05 * CAPTION_TOKENS))
     assert report["windows_per_s"] == pytest.approx(1 / 1.7)
     assert report["frames_for_1_hz"] == 4 and report["share_before_first_token"] == 1
-    assert replace(PACE, frame_s=0.1).report()["frames_for_1_hz"] == 8
+    assert replace(PACE, unit_s=0.1).report()["frames_for_1_hz"] == 8
+    # A pair that lacks a frame takes as long as a whole one.
+    assert replace(PACE, frames_per_unit=2, unit_s=0.5).report()["frames_for_1_hz"] == 2
+    # A tree that costs more than its tokens one by one is not verified.
+    dear = replace(PACE, tree_s=9.0).report()
+    assert dear["windows_per_s"] == dear["windows_per_s_alone"]
     assert replace(PACE, prompt_s=1.0).report()["frames_for_1_hz"] is None
 
 

@@ -69,7 +69,7 @@ def test_frames_of_dsec_det_are_taken_where_none_are_rectified(of_dsec_det):
 
 def test_of_two_sets_of_frames_the_other_is_told(sequence):
     shutil.copytree(sequence / "images/left/rectified", sequence / "images/left/distorted")
-    told = "the frames in images/left/distorted play with --images only"
+    told = "images/left/distorted holds frames too"
     assert any(told in finding for finding in survey(sequence)["findings"])
 
 

@@ -130,7 +130,8 @@ def measure_offline(
         told = track(windows, "asking both models")
         pairs = extract(extractor, told, Path(folder), len(windows))
         batches = [
-            pairs.batch(range(at, min(at + _BATCH, len(pairs)))) for at in range(0, len(pairs), _BATCH)
+            pairs.batch(range(at, min(at + _BATCH, len(pairs))), pair.target.device)
+            for at in range(0, len(pairs), _BATCH)
         ]
     return {name: offline_figures(head, batches) for name, head in heads.items()}
 

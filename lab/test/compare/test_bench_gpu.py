@@ -180,7 +180,7 @@ def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> Non
     [
         ("", "no CUDA device: run it where there is one"),
         ("--tiny --dtypes bf16,fp8", "'fp8': give some of float32,bf16,int8,nf4"),
-        ("--tiny --draft-device gpu", "'gpu' is no device: give one of cpu, cuda"),
+        ("--tiny --draft-device gpu", "'gpu', which is no device: give one of cpu, cuda"),
         ("--tiny --heard 5", "has 5 responses at stride 2, and --heard 5 leaves none"),
     ],
 )
