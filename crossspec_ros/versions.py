@@ -11,6 +11,14 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE
 
 
+def installed_version(name: str) -> str:
+    """Version of an installed package; empty where there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
 def unmet_requirements() -> Iterator[tuple[str, str]]:
     """Packages of other versions than are declared, each with a sentence."""
     try:
@@ -21,11 +29,8 @@ def unmet_requirements() -> Iterator[tuple[str, str]]:
     for needed in declared:
         if not needed.specifier or (needed.marker and not needed.marker.evaluate({"extra": ""})):
             continue
-        try:
-            found = version(needed.name)
-        except PackageNotFoundError:
-            continue
-        if not needed.specifier.contains(found, prereleases=True):
+        found = installed_version(needed.name)
+        if found and not needed.specifier.contains(found, prereleases=True):
             yield (
                 needed.name,
                 f"{needed.name} {found} is installed, with whose interfaces results may be wrong silently: "

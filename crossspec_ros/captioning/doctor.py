@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from crossspec_ros.models.registry import (
     target_architecture,
 )
 from crossspec_ros.models.window_rate import WANTED_HZ, Speed, estimated_pace, measured_pace, measured_speed
-from crossspec_ros.versions import unmet_requirements
+from crossspec_ros.versions import installed_version, unmet_requirements
 
 _MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
@@ -107,7 +106,8 @@ def run(args: argparse.Namespace) -> None:
             "cpu_cores": len(os.sched_getaffinity(0)),
             "ram": {"free": free, "total": total},
             "cuda": [_gpu(index) for index in range(_gpus())],
-            "versions": {"python": platform.python_version()} | {name: _version(name) for name in _LIBRARIES},
+            "versions": {"python": platform.python_version()}
+            | {name: installed_version(name) or "missing" for name in _LIBRARIES},
         },
         "target": target or "Video-LLaVA-7B, without weights",
         "draft": draft or "EventGPT-7B, without weights",
@@ -293,7 +293,7 @@ def findings() -> Iterator[str]:
         if not _gpu(index)["bf16"]:
             yield f"cuda:{index} has no bfloat16 of its own and will be slow: take a GPU from Ampere on"
     yield from (sentence for _, sentence in unmet_requirements())
-    if _version("bitsandbytes") == "missing":
+    if not installed_version("bitsandbytes"):
         yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
 
 
@@ -329,10 +329,3 @@ def _gpu(index: int) -> dict[str, Any]:
         "total": total,
         "bf16": properties.major >= 8,
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"

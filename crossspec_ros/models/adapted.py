@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import read_small, rename_folder, tensors_file
 from crossspec_ros.paths import PACKAGE
+from crossspec_ros.versions import installed_version
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,15 +159,8 @@ def _change(tensors: dict[str, Tensor], stored: dict[str, Tensor], scale: float)
             tensors[changed] = tensors[changed] + scale * other @ tensor
 
 
-def _version() -> str:
-    try:
-        return version(BASE)
-    except PackageNotFoundError:
-        return ""
-
-
 def _digest(folder: Path) -> str:
-    digest = hashlib.blake2b(_version().encode(), digest_size=6)
+    digest = hashlib.blake2b(installed_version(BASE).encode(), digest_size=6)
     for file in sorted([*folder.glob("*.json"), folder / WEIGHTS]):
         digest.update(file.name.encode() + file.read_bytes() if file.is_file() else b"")
     return digest.hexdigest()

@@ -86,6 +86,11 @@ class InputSpec:
     eos_ids: tuple[int, ...]
     axes: int = 1
 
+    @property
+    def unit_tokens(self) -> float:
+        """Tokens that a unit takes, with what is written around it."""
+        return self.frame_tokens / -(-self.frames // self.frames_per_unit)
+
 
 class LanguageModel(Protocol):
     """Contract of both models: text in, hidden states to logits out."""

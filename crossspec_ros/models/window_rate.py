@@ -94,7 +94,6 @@ def estimated_pace(target: TargetArchitecture, skeleton: Any, placement: Placeme
     words, head = language.get_input_embeddings().weight, skeleton.lm_head.weight
     tower = _numbers(skeleton) - _numbers(language) - (0 if head is words else head.numel())
     spec = target.spec
-    tokens = spec.frame_tokens / -(-spec.frames // spec.frames_per_unit)
     token_s = 2 * (_numbers(language) - words.numel() + head.numel()) / speed.flops
     # The head is never quantised, and of the words a pass reads a few.
     beside = (head.numel() - words.numel()) * placement.torch_dtype.itemsize
@@ -102,7 +101,7 @@ def estimated_pace(target: TargetArchitecture, skeleton: Any, placement: Placeme
     return Pace(
         spec.frames,
         spec.frames_per_unit,
-        2 * tower * target.sizes.patches / speed.flops + tokens * token_s,
+        2 * tower * target.sizes.patches / speed.flops + spec.unit_tokens * token_s,
         PROMPT_TOKENS * token_s,
         max(weights_s, token_s),
         max(weights_s, TREE_TOKENS * token_s),
@@ -122,11 +121,10 @@ def measured_pace(target: VideoTarget, pass_s: Mapping[int, float]) -> Pace:
 
     most = max(pass_s)
     token_s = pass_s[most] / most
-    tokens = spec.frame_tokens / -(-spec.frames // spec.frames_per_unit)
     return Pace(
         spec.frames,
         spec.frames_per_unit,
-        _shortest_s(seen) + tokens * token_s,
+        _shortest_s(seen) + spec.unit_tokens * token_s,
         PROMPT_TOKENS * token_s,
         pass_s[1],
         pass_s[TREE_TOKENS],

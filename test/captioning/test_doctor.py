@@ -203,7 +203,7 @@ def test_what_the_7b_models_need_on_other_machines() -> None:
 
 def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(tmp_path / "none.xml"))
-    monkeypatch.setattr(doctor, "_version", lambda name: "missing")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "")
     monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
     monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
     found = "\n".join(doctor.findings())
