@@ -22,8 +22,8 @@ def test_all_is_counted_and_every_window_is_captioned_or_told_as_skipped(inferen
     windows, events = figures["windows"], figures["events"]
     assert windows["sent"] >= 4 and windows["closed"] == windows["sent"] and windows["missed"] == 0
     assert windows["captioned"] + windows["skipped"] == windows["sent"]
-    # A machine that is busy with something else may skip one without slow inference too.
-    assert windows["skipped"] > 0 if inference_s > 1 else windows["captioned"] > windows["skipped"]
+    # A slow or busy machine skips windows without slow inference too.
+    assert windows["captioned"] > 0 and (windows["skipped"] > 0 or inference_s < 1)
     # Jazzy's Fast DDS may lose some packets that are sent best effort; then each is noticed.
     assert events["sent"] - events["counted"] == figures["lost_packets"] * PACKET_EVENTS
     assert events["sent"] > 0 and figures["lost_packets"] <= MOST_LOST
