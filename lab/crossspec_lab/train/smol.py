@@ -23,11 +23,12 @@ from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.world import dataset, english
+from crossspec_lab.world.grammar import QUESTION
 from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
 
 _WINDOWS, _HELD_OUT = 8_000, 64
-_EYES_STEPS, _STEPS = 2_500, 2_500
+_EYES_STEPS, _STEPS = 2_500, 1_000
 _EYES_BATCH, _BATCH = 16, 4
 _RATE, _WARM_STEPS = 1e-3, 50
 _LATER_SHARE = 0.2
@@ -123,7 +124,7 @@ def _said(seed: int, step: int) -> list[Said]:
     scene, rng = dataset.scenes_of(seed)[-2], np.random.default_rng([seed, step, _WORDS])
     asked = rng.choice(list(ANSWERS), _ASKED, replace=False).tolist()
     answers = [(question, answer(question, scene)) for question in asked]
-    return [(english.QUESTION, english.caption(scene, rng)), *answers]
+    return [(QUESTION, english.caption(scene, rng)), *answers]
 
 
 @torch.inference_mode()
@@ -132,7 +133,7 @@ def _held_out(student: SmolStudent, images: NDArray[np.uint8], seeds: range) -> 
     losses = []
     for start in range(0, len(images), _BATCH):
         scenes = [dataset.scenes_of(seed)[-2] for seed in seeds[start : start + _BATCH]]
-        said = [[(english.QUESTION, english.caption(scene))] for scene in scenes]
+        said = [[(QUESTION, english.caption(scene))] for scene in scenes]
         losses.append(float(student.loss(student.features(images[start : start + _BATCH]), said)))
     return float(np.mean(losses))
 

@@ -104,14 +104,21 @@ class SmolStudent(nn.Module):
         alone: so the frames are read once.
         """
         with self._halved():
-            hidden, wanted, words = self._read(features, said)
+            hidden, wanted = self._read(features, said)
             chosen = wanted != _IGNORED
-            logits = hidden[chosen] @ words.T
+            hidden = hidden[chosen]
+            # Not one matrix: its gradient would be that of all words, of which only the added rows learn.
+            logits = torch.cat([hidden @ self.words.T, hidden @ self.rows.T], 1)
         return F.cross_entropy(logits.float(), wanted[chosen])
 
-    def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor, Tensor]:
-        words = torch.cat([self.words, self.rows])
-        before = self._before(features, words)
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """Embeddings of (...) ids, (..., width)."""
+        own = len(self.words)
+        added = F.embedding((ids - own).clamp(min=0), self.rows)
+        return torch.where((ids < own)[..., None], F.embedding(ids.clamp(max=own - 1), self.words), added)
+
+    def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor]:
+        before = self._before(features)
         start, rows = before.shape[1], [[self._ids(*one) for one in row] for row in said]
         length = max(sum(len(ids) for ids, _ in row) for row in rows)
         shape = len(rows), start + length
@@ -134,19 +141,19 @@ class SmolStudent(nn.Module):
                 at = end
         device = features.device
         tokens, wanted, positions, mask = (x.to(device) for x in (tokens, wanted, positions, mask))
-        inputs = torch.cat([before, F.embedding(tokens[:, start:], words)], 1)
+        inputs = torch.cat([before, self._embedded(tokens[:, start:])], 1)
         body = self.target.module.model.text_model
         hidden = body(
             inputs_embeds=inputs, attention_mask=mask[:, None], position_ids=positions, use_cache=False
         ).last_hidden_state
-        return hidden, wanted, words
+        return hidden, wanted
 
-    def _before(self, features: Tensor, words: Tensor) -> Tensor:
+    def _before(self, features: Tensor) -> Tensor:
         """Embeddings of the opening and the frames with what is around them."""
         batch = len(features)
 
         def said(ids: Sequence[int]) -> Tensor:
-            return F.embedding(torch.tensor(ids, device=words.device), words).expand(batch, -1, -1)
+            return self._embedded(torch.tensor(ids, device=features.device)).expand(batch, -1, -1)
 
         parts = [said(self.target.prompt_ids("")[0])]
         for i in range(features.shape[1]):

@@ -15,8 +15,6 @@ import numpy as np
 from crossspec_lab.world.grammar import attributes
 from crossspec_lab.world.scene import Scene
 
-QUESTION = "Describe the road, what is on it, and how we move."
-
 _DRAWN_SHARE = 0.25
 """Share of the ways to say a thing that are drawn, whatever the picture shows."""
 

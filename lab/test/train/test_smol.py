@@ -12,7 +12,8 @@ import pytest
 import torch
 from crossspec_lab.train import smol, smol_student
 from crossspec_lab.train.smol_student import SmolStudent
-from crossspec_lab.world import dataset, english
+from crossspec_lab.world import dataset
+from crossspec_lab.world.grammar import QUESTION
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -39,7 +40,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator([english.QUESTION], trainer)
+        tokenizer.train_from_iterator([QUESTION], trainer)
         config = LlamaConfig(
             hidden_size=64,
             intermediate_size=96,
@@ -96,15 +97,15 @@ def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
     assert whole != stored and hub.target_folder(str(stored)) == whole
     known = target_architecture(whole)
     target = known.model(known.load(Placement()), known.tokenizer())
-    question = english.QUESTION
-    prompt = target.prompt_ids(question)
-    assert prompt == student.target.prompt_ids(question)
+    prompt = target.prompt_ids(QUESTION)
+    assert prompt == student.target.prompt_ids(QUESTION)
     units = [target.unit(one, i) for i, one in enumerate(target.encode(images[0]))]
-    rows = [target.opening(), *units, target.closing(question)]
+    rows = [target.opening(), *units, target.closing(QUESTION)]
     hidden = target.body(inputs_embeds=torch.cat([row.embeds for row in rows])[None]).last_hidden_state
     answer = int(target.logits(hidden[0, -1]).argmax())
-    ours, _, words = student._read(student.features(images[:1]), [[(question, "x")]])
+    ours, _ = student._read(student.features(images[:1]), [[(QUESTION, "x")]])
     end = -1 - len(student.tokenizer.encode(" x", add_special_tokens=False).ids)
+    words = torch.cat([student.words, student.rows])
     assert answer == int((ours[0, end - 1] @ words.T).argmax())
 
 
