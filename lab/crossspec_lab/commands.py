@@ -41,7 +41,8 @@ def _bench(subparsers: Subparsers) -> None:
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
     latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
-    for option, windows in ((captions, 200), (latency, 200), (lossless, 500)):
+    stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
+    for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
     lossless("--samples", type=at_least(1), default=100_000, help="sampled sequences a check [100000]")
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
@@ -93,9 +94,23 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, trace, events, gpu, heads, fleet, faults):
+    for option in (latency, stream, trace, events, gpu, heads, fleet, faults):
         option("--plot", type=Path, help="draw the figures here as well")
-    measured = (captions, latency, lossless, trace, events, soak, gpu, heads, handoff, fleet, faults, kills)
+    measured = (
+        captions,
+        latency,
+        lossless,
+        stream,
+        trace,
+        events,
+        soak,
+        gpu,
+        heads,
+        handoff,
+        fleet,
+        faults,
+        kills,
+    )
     for option in measured:
         option("--json", type=Path, help="write the figures here as well")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
@@ -109,10 +124,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--exposure", type=seconds, default=1.0, help=exposure)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (captions, latency, lossless, soak, figure, heads, handoff):
+    for option in (captions, latency, lossless, stream, soak, figure, heads, handoff):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in (captions, latency, lossless, heads):
+    for option in (captions, latency, lossless, stream, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
 

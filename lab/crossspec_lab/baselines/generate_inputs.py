@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,17 @@ def generate_inputs(target: Any, frames: np.ndarray, question: str) -> dict[str,
     if isinstance(target, Qwen3VL):
         pixels["mm_token_type_ids"] = 2 * (whole == target.module.config.video_token_id).int()
     return {"input_ids": whole, "attention_mask": torch.ones_like(whole), **pixels}
+
+
+def continued(inputs: dict[str, torch.Tensor], said: Sequence[int]) -> dict[str, torch.Tensor]:
+    """The arguments with tokens that the target has said already."""
+    ids, found = inputs["input_ids"], dict(inputs)
+    more = torch.tensor([list(said)], dtype=torch.long, device=ids.device)
+    for name, value in inputs.items():
+        if value.shape == ids.shape:
+            by_name = {"input_ids": more, "attention_mask": torch.ones_like(more)}
+            found[name] = torch.cat([value, by_name.get(name, torch.zeros_like(more)).to(value.dtype)], 1)
+    return found
 
 
 def _by_frame(target: Any, frames: np.ndarray) -> tuple[list[int], dict[str, torch.Tensor]]:

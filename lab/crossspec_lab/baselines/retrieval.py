@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.world.dataset import scenes_of
 from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.scene import Scene
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.pair import ModelPair
@@ -70,11 +71,13 @@ class Retrieval(OneShot):
         return DraftTree(tuple(ids), tuple(parents), tuple(probs), (("retrieval",),) * len(ids))
 
 
-def training_captions(target: VideoTarget, count: int = CAPTIONS) -> list[Tokens]:
-    """The captions of the first `count` training windows, as the tiny target was taught to write them."""
+def training_captions(
+    target: VideoTarget, count: int = CAPTIONS, taught: Callable[[Scene], str] = caption
+) -> list[Tokens]:
+    """The captions of the first `count` training windows, as the target was taught to write them."""
     asked = target.tokenizer.decode(target.prompt_ids(QUESTION)[1], skip_special_tokens=False)
     begin = "" if asked[-1].isspace() else " "
-    texts = (begin + caption(scenes_of(seed)[-2]) for seed in range(count))
+    texts = (begin + taught(scenes_of(seed)[-2]) for seed in range(count))
     return [
         (*target.tokenizer.encode(text, add_special_tokens=False).ids, target.spec.eos_ids[0])
         for text in texts

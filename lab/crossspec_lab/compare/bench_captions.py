@@ -10,21 +10,26 @@ import argparse
 from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
+from math import log
 from typing import Any
 
 import numpy as np
+import torch
 from rich.progress import track
 
+from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
-from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes, claimed
-from crossspec_lab.world.grammar import caption as true_caption
+from crossspec_lab.world import english, grammar
+from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes
 from crossspec_lab.world.scene import Scene
+from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.accept import agreement
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -36,6 +41,9 @@ class Tally:
     right: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     values: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     exact: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    captions: list[tuple[int, ...]] = field(default_factory=list)
+    bits: list[float] = field(default_factory=list)
     leading: list[int] = field(default_factory=list)
     guesses: list[tuple[int, int]] = field(default_factory=list)
 
@@ -49,8 +57,11 @@ def run(args: argparse.Namespace) -> int:
     with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
         for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
             _measure(decoder, drafts, window, scene, tally)
+            tally.bits += _bits(pair, window, tally.captions[-1])
     figures = _figures(tally)
     print(table(f"{args.windows} held-out windows: share of attributes right", figures["attributes"]))
+    answers = {question: {"right": share} for question, share in figures["answers_right"].items()}
+    print(table("standing questions: share of the target's answers that are the true one", answers))
     for name, value in figures.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):<46} {value:.3f}")
@@ -62,19 +73,32 @@ def _measure(
     decoder: PrefillHiddenDecoder, drafts: DraftModel, window: Window, scene: Scene, tally: Tally
 ) -> None:
     target = decoder.caption(window, QUESTION, Trace())
+    tally.captions.append(target.token_ids)
+    for question in ANSWERS:
+        said = decoder.ask(question, Trace()).text
+        tally.answers[question] += said.strip() == answer(question, scene)
     draft = drafts.draft(window.event_images[:-1], QUESTION, 64)
     drafts.submit(draft.run, Trace()).result()
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
-        said = claimed(text)
-        tally.right[name].update(key for key, value in wanted.items() if said.get(key) == value)
-        tally.exact[name] += text == true_caption(scene)
+        claims = grammar.claimed(text) | english.claimed(text)
+        tally.right[name].update(key for key, value in wanted.items() if claims.get(key) == value)
+        tally.exact[name] += text in (grammar.caption(scene), english.caption(scene))
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.leading.append(agreement(draft.tokens, target.token_ids))
     forced = forced_states(drafts.model, draft, target.token_ids)
     guesses = drafts.model.logits(forced).argmax(-1).tolist()
     tally.guesses += zip(target.token_ids, guesses, strict=True)
+
+
+@torch.inference_mode()
+def _bits(pair: ModelPair, window: Window, said: tuple[int, ...]) -> list[float]:
+    """Entropy of the target's own distribution at each token of its caption, in bits."""
+    inputs = continued(generate_inputs(pair.target, window.frames, QUESTION), said[:-1])
+    logits = pair.target.module(**inputs, logits_to_keep=len(said)).logits[0]
+    entropy = torch.distributions.Categorical(logits=logits.float()).entropy()
+    return (entropy / log(2)).tolist()
 
 
 def _visible_context(attribute: str, scene: Scene) -> str:
@@ -111,4 +135,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
         "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
         "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
         "tokens": len(tokens) / n,
+        "bits_a_token": float(np.mean(tally.bits)),
+        "captions_seen_before": 1 - len(set(tally.captions)) / n,
+        "answers_right": {question: tally.answers[question] / n for question in ANSWERS},
     }

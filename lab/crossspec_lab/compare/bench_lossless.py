@@ -14,7 +14,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
-from crossspec_lab.baselines.generate_inputs import generate_inputs
+from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
@@ -211,11 +211,6 @@ def _margin(pair: ModelPair, case: Asked, at: int) -> float:
     decoder is wrong.
     """
     inputs = generate_inputs(pair.target, case.window.frames, case.question)
-    said = torch.tensor([case.wanted[:at]], dtype=torch.long, device=pair.target.device)
-    for name, prompt in inputs.items():
-        if prompt.shape == inputs["attention_mask"].shape and name != "attention_mask":
-            more = said if name == "input_ids" else torch.zeros_like(said)
-            inputs[name] = torch.cat([prompt, more.to(prompt.dtype)], 1)
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    inputs = continued(inputs, case.wanted[:at])
     best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
     return float(best[0] - best[1])

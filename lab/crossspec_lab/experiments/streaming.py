@@ -1,29 +1,22 @@
 """Experiment 4: windows in a row, faster and faster: what is sustained, what is dropped, what is late.
 
-A window has the target's own number of frames, so that 30 frames a second are 3.75 windows of 8. Each way has
-one window in work; when it is done, the newest window wins, and those between are dropped.
+A window has the target's own number of frames, so that 30 frames a second are 3.75 windows of 8.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from crossspec_lab.compare.held_out import live, sleep_until
+from crossspec_lab.compare.real_time import caption_stream
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, SPECVLM, made
-from crossspec_lab.world.grammar import QUESTION
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 
 TITLE = "Streaming against a frame budget"
@@ -32,7 +25,6 @@ RATES = (8, 16, 30, 60)
 """Frames a second."""
 _PREDICTED = 30
 _WAYS = (OURS, ALONE, SPECVLM)
-_START_S = 0.2
 
 
 def measure(setting: Setting) -> Log:
@@ -61,40 +53,14 @@ def run(
     rate: int,
 ) -> None:
     """Let `windows` open one after the other every `period_s`; tells of each what became of it."""
-    begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
-    done = -1
-    while done + 1 < len(windows):
-        newest_closed = (time.perf_counter_ns() - begun_ns) // period_ns - 1
-        n = min(max(done + 1, newest_closed), len(windows) - 1)
-        for dropped in range(done + 1, n):
+    due = 0
+    for one in caption_stream(decoder, windows, period_s):
+        for dropped in range(due, one.index):
             tell(Record(NUMBER, str(rate), way, dropped, "", (), (), 0.0, more={"dropped": True}))
-        done = n
-        opened_ns, window = begun_ns + n * period_ns, paced(windows[n], n, period_ns)
-        last_ns, closed_ns = opened_ns + window.frame_stamps_ns[-1] - window.start_ns, opened_ns + period_ns
-        trace = Trace()
-        if isinstance(decoder, PrefillHiddenDecoder):
-            sleep_until(opened_ns)
-            caption = live(decoder, window, trace, QUESTION, opened_ns=opened_ns)
-            tokens, lengths = caption.token_ids, caption.accept_lengths
-            ended_ns = max(span.end_ns for span in trace.spans if span.stage == "answer")
-        else:
-            sleep_until(last_ns)
-            written = decoder(window, QUESTION, trace)
-            tokens, lengths, ended_ns = written.tokens, written.accept_lengths, time.perf_counter_ns()
-        from_last, from_close = (ended_ns - last_ns) / SECOND, max(0, ended_ns - closed_ns) / SECOND
-        since_begin = (ended_ns - begun_ns) / SECOND
-        more = {"dropped": False, "ended_s": since_begin}
-        tell(Record(NUMBER, str(rate), way, n, "", tokens, lengths, from_last, from_close, more=more))
-
-
-def paced(window: Window, index: int, period_ns: int) -> Window:
-    """The window, as if it were the `index`-th of so many nanoseconds."""
-    start_ns = index * period_ns
-    scale = period_ns / (window.end_ns - window.start_ns)
-    stamps = tuple(start_ns + round((stamp - window.start_ns) * scale) for stamp in window.frame_stamps_ns)
-    return replace(
-        window, index=index, start_ns=start_ns, end_ns=start_ns + period_ns, frame_stamps_ns=stamps
-    )
+        due, written = one.index + 1, one.written
+        more = {"dropped": False, "ended_s": one.ended_s}
+        said = "", written.tokens, written.accept_lengths
+        tell(Record(NUMBER, str(rate), way, one.index, *said, one.from_last_s, one.from_close_s, more=more))
 
 
 def result(setting: Setting, log: Log) -> Result:

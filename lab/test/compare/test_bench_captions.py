@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from crossspec_lab.compare.bench_captions import _chance
+from crossspec_lab.world.standing_questions import ANSWERS
 
 from crossspec_ros.cli import main
 
@@ -18,6 +19,8 @@ def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert figures["windows"] == 5
     assert figures["target_attributes_right"] > 0.85
     assert figures["draft_token_acceptance"] > 0.5
+    assert 0 < figures["bits_a_token"] < 1 and figures["captions_seen_before"] == 0
+    assert set(figures["answers_right"]) == set(ANSWERS)
     assert "needs_color" in capsys.readouterr().out
 
 

@@ -1,0 +1,123 @@
+"""`crossspec bench stream`: windows at 1 Hz, one decoder after the other: what each sustains, and how late.
+
+Every decoder begins with an empty memory, and gets the same drives of four seconds in a row. So windows after
+a change of scene, and the first of a stream, have figures of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, training_captions
+from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.baselines.suffix import SuffixDecoding
+from crossspec_lab.compare.harness import check_windows, table, tell
+from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
+from crossspec_lab.compare.plots import OTHERS_COLOUR, OURS_COLOUR, bare
+from crossspec_lab.compare.real_time import Captioned, caption_stream
+from crossspec_lab.world import english, grammar
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.drafting.heads.head_files import fitting_heads
+from crossspec_ros.models.adapted import is_adapter
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
+from crossspec_ros.windows.window import Window
+
+OURS, ALONE = "ours", "autoregressive"
+_PERIOD_S = 1.0
+_COLD_WINDOWS = 20
+_PERCENTILES = (50, 90, 99)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure `args.windows` windows by each decoder; print a table, and write figures and plot if asked."""
+    check_windows(args.windows)
+    logging.set_verbosity_error()
+    pair = measured_pair(args)
+    rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+    windows = [window for window, _ in rendered]
+    done: dict[str, list[Captioned]] = {}
+    for name, make in decoders(pair, args).items():
+        # What is slow the first time is no window's.
+        _captioned(make(), windows[:1], "warming up")
+        done[name] = _captioned(make(), windows, name)
+    figures: dict[str, Any] = {
+        "windows": len(windows),
+        "period_s": _PERIOD_S,
+        "ways": {name: row(mine, done[ALONE], len(windows)) for name, mine in done.items()},
+    }
+    title = f"{len(windows)} windows at {1 / _PERIOD_S:g} Hz; ms from a window's last frame to its caption"
+    print(table(title, figures["ways"]))
+    tell(args, figures, lambda: _draw(figures))
+    return 0
+
+
+def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """Makers of all decoders that can caption with this pair."""
+    heads = fitting_heads((args.models or share_dir() / "models" / "tiny") / "heads", pair.target, pair.draft)
+    taught = english.caption if is_adapter(Path(args.target)) else grammar.caption
+    found: dict[str, Callable[[], Any]] = {
+        OURS: partial(speculative_decoder, pair, heads=heads),
+        ALONE: partial(Alone, pair),
+        "suffix decoding": partial(SuffixDecoding, pair),
+        "retrieval (REST)": lambda: Retrieval(pair, training_captions(pair.target, CAPTIONS, taught)),
+        "generate, plain": partial(TransformersGenerate, pair, "plain"),
+        "fixed gamma 4": partial(FixedGamma, pair, 4),
+        "published prefill hiding": partial(PublishedPrefillHiding, pair),
+    }
+    by_text = text_generates(pair)
+    return found | {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
+
+
+def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:
+    with closing(decoder) if hasattr(decoder, "close") else nullcontext():
+        return list(track(caption_stream(decoder, windows, _PERIOD_S), name, len(windows)))
+
+
+def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> dict[str, float]:
+    """Figures of one decoder; `equal` counts captions that are those of `alone`, where both captioned."""
+    late = np.array([1e3 * one.from_last_s for one in mine])
+    index = np.array([one.index for one in mine])
+    is_new = (index % WINDOWS_PER_DRIVE == 0) & (index > 0)
+    theirs = {one.index: one.written.tokens for one in alone}
+    both = [one for one in mine if one.index in theirs]
+    return {
+        "captioned": len(mine),
+        "a second": len(mine) / (windows * _PERIOD_S),
+        **{f"p{p}": float(np.percentile(late, p)) for p in _PERCENTILES},
+        f"first {_COLD_WINDOWS}": float(np.median(late[index < _COLD_WINDOWS])),
+        "new scene": float(np.median(late[is_new])) if is_new.any() else float("nan"),
+        "same scene": float(np.median(late[~is_new])),
+        "tokens": float(np.mean([len(one.written.tokens) for one in mine])),
+        "equal": sum(one.written.tokens == theirs[one.index] for one in both) / max(1, len(both)),
+    }
+
+
+def _draw(figures: Mapping[str, Any]) -> Figure:
+    ways: dict[str, Any] = dict(sorted(figures["ways"].items(), key=lambda item: -item[1]["p50"]))
+    figure = Figure(figsize=(11, 0.8 + 0.4 * len(ways)), layout="constrained")
+    late, rate = figure.subplots(1, 2, sharey=True)
+    colours = [OURS_COLOUR if name == OURS else OTHERS_COLOUR for name in ways]
+    names = list(ways)
+    late.barh(names, [row["p50"] for row in ways.values()], color=colours)
+    for p, mark in (("p90", "|"), ("p99", "x")):
+        late.plot([row[p] for row in ways.values()], names, mark, color="#404040", label=p)
+    late.set(xlabel="ms from the last frame to the caption: median")
+    late.legend()
+    rate.barh(names, [row["a second"] for row in ways.values()], color=colours)
+    rate.set(xlabel=f"windows captioned a second, of {1 / figures['period_s']:g}")
+    bare(late, rate)
+    return figure
