@@ -52,6 +52,11 @@ def _bench(subparsers: Subparsers) -> None:
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
     trace("--nodes", type=int, default=64, help="largest draft tree [64]")
+    forecast = add("forecast", "what the 7B target will take where it never ran, from recorded outputs")
+    forecast("file", type=Path, help="JSONL with target_tokens a line")
+    forecast("--stride", type=at_least(1), default=2, help="take every n-th response [2]")
+    measured_there = "what bench gpu --json wrote on GPUs, whose rates are forecast from too"
+    forecast("--gpu", type=Path, nargs="+", default=(), metavar="FILE", help=measured_there)
     heads = add("heads", "draft heads offline and in the decoder, by how new a window is")
     heads("--heads", type=found, help="folder of heads [heads in the folder of the models]")
     heads("--windows", type=at_least(8), default=160, help="held-out windows [160]")
@@ -94,7 +99,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, stream, trace, events, gpu, heads, fleet, faults):
+    for option in (latency, stream, trace, forecast, events, gpu, heads, fleet, faults):
         option("--plot", type=Path, help="draw the figures here as well")
     measured = (
         captions,
@@ -102,6 +107,7 @@ def _bench(subparsers: Subparsers) -> None:
         lossless,
         stream,
         trace,
+        forecast,
         events,
         soak,
         gpu,

@@ -22,6 +22,7 @@ MADE_OF = {
     "kilted": ("-kilted",),
     "jazzy": ("-jazzy",),
     "audit": ("-audit",),
+    "real": ("-real",),
 }
 """Which files of requirements are in which lock."""
 PACKAGE = re.compile(
