@@ -40,6 +40,7 @@ lock: $(TOOLS)/made  ## write locks/ anew from requirements*.txt, with the hashe
 	@$(LOCK) -c locks/python.txt requirements-kilted.txt -o locks/kilted.txt
 	@$(LOCK) -c locks/python.txt requirements-jazzy.txt -o locks/jazzy.txt
 	@$(LOCK) requirements-audit.txt -o locks/audit.txt
+	@$(LOCK) --no-deps requirements-real.txt -o locks/real.txt
 
 sbom: setup $(TOOLS)/made  ## list what is installed, as CycloneDX, in build/sbom.json
 	@mkdir -p build

@@ -73,6 +73,7 @@ setup(
     extras_require={
         "ros": ROS,
         "serve": names("requirements-serve.txt"),
+        "real": names("requirements-real.txt"),
         "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
     },
     data_files=[

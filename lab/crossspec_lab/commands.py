@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
 
 
-_MODULES = {"handoff": "handoff.measure"} | {name: f"trials.{name}" for name in ("faults", "kills", "soak")}
+_MODULES = {"all": "experiments.bench_all", "handoff": "handoff.measure"}
+_MODULES |= {name: f"trials.{name}" for name in ("faults", "kills", "soak")}
 """Modules of `bench` outside of the folder compare."""
 Option = Callable[..., object]
 """`add_argument` of a command."""
@@ -119,6 +120,10 @@ def _bench(subparsers: Subparsers) -> None:
     )
     for option in measured:
         option("--json", type=Path, help="write the figures here as well")
+    whole = add("all", "every figure of README and docs, one benchmark after the other: hours")
+    whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
+    results = Path("build/benchmarks")
+    whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")
     figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
     out = "the picture to write: .png, .svg or .pdf of one window, .gif of several"
     figure("out", type=Path, help=out)

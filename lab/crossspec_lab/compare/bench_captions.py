@@ -87,9 +87,11 @@ def _measure(
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.leading.append(agreement(draft.tokens, target.token_ids))
-    forced = forced_states(drafts.model, draft, target.token_ids)
-    guesses = drafts.model.logits(forced).argmax(-1).tolist()
-    tally.guesses += zip(target.token_ids, guesses, strict=True)
+    # A draft with words of its own cannot be asked what follows the target's.
+    if max(target.token_ids) < drafts.model.tokenizer.get_vocab_size():
+        forced = forced_states(drafts.model, draft, target.token_ids)
+        guesses = drafts.model.logits(forced).argmax(-1).tolist()
+        tally.guesses += zip(target.token_ids, guesses, strict=True)
 
 
 @torch.inference_mode()
@@ -115,6 +117,13 @@ def _chance(values: Counter[tuple[str, str]]) -> float:
     return sum(best.values()) / values.total()
 
 
+def _acceptance(tokens: list[tuple[int, int]], telling: list[tuple[int, int]]) -> dict[str, float]:
+    return {
+        "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
+        "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
+    }
+
+
 def _figures(tally: Tally) -> dict[str, Any]:
     # The words that every caption has are the template; the others say something about the scene.
     n, tokens = len(tally.leading), tally.guesses
@@ -132,9 +141,8 @@ def _figures(tally: Tally) -> dict[str, Any]:
         "target_exact": tally.exact["target"] / n,
         "draft_attributes_right": sum(tally.right["draft"].values()) / sum(asked.values()),
         "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
-        "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
-        "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
-        "tokens": len(tokens) / n,
+        **(_acceptance(tokens, telling) if telling else {}),
+        "tokens": float(np.mean([len(tokens) for tokens in tally.captions])),
         "bits_a_token": float(np.mean(tally.bits)),
         "captions_seen_before": 1 - len(set(tally.captions)) / n,
         "answers_right": {question: tally.answers[question] / n for question in ANSWERS},

@@ -28,7 +28,7 @@ from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
 
 _WINDOWS, _HELD_OUT = 8_000, 64
-_EYES_STEPS, _STEPS = 2_500, 450
+_EYES_STEPS, _STEPS = 2_500, 600
 _EYES_BATCH, _BATCH = 16, 4
 _RATE, _WARM_STEPS = 1e-3, 50
 _LATER_SHARE = 0.2

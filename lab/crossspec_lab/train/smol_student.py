@@ -26,7 +26,7 @@ from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, Sm
 Said = tuple[str, str]
 """A question and its answer."""
 
-_PATCH, _SCALE = 16, 2
+_PATCH, _SCALE = 16, 1
 _WIDTH, _LAYERS, _HEADS = 192, 6, 6
 _RANK, _ALPHA = 8, 16
 _LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"

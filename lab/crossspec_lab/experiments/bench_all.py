@@ -1,0 +1,49 @@
+"""`crossspec bench all`: every figure that README and docs show, from one version of code and weights.
+
+Each benchmark is a process of its own, one after the other, for they are timings. What is there already is
+kept, so that an interrupted run goes on; the identity of machine, code and weights stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from crossspec_lab.experiments import report
+from crossspec_lab.experiments.all_experiments import check_same
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
+
+RUNS: dict[str, tuple[str, ...]] = {
+    "latency": ("latency", "--windows", "40"),
+    "captions": ("captions", "--windows", "240"),
+    "stream": ("stream", "--windows", "60"),
+    "lossless": ("lossless",),
+    "heads": ("heads",),
+    "events": ("events",),
+}
+"""Arguments of each benchmark by the name of its JSON."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what has no JSON in `args.results` yet, or those that are named; 1 where one of them failed."""
+    if unknown := [name for name in args.which if name not in RUNS]:
+        raise InputError(f"there is no run '{unknown[0]}': name some of {', '.join(RUNS)}, or none for all")
+    models = share_dir() / "models"
+    digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
+    check_same(args.results, {"models": digest, **report.machine()})
+    failed = []
+    for name in args.which or RUNS:
+        file = args.results / f"{name}.json"
+        if file.exists():
+            print(f"{name}: {file} is there", flush=True)
+            continue
+        started = time.monotonic()
+        command = [sys.executable, "-m", "crossspec_ros.cli", "bench", *RUNS[name], "--json", str(file)]
+        rc = subprocess.run(command).returncode
+        print(f"{name}: {(time.monotonic() - started) / 60:.0f} minutes, exit code {rc}", flush=True)
+        failed += [name] if rc else []
+    return 1 if failed else 0

@@ -1,0 +1,35 @@
+"""`crossspec bench all` runs every benchmark once, each with arguments that it knows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from crossspec_lab.experiments import bench_all
+
+from crossspec_ros.cli import main, make_parser
+
+
+def test_what_is_there_is_kept_and_a_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def bench(command: list[str]) -> SimpleNamespace:
+        make_parser().parse_args(command[3:])
+        file = Path(command[-1])
+        ran.append(file.stem)
+        file.write_text(json.dumps({}))
+        return SimpleNamespace(returncode=int(file.stem == "events"))
+
+    monkeypatch.setattr(subprocess, "run", bench)
+    (tmp_path / "latency.json").write_text("{}")
+    assert main(["bench", "all", "--results", str(tmp_path)]) == 1
+    assert ran == [name for name in bench_all.RUNS if name != "latency"]
+    assert "events: 0 minutes, exit code 1" in capsys.readouterr().out
+    assert main(["bench", "all", "--results", str(tmp_path)]) == 0 and len(ran) == len(bench_all.RUNS) - 1
+    assert main(["bench", "all", "nothing", "--results", str(tmp_path)]) == 2
+    assert "there is no run 'nothing'" in capsys.readouterr().err
