@@ -120,7 +120,7 @@ def _bench(subparsers: Subparsers) -> None:
     )
     for option in measured:
         option("--json", type=Path, help="write the figures here as well")
-    whole = add("all", "every figure of README and docs, one benchmark after the other: hours")
+    whole = add("all", "the benchmarks of the tiny pair, one after the other: an hour or more")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
     results = Path("build/benchmarks")
     whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")

@@ -6,7 +6,8 @@ passes it takes. The rates of a device tell how long these are.
 - Rates of a board are estimated from its bandwidth and arithmetic (`models/window_rate.py`). Published times
   of Qwen3-VL come out within a third of that; so each time may be off by a third.
 - Rates of a GPU are those that `bench gpu` measured there with random weights.
-- Frames are read as they come. What cannot be read in time is read after the last one.
+- Ours reads frames as they come, and after the last one what could not be read in time. The target alone
+  begins with the last frame.
 - The event draft is left out: on one device it costs more than it brings.
 """
 
@@ -14,15 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
-from crossspec_lab.compare.harness import spread, table, tell
+from crossspec_lab.compare.harness import table, tell
 from crossspec_lab.compare.plots import OTHERS_COLOUR, OURS_COLOUR, bars
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import make_proposers
@@ -42,9 +45,23 @@ BOARDS = {
 """Speeds with which the estimates are those that TensorRT Edge-LLM publishes for Qwen3-VL in INT4, within a
 third."""
 _BOARD_OFF = 1 / 3
+_TOO_SMALL = "Jetson Orin Nano, 8 GB"
+"""Board whose memory does not hold the target in 4 bits (docs/real_models.md)."""
 _ALONE = "autoregressive"
 _WINDOW_S = 1.0
 _MOST_BYTES = 16 << 20
+_ENDS: tuple[tuple[Callable[[list[Any]], Any], int], ...] = ((min, 10), (max, 90))
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Paces of a target that reads frames one by one, as ours does, and all at once, as it does alone; each
+    time may be wrong by the share `off`."""
+
+    ours: Pace
+    alone: Pace
+    off: float = 0.0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,18 +69,20 @@ def run(args: argparse.Namespace) -> int:
     responses = [Response(response.target, ()) for response in read_trace(args.file)[:: args.stride]]
     policy = Policy(make_proposers(["memory"]), None, Limits(max_nodes=TREE_TOKENS))
     replayed = replay(responses, policy, "caption memory")
-    paces = {name: (pace, 0.0) for file in args.gpu for name, pace in measured_paces(file).items()}
+    rates = {name: found for file in args.gpu for name, found in measured_rates(file).items()}
     target = released_target()
     skeleton = target.skeleton()
     for name, speed in BOARDS.items():
+        if name == _TOO_SMALL:
+            continue
         pace = estimated_pace(target, skeleton, Placement("nf4", "cuda:0"), speed)
-        paces[f"{name}, 4 bits"] = pace, _BOARD_OFF
+        rates[f"{name}, 4 bits"] = Rates(pace, pace, _BOARD_OFF)
     figures = {
         "trace": args.file.name,
         "stride": args.stride,
         "responses": len(responses),
         "tokens_a_pass": replayed.acceptance_length(),
-        "devices": {name: row(*pace, replayed.passes, replayed.tokens) for name, pace in paces.items()},
+        "devices": {name: row(found, replayed.passes, replayed.tokens) for name, found in rates.items()},
     }
     title = (
         f"forecast for Video-LLaVA-7B with the caption memory, {len(responses)} recorded captions, "
@@ -74,35 +93,48 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def row(pace: Pace, off: float, passes: Sequence[int], tokens: Sequence[int]) -> dict[str, Any]:
+def row(rates: Rates, passes: Sequence[int], tokens: Sequence[int]) -> dict[str, Any]:
     """Figures of one device, for captions of so many tokens in so many passes.
 
-    Low and high ends are deciles of the windows, wider by the share `off` by which rates may be wrong.
+    The low end is the first decile of the windows with rates as quick as they may be, the high end the last
+    with rates as slow.
     """
     p, n = np.array(passes), np.array(tokens)
-    # No tree is verified where it does not pay.
-    decode_s = np.minimum(p * pace.tree_s, n * pace.token_s)
-    units = -(-pace.frames // pace.frames_per_unit)
-    last_s = _WINDOW_S / pace.frames
-    late_s = max(0.0, (units - 1) * pace.unit_s - (_WINDOW_S - last_s))
-    ours_s = late_s + pace.unit_s + pace.prompt_s + decode_s
-    before_s = pace.before_s(pace.frames)
-    alone_s = before_s + n * pace.token_s
+
+    def seconds(factor: float) -> tuple[Floats, Floats, Floats]:
+        """Waits of ours and of the target alone, and how long ours works at a window."""
+        pace, alone = rates.ours, rates.alone
+        # No tree is verified where it does not pay.
+        decode = factor * np.minimum(p * pace.tree_s, n * pace.token_s)
+        before = factor * pace.before_s(pace.frames)
+        hidden = min(before - factor * (pace.unit_s + pace.prompt_s), _WINDOW_S - _WINDOW_S / pace.frames)
+        # The pass that reads the prompt gives the first token.
+        waited = factor * (alone.before_s(alone.frames) + (n - 1) * alone.token_s)
+        return before - hidden + decode, waited, before + decode
+
+    quick, usual, slow = (seconds(factor) for factor in (1 - rates.off, 1.0, 1 + rates.off))
+
+    def ends(figure: Callable[[tuple[Floats, Floats, Floats]], Floats]) -> dict[str, float]:
+        found = [figure(one) for one in (quick, usual, slow)]
+        low, high = (float(function([np.percentile(one, q) for one in found])) for function, q in _ENDS)
+        return {"median": float(np.median(found[1])), "p10": low, "p90": high}
+
     return {
-        "ours": _wider(spread(1e3 * ours_s), off),
-        "alone": _wider(spread(1e3 * alone_s), off),
-        "sooner": spread(alone_s / ours_s),
-        "windows a second": 1 / float(np.mean(before_s + decode_s)),
-        "alone, a second": 1 / float(np.mean(alone_s)),
+        "ours": ends(lambda s: 1e3 * s[0]),
+        "alone": ends(lambda s: 1e3 * s[1]),
+        "sooner": ends(lambda s: s[1] / s[0]),
+        "windows a second": 1 / float(np.mean(usual[2])),
+        "alone, a second": 1 / float(np.mean(usual[1])),
     }
 
 
-def measured_paces(file: Path) -> dict[str, Pace]:
-    """Paces that `bench gpu --json` measured, by device and dtype; raises InputError for another file."""
+def measured_rates(file: Path) -> dict[str, Rates]:
+    """Rates that `bench gpu --json` measured, by device and dtype; raises InputError for another file."""
     try:
         figures = json.loads(read_small(file, _MOST_BYTES))
         return {
-            f"{figures['device']}, {dtype}": _pace(measured) for dtype, measured in figures["dtypes"].items()
+            f"{figures['device']}, {dtype}": Rates(_pace(measured, "ours"), _pace(measured, _ALONE))
+            for dtype, measured in figures["dtypes"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -110,18 +142,13 @@ def measured_paces(file: Path) -> dict[str, Pace]:
         ) from None
 
 
-def _pace(measured: Mapping[str, Any]) -> Pace:
+def _pace(measured: Mapping[str, Any], way: str) -> Pace:
     pass_ms = {int(size): figures["median"] for size, figures in measured["verify_ms"].items()}
-    stages, spec = measured["latency"]["modes"][_ALONE]["stages_ms"], released_target().spec
+    stages, spec = measured["latency"]["modes"][way]["stages_ms"], released_target().spec
     # The prompt is read with the last frame there.
     units = spec.frames // spec.frames_per_unit
     unit_s = (stages["frame_encode"] + stages["target_prefill"]) / 1e3 / units
     return Pace(spec.frames, spec.frames_per_unit, unit_s, 0.0, pass_ms[1] / 1e3, pass_ms[TREE_TOKENS] / 1e3)
-
-
-def _wider(figures: Mapping[str, float], off: float) -> dict[str, float]:
-    factors = {"median": 1.0, "p10": 1 - off, "p90": 1 + off}
-    return {name: factors[name] * value for name, value in figures.items()}
 
 
 def _draw(devices: Mapping[str, Mapping[str, Any]]) -> Figure:

@@ -87,11 +87,14 @@ def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Capti
         return list(track(caption_stream(decoder, windows, _PERIOD_S), name, len(windows)))
 
 
-def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> dict[str, float]:
+def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> dict[str, float | None]:
     """Figures of one decoder; `equal` counts captions that are those of `alone`, where both captioned."""
     late = np.array([1e3 * one.from_last_s for one in mine])
     index = np.array([one.index for one in mine])
-    is_new = (index % WINDOWS_PER_DRIVE == 0) & (index > 0)
+    # A window whose caption before is of another drive; what was dropped between does not count.
+    drives = index // WINDOWS_PER_DRIVE
+    is_new = np.diff(drives, prepend=drives[0]) > 0
+    is_same = ~is_new & (index > 0)
     theirs = {one.index: one.written.tokens for one in alone}
     both = [one for one in mine if one.index in theirs]
     return {
@@ -99,8 +102,8 @@ def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> 
         "a second": len(mine) / (windows * _PERIOD_S),
         **{f"p{p}": float(np.percentile(late, p)) for p in _PERCENTILES},
         f"first {_COLD_WINDOWS}": float(np.median(late[index < _COLD_WINDOWS])),
-        "new scene": float(np.median(late[is_new])) if is_new.any() else float("nan"),
-        "same scene": float(np.median(late[~is_new])),
+        "new scene": float(np.median(late[is_new])) if is_new.any() else None,
+        "same scene": float(np.median(late[is_same])) if is_same.any() else None,
         "tokens": float(np.mean([len(one.written.tokens) for one in mine])),
         "equal": sum(one.written.tokens == theirs[one.index] for one in both) / max(1, len(both)),
     }

@@ -1,7 +1,7 @@
-"""`crossspec bench all`: every figure that README and docs show, from one version of code and weights.
+"""`crossspec bench all`: the benchmarks of the tiny pair that README and docs show, on one machine.
 
 Each benchmark is a process of its own, one after the other, for they are timings. What is there already is
-kept, so that an interrupted run goes on; the identity of machine, code and weights stands beside it.
+kept, so that an interrupted run goes on; the identity of machine and weights stands beside it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ RUNS: dict[str, tuple[str, ...]] = {
     "captions": ("captions", "--windows", "240"),
     "stream": ("stream", "--windows", "60"),
     "lossless": ("lossless",),
-    "heads": ("heads",),
     "events": ("events",),
 }
 """Arguments of each benchmark by the name of its JSON."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what has no JSON in `args.results` yet, or those that are named; 1 where one of them failed."""
+    """Run all, or those that are named, where there is no JSON yet; 1 where one of them failed."""
     if unknown := [name for name in args.which if name not in RUNS]:
         raise InputError(f"there is no run '{unknown[0]}': name some of {', '.join(RUNS)}, or none for all")
     models = share_dir() / "models"
@@ -44,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         started = time.monotonic()
         command = [sys.executable, "-m", "crossspec_ros.cli", "bench", *RUNS[name], "--json", str(file)]
         rc = subprocess.run(command).returncode
+        if rc:
+            file.unlink(missing_ok=True)
         print(f"{name}: {(time.monotonic() - started) / 60:.0f} minutes, exit code {rc}", flush=True)
         failed += [name] if rc else []
     return 1 if failed else 0
