@@ -54,9 +54,11 @@ def run(args: argparse.Namespace) -> int:
     pair = measured_pair(args)
     assert pair.draft is not None and pair.translation is not None
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
+    # A draft with words of its own cannot be asked what follows the target's.
+    forces = 2 * pair.shared_ids > pair.target.tokenizer.get_vocab_size()
     with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
         for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
-            _measure(decoder, drafts, window, scene, tally)
+            _measure(decoder, drafts, window, scene, tally, forces)
             tally.bits += _bits(pair, window, tally.captions[-1])
     figures = _figures(tally)
     print(table(f"{args.windows} held-out windows: share of attributes right", figures["attributes"]))
@@ -70,7 +72,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    decoder: PrefillHiddenDecoder, drafts: DraftModel, window: Window, scene: Scene, tally: Tally
+    decoder: PrefillHiddenDecoder,
+    drafts: DraftModel,
+    window: Window,
+    scene: Scene,
+    tally: Tally,
+    forces: bool,
 ) -> None:
     target = decoder.caption(window, QUESTION, Trace())
     tally.captions.append(target.token_ids)
@@ -87,8 +94,7 @@ def _measure(
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.leading.append(agreement(draft.tokens, target.token_ids))
-    # A draft with words of its own cannot be asked what follows the target's.
-    if max(target.token_ids) < drafts.model.tokenizer.get_vocab_size():
+    if forces:
         forced = forced_states(drafts.model, draft, target.token_ids)
         guesses = drafts.model.logits(forced).argmax(-1).tolist()
         tally.guesses += zip(target.token_ids, guesses, strict=True)
