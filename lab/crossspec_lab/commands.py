@@ -102,23 +102,8 @@ def _bench(subparsers: Subparsers) -> None:
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     for option in (latency, stream, trace, forecast, events, gpu, heads, fleet, faults):
         option("--plot", type=Path, help="draw the figures here as well")
-    measured = (
-        captions,
-        latency,
-        lossless,
-        stream,
-        trace,
-        forecast,
-        events,
-        soak,
-        gpu,
-        heads,
-        handoff,
-        fleet,
-        faults,
-        kills,
-    )
-    for option in measured:
+    compared = (captions, latency, lossless, stream, trace, forecast, events, gpu, heads, handoff)
+    for option in (*compared, soak, fleet, faults, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "the benchmarks of the tiny pair, one after the other: an hour or more")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")

@@ -21,6 +21,8 @@ from crossspec_lab.world.grammar import attributes
 from crossspec_lab.world.render import DASHES_M
 from crossspec_lab.world.scene import EGO_SPEED, Scene
 
+TOKENS = 16
+"""Tokens of a frame: four of its vehicle, of its person, of its surroundings, and of signal and dashes."""
 _NEAREST_M, _FURTHEST_M = 5.0, 25.0
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 _END = {".": 1.0}
@@ -46,10 +48,6 @@ def shown(scene: Scene, second: float) -> tuple[Weights, ...]:
     travelled = scene.travelled + EGO_SPEED[scene.ego] * second
     dashes = _number(travelled % DASHES_M / DASHES_M * len(_NUMBERS))
     return (*vehicle, *person, _END, *around, _END, *signal, dashes, _END)
-
-
-TOKENS = 16
-"""Tokens of a frame: four of its vehicle, of its person, of its surroundings, and of signal and dashes."""
 
 
 def _number(value: float) -> Weights:
