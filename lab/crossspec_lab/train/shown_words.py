@@ -3,7 +3,8 @@
 Each of the sixteen tokens of a frame learns to lie where one of the language model's own words lies, as in a
 list of what is there. So the language model reads them from its first step on. A token that stands for more
 than one word is no text that it knows: with four tokens a frame it learned colours and backgrounds in 450
-steps, but neither places nor what changes from frame to frame.
+steps, but neither places nor what changes from frame to frame. The distance from the word alone teaches
+slowly too: a token that doubts lies between the words. So it must be nearer to its own word than to others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from crossspec_lab.world.grammar import attributes
 from crossspec_lab.world.render import DASHES_M
 from crossspec_lab.world.scene import EGO_SPEED, Scene
 
+_SHARPNESS = 12.0
+"""Logit between a word and the mean of all, in the choice of the nearest word."""
 TOKENS = 16
 """Tokens of a frame: four of its vehicle, of its person, of its surroundings, and of signal and dashes."""
 _NEAREST_M, _FURTHEST_M = 5.0, 25.0
@@ -75,12 +78,18 @@ class ShownWords:
                     for name, weight in token.items():
                         self._weights[i, j, k, at[name]] = weight
 
-    def loss(self, features: Tensor, rows: NDArray[np.int64]) -> Tensor:
-        """Squared distance of (batch, frames, tokens, width) features from the words of these windows, as a
-        share of what these words differ from the mean of all."""
-        wanted = self._weights[rows].to(features) @ self._words
-        missed = (features - self._mean - wanted).square().sum(-1)
-        return missed.mean() / wanted.square().sum(-1).mean()
+    def loss(self, features: Tensor, rows: NDArray[np.int64], frames: NDArray[np.int64]) -> Tensor:
+        """What (batch, frames, tokens, width) features miss of the words of these windows' frames.
+
+        The sum of their squared distance, as a share of what the words differ from the mean of all, and of
+        the cross entropy of the nearest word, in nats a token.
+        """
+        weights = self._weights[rows][:, frames].to(features)
+        wanted, seen = weights @ self._words, features - self._mean
+        missed = (seen - wanted).square().sum(-1).mean() / wanted.square().sum(-1).mean()
+        lengths = self._words.square().sum(-1)
+        nearness = _SHARPNESS / lengths.mean() * (seen @ self._words.T - 0.5 * lengths)
+        return missed - (weights * nearness.log_softmax(-1)).sum(-1).mean()
 
 
 def _of_window(seed: int) -> list[tuple[Weights, ...]]:

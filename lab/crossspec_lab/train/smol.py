@@ -1,7 +1,8 @@
 """`crossspec train smol`: a real language model learns to caption the synthetic world.
 
 The tower learns first what the frames show, as words of the language model (`shown_words.py`), for a caption
-teaches it slowly: most of its words need no eyes. Only then the language model reads, and both learn.
+teaches it slowly: most of its words need no eyes. It begins as the tower of the tiny target, which knows this
+world (`tiny_eyes.py`). Only then the language model reads, and both learn.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.smol_student import Said, SmolStudent
+from crossspec_lab.train.tiny_eyes import take_tiny_eyes
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
+from crossspec_ros.paths import share_dir
 
 _WINDOWS, _HELD_OUT = 8_000, 64
-_EYES_STEPS, _STEPS = 2_500, 600
-_EYES_BATCH, _BATCH = 16, 4
+_EYES_STEPS, _STEPS = 1_500, 450
+_EYES_BATCH, _BATCH = 64, 4
+_EYES_FRAMES = 2
+"""Frames of a window that a step of the eyes sees: the others are much like them."""
 _RATE, _WARM_STEPS = 1e-3, 50
 _LATER_SHARE = 0.2
 """Share of the learning rate that the tower has once the language model reads."""
@@ -65,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
             lambda count: progress.update(task, completed=count),
         )
         progress.update(task, completed=windows)
+        pixels = student.target.pixels(images[:_EYES_BATCH, 0])
+        take_tiny_eyes(student.tower, share_dir() / "models" / "tiny" / "target", pixels)
         _fit(student, images, (unseen, unseen_seeds), args, progress)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as scratch:
@@ -102,8 +109,11 @@ def _fit(
     for step in range(loop.resume(args.device).get("step", 0), steps):
         is_eyes = step < eyes_steps
         rows = rows_of_step(step, _EYES_BATCH if is_eyes else _BATCH, len(images), _ORDER)
-        features = student.features(images[rows])
-        eyes = words.loss(features, rows)
+        frames = np.arange(dataset.FRAMES)
+        if is_eyes:
+            frames = np.random.default_rng([step, _ORDER]).permutation(frames)[:_EYES_FRAMES]
+        features = student.features(images[rows][:, frames])
+        eyes = words.loss(features, rows, frames)
         told = None if is_eyes else student.loss(features, [_said(seed, step) for seed in rows.tolist()])
         loop.step(eyes if told is None else told + 0.1 * eyes)
         loss = float((eyes if told is None else told).detach())
@@ -148,7 +158,7 @@ def _plot(curve: Path, out: Path) -> None:
     told = [p for p in points if "loss" in p]
     for name, label in (("loss", "captions and answers, training"), ("held_out_loss", "captions, held out")):
         captions.plot([p["step"] for p in told], [p[name] for p in told], label=label)
-    eyes.set(ylabel="squared distance (share)")
+    eyes.set(ylabel="squared distance (share) + cross entropy (nats)")
     captions.set(ylabel="cross entropy (nats a token)")
     for axis in (eyes, captions):
         axis.set(xlabel="step", yscale="log")

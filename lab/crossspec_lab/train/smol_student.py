@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
 
+from crossspec_lab.train.tiny_eyes import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH
 from crossspec_lab.world.dataset import FRAMES, SIDE
 from crossspec_ros.models import adapted
 from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, SmolVLMArchitecture
@@ -26,8 +27,7 @@ from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, Sm
 Said = tuple[str, str]
 """A question and its answer."""
 
-_PATCH, _SCALE = 16, 1
-_WIDTH, _LAYERS, _HEADS = 192, 6, 6
+_LAYERS, _SCALE = LAYERS + 2, 1
 _RANK, _ALPHA = 8, 16
 _LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"
 _IGNORED = -100
@@ -213,12 +213,13 @@ def _write_configs(base: Any, folder: Path) -> None:
             "pad_token_id": base.eos_token_id,
         },
         vision_config={
-            "hidden_size": _WIDTH,
-            "intermediate_size": 4 * _WIDTH,
+            "hidden_size": WIDTH,
+            "intermediate_size": 4 * WIDTH,
             "num_hidden_layers": _LAYERS,
-            "num_attention_heads": _HEADS,
+            "num_attention_heads": HEADS,
+            "hidden_act": ACTIVATION,
             "image_size": SIDE,
-            "patch_size": _PATCH,
+            "patch_size": PATCH,
         },
         scale_factor=_SCALE,
         image_token_id=added[IMAGE],

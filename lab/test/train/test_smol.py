@@ -12,6 +12,7 @@ import pytest
 import torch
 from crossspec_lab.train import smol, smol_student
 from crossspec_lab.train.smol_student import SmolStudent
+from crossspec_lab.train.tiny_eyes import LAYERS, take_tiny_eyes
 from crossspec_lab.world import dataset
 from crossspec_lab.world.grammar import QUESTION
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -21,6 +22,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models import adapted, hub
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.paths import share_dir
 
 SAID = [[("Who?", "Me."), ("Where is it?", "On the left.")], [("Who?", "A person in red.")]]
 
@@ -109,13 +111,30 @@ def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
     assert answer == int((ours[0, end - 1] @ words.T).argmax())
 
 
+@torch.inference_mode()
+def test_the_tower_begins_as_that_of_the_tiny_target(student: SmolStudent, images: np.ndarray) -> None:
+    folder = share_dir() / "models" / "tiny" / "target"
+    known = target_architecture(folder)
+    tiny = known.model(known.load(Placement()), known.tokenizer())
+    # Both see the same squares.
+    frames = images[0][:, :, 10:74]
+    pixels = student.target.pixels(frames)
+    take_tiny_eyes(student.tower, folder, pixels)
+    theirs = tiny.module.model.video_tower(tiny.pixels(frames), output_hidden_states=True)
+    ours = student.tower(pixels, output_hidden_states=True)
+    likeness = torch.cosine_similarity(
+        ours.hidden_states[LAYERS].flatten(), theirs.hidden_states[LAYERS][:, 1:].flatten(), 0
+    )
+    assert likeness > 0.8
+
+
 def test_training_goes_on_where_it_stopped_and_writes_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smol, "_CHECKPOINT_EVERY", 2)
     monkeypatch.setattr(smol, "_POINT_EVERY", 2)
-    args = argparse.Namespace(work=tmp_path / "work", out=tmp_path / "out", shrink=1000, device="cpu")
-    steps = smol._EYES_STEPS // 1000 + 1
+    args = argparse.Namespace(work=tmp_path / "work", out=tmp_path / "out", shrink=500, device="cpu")
+    steps = smol._EYES_STEPS // 500 + 1
     loss = SmolStudent.loss
 
     def stop(self: SmolStudent, *given: object) -> torch.Tensor:
