@@ -49,3 +49,8 @@ def share_dir() -> Path:
     raise InputError(
         f"no share/{PACKAGE} is found from '{code}' upwards: install {PACKAGE} as a whole, by colcon or pip"
     )
+
+
+def tiny_models() -> Path:
+    """Folder of the tiny pair, which is loaded where no other models are named."""
+    return share_dir() / "models" / "tiny"

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
-TINY = share_dir() / "models" / "tiny"
+TINY = tiny_models()
 TOWER = "model.visual_tower.visual_tower."
 
 Tensors = dict[str, torch.Tensor]

@@ -14,7 +14,7 @@ from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available
-from crossspec_ros.paths import found, share_dir
+from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.open_windows import StandIn
@@ -41,7 +41,7 @@ _LEFT_OUT: dict[str, object] = {
 
 def models_folder(settings: CaptionerSettings) -> Path:
     """The folder of the captioner's parameters, or that of the tiny pair."""
-    return found(settings.models_folder) if settings.models_folder else share_dir() / "models" / "tiny"
+    return found(settings.models_folder) if settings.models_folder else tiny_models()
 
 
 def asked_placement(settings: CaptionerSettings) -> Placement:

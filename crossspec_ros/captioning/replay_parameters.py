@@ -13,7 +13,7 @@ from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
-from crossspec_ros.paths import found, share_dir
+from crossspec_ros.paths import found, share_dir, tiny_models
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.source import Recording
@@ -118,7 +118,7 @@ def chosen_models(
     configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
-    folder = found(models or str(configured.get("models.folder", "")) or share_dir() / "models" / "tiny")
+    folder = found(models or str(configured.get("models.folder", "")) or tiny_models())
     chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))

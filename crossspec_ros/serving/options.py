@@ -77,10 +77,10 @@ class ServeOptions:
         """The target; raises InputError for a checkpoint that is missing or does not fit."""
         from crossspec_ros.models.loading import load_pair
         from crossspec_ros.models.placement import NO_DRAFT, available
-        from crossspec_ros.paths import share_dir
+        from crossspec_ros.paths import tiny_models
 
         placement = available(self.dtype, self.device, "")
-        models = share_dir() / "models" / "tiny"
+        models = tiny_models()
         return load_pair(models, self.threads, placement, self.target, NO_DRAFT).target
 
     def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:

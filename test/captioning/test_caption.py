@@ -23,13 +23,13 @@ from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.models.eventgpt import EventGPTArchitecture
 from crossspec_ros.models.video_llava import VideoLlavaArchitecture
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.regress.golden import golden_folder
 
 BAG = share_dir() / "rosbags" / "synthetic_drive"
-TINY = share_dir() / "models" / "tiny"
+TINY = tiny_models()
 BLIND = 1
 """The window without frames."""
 SECOND = 10**9

@@ -20,9 +20,9 @@ from crossspec_ros.cli import main
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import released_target
 from crossspec_ros.models.window_rate import Speed, estimated_pace
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
-TINY = share_dir() / "models" / "tiny"
+TINY = tiny_models()
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from crossspec_ros.engine.remote import RemoteEngine, RemoteSession
 from crossspec_ros.engine.remote_target import RemoteTarget
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
@@ -246,7 +246,7 @@ def growing() -> Tokenizer:
 
 
 def panicking() -> str:
-    document = json.loads((share_dir() / "models" / "tiny" / "target" / "tokenizer.json").read_text())
+    document = json.loads((tiny_models() / "target" / "tokenizer.json").read_text())
     document["model"]["continuing_subword_prefix"] = "x" * 30
     return json.dumps(document)
 

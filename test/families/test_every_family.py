@@ -27,7 +27,7 @@ from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -165,7 +165,7 @@ def test_a_token_that_text_would_never_become_is_missed(family: Family, tmp_path
 
 def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) -> None:
     """The event draft is EventGPT's, whose words are translated into the target's."""
-    pair, seen = load_pair(share_dir() / "models" / "tiny", target=str(family.folder)), frames(8, 48, 80)
+    pair, seen = load_pair(tiny_models(), target=str(family.folder)), frames(8, 48, 80)
     decoder = speculative_decoder(pair, max_new_tokens=LIMIT)
     images = np.random.default_rng(0).integers(0, 256, (pair.event_images, 64, 64, 3), np.uint8)
     try:

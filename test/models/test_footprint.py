@@ -24,9 +24,9 @@ from crossspec_ros.models.registry import (
     released_target,
     target_architecture,
 )
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
-TINY = share_dir() / "models" / "tiny"
+TINY = tiny_models()
 
 LLAMA_7B = 6_738_415_616
 """Parameters of LLaMA-7B with its vocabulary of 32000."""

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from crossspec_ros.models.eventgpt import draft_prompt
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.models.video_llava import target_prompt
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 CHATML = "<|im_start|>assistant\n"
 SENTENCES = [caption(scene) for seed in range(60) for scene in drive(seed, 2)]
@@ -48,7 +48,7 @@ TEXTS = st.lists(WORDS, max_size=8).map(lambda words: " " + " ".join(words))
 @cache
 def tokenizer(name: str) -> Tokenizer:
     if name == "tiny":
-        return Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
+        return Tokenizer.from_file(str(tiny_models() / "target" / "tokenizer.json"))
     prompts = ["".join(prompt(QUESTION)) for prompt in (target_prompt, draft_prompt)]
     kinds = {"bytes": _bytes, "pieces": _pieces, "unigram": _unigram, "chatml": _chatml}
     return kinds[name]([*SENTENCES, *prompts * 20])
@@ -298,7 +298,7 @@ def test_a_beginning_that_fuses_with_the_prompt_is_not_proposed() -> None:
 
 
 def test_shared_ids_pass_as_they_are() -> None:
-    folder = share_dir() / "models" / "tiny"
+    folder = tiny_models()
     draft, target = (Tokenizer.from_file(str(folder / n / "tokenizer.json")) for n in ("draft", "target"))
     translation = Translation(draft, target, 2, 2, prompt_ids("tiny"))
     assert translation.unchanged

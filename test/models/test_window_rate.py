@@ -10,7 +10,7 @@ import torch
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.models.window_rate import CAPTION_TOKENS, Pace, Speed, estimated_pace, measured_speed
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 PACE = Pace(frames=8, frames_per_unit=1, unit_s=0.2, prompt_s=0.1, token_s=0.05, tree_s=0.0)
 
@@ -30,7 +30,7 @@ def test_as_many_frames_as_a_second_has_room_for() -> None:
 
 
 def test_a_device_twice_as_quick_takes_half_the_time() -> None:
-    target = target_architecture(share_dir() / "models" / "tiny" / "target")
+    target = target_architecture(tiny_models() / "target")
     slow, quick = (
         estimated_pace(target, target.skeleton(), Placement(), Speed(n * 1e9, n * 1e8)) for n in (1, 2)
     )

@@ -7,7 +7,7 @@ import pytest
 from crossspec_ros import versions
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 INSTALLED = {"transformers": "5.17.0", "rosbags": "0.12", "numpy": "1.26.4"}
 DECLARED = [
@@ -31,7 +31,7 @@ def test_a_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(versions, "version", version)
     assert [name for name, _ in versions.unmet_requirements()] == ["transformers"]
     with pytest.raises(InputError, match=SENTENCE):
-        load_pair(share_dir() / "models" / "tiny")
+        load_pair(tiny_models())
 
 
 def test_this_environment_has_what_is_declared() -> None:

@@ -17,7 +17,7 @@ from stand_ins import write_models
 
 from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.regress import baseline, regression
 from crossspec_ros.regress.baseline import Baseline, write_baseline
@@ -72,7 +72,7 @@ def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatc
 
 def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys):
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
-    tiny = share_dir() / "models" / "tiny"
+    tiny = tiny_models()
     named = ["--target", str(tiny / "target"), "--draft", str(tiny / "draft"), "--golden", str(golden)]
     assert main(["regress", str(bag), "--update", *named]) == 0
     capsys.readouterr()

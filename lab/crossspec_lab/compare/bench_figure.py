@@ -22,7 +22,7 @@ from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.images import event_images
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.timeline import draw_timeline
 
 NAMES = {
@@ -50,7 +50,7 @@ def _caption(args: argparse.Namespace) -> None:
     is_moving = args.out.suffix == ".gif"
     if args.exposure != 1 and is_moving:
         raise InputError("--exposure is for one window: name a picture that is no .gif")
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     pair = load_pair(models)
     heads = fitting_heads(models / "heads", pair.target, pair.draft)
     last = args.second + args.seconds if is_moving else args.second + 1

@@ -29,7 +29,7 @@ from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.serving.serve_command import free_port, served
 from crossspec_ros.telemetry.trace import Trace
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and tell; raises InputError for numbers that are none."""
     robots = read_numbers(args.robots)
     most = max(robots)
-    pair = load_pair(share_dir() / "models" / "tiny")
+    pair = load_pair(tiny_models())
     with tempfile.TemporaryDirectory(prefix="crossspec_fleet_") as name, Progress() as progress:
         folder = Path(name)
         wanted = record(pair, folder / "drives.npz", args.drives)

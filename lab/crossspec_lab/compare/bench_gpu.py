@@ -57,7 +57,7 @@ from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DTYPES, Placement, available
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
 from crossspec_ros.windows.window import Window
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print tables, and write figures, plot and timeline if asked."""
     placements = _placements(args)
     logging.set_verbosity_error()
-    like = load_pair(share_dir() / "models" / "tiny")
+    like = load_pair(tiny_models())
     dimensions = dimensions_of(args.tiny, args.target)
     heard, responses = _responses(args, dimensions)
     device = torch.device(placements[0].device)

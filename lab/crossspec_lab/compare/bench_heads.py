@@ -45,7 +45,7 @@ from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure all heads in `args.heads`, print tables, and write figures and plot if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     pair = measured_pair(args)
     folder = args.heads or Path(models) / "heads"
     adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))

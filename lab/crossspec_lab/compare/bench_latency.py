@@ -27,7 +27,7 @@ from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]

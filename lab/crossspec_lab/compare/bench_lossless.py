@@ -31,7 +31,7 @@ from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]

@@ -33,7 +33,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.models.adapted import is_adapter
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window
 
 OURS, ALONE = "ours", "autoregressive"
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Makers of all decoders that can caption with this pair."""
-    heads = fitting_heads((args.models or share_dir() / "models" / "tiny") / "heads", pair.target, pair.draft)
+    heads = fitting_heads((args.models or tiny_models()) / "heads", pair.target, pair.draft)
     taught = english.caption if is_adapter(Path(args.target)) else grammar.caption
     found: dict[str, Callable[[], Any]] = {
         OURS: partial(speculative_decoder, pair, heads=heads),

@@ -137,9 +137,9 @@ def make_engine(job: Job) -> tuple[Engine, Policy]:
         from crossspec_ros.engine.local import LocalEngine
         from crossspec_ros.models.loading import load_pair
         from crossspec_ros.models.placement import NO_DRAFT
-        from crossspec_ros.paths import share_dir
+        from crossspec_ros.paths import tiny_models
 
-        pair = load_pair(share_dir() / "models" / "tiny", draft=NO_DRAFT)
+        pair = load_pair(tiny_models(), draft=NO_DRAFT)
         engine = LocalEngine(pair.target)
         engine.warm_up(2)
         return engine, Policy(make_proposers(("memory", "event_draft")), engine.measure())

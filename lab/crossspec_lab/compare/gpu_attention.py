@@ -27,7 +27,7 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import available
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 HEARD = 100
 """Recorded responses that the memory begins with."""
@@ -63,7 +63,7 @@ def main() -> None:
     out, device, folder, trace = sys.argv[1:]
     AttentionInterface.register("grouped", grouped)
     logging.set_verbosity_error()
-    like = load_pair(share_dir() / "models" / "tiny")
+    like = load_pair(tiny_models())
     found: dict[str, Any] = {"torch": torch.__version__}
     released, qwen = dimensions_of(False), dimensions_of(False, folder)._replace(draft=tiny().draft)
     for name, dimensions, kernels in (

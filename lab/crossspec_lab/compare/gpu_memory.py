@@ -22,14 +22,14 @@ from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import available
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 
 def main() -> None:
     """Measure each dtype, and write what there is after it."""
     out, device, dtypes = sys.argv[1:]
     logging.set_verbosity_error()
-    like, found = load_pair(share_dir() / "models" / "tiny"), dict[str, Any](torch=torch.__version__)
+    like, found = load_pair(tiny_models()), dict[str, Any](torch=torch.__version__)
     for dtype in dtypes.split(","):
         free_memory()
         try:

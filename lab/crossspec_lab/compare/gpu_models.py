@@ -22,7 +22,7 @@ from crossspec_ros.models.registry import (
     released_target,
     target_architecture,
 )
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""
@@ -40,7 +40,7 @@ class Dimensions(NamedTuple):
 
 def tiny() -> Dimensions:
     """Dimensions of the shipped pair."""
-    folder = share_dir() / "models" / "tiny"
+    folder = tiny_models()
     return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 

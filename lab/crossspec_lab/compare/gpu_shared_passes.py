@@ -21,7 +21,7 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import available
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 _KERNELS = 8
 """Kernels of a pass that are named, those that take longest."""
@@ -35,7 +35,7 @@ def main() -> None:
     begun_s = time.perf_counter()
     # The draft is not measured, and a tiny one takes no room.
     pair = random_pair(
-        load_pair(share_dir() / "models" / "tiny"),
+        load_pair(tiny_models()),
         dimensions._replace(draft=tiny().draft),
         available(dtype, device),
     )

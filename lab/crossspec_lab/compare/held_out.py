@@ -22,7 +22,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import available
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -177,5 +177,5 @@ def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames
 
 def measured_pair(args: argparse.Namespace) -> ModelPair:
     """The pair that a benchmark's arguments name, in float32."""
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     return load_pair(models, placement=available("float32", args.device), target=args.target)

@@ -39,7 +39,7 @@ from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 EXPERIMENTS: dict[int, ModuleType] = {
     module.NUMBER: module
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure what is not there yet, and write the report."""
     numbers = asked(args.which)
     logging.set_verbosity_error()
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     check_models(models)
     size = QUICK if args.quick else FULL
     digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
@@ -104,14 +104,14 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
         if file.exists() and not _has(file, content):
             raise InputError(
                 f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
-                f"another folder with --out, or remove it"
+                f"another folder, or remove it"
             )
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, content)
     except OSError as error:
         raise InputError(
-            f"'{out}' cannot be written ({error.strerror}): name a folder with --out where there is room and "
-            f"the right to write"
+            f"'{out}' cannot be written ({error.strerror}): name a folder where there is room and the right "
+            f"to write"
         ) from None
 
 

@@ -29,7 +29,7 @@ from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -73,7 +73,7 @@ class Seen:
 def run(args: argparse.Namespace) -> int:
     """Measure, print tables, and write the figures to `args.json` if asked."""
     check_windows(args.windows)
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     pair = load_pair(models)
     handoff = load_handoff(args.handoff or models / FOLDER, pair.target, pair.draft)
     told = Told()

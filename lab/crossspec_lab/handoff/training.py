@@ -33,7 +33,7 @@ from crossspec_ros.files import replacing, tensors_file
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 _UNSEEN = 6
 """One in so many windows is kept from the aligner."""
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.windows < 2 * _UNSEEN * _BATCH:
         raise InputError(f"--windows {args.windows} are too few: give {2 * _UNSEEN * _BATCH} or more")
     torch.set_num_threads(1)
-    pair, work = load_pair(args.models or share_dir() / "models" / "tiny"), Path(args.work)
+    pair, work = load_pair(args.models or tiny_models()), Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
     # On drives that it was trained on, the tower's features are too sure.
     frames, events = dataset.build_unseen(

@@ -33,7 +33,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         check_name(name)
     asked = {"models.dtype": args.dtype, "models.device": args.device}
     settings = CaptionerSettings.of({name: value for name, value in asked.items() if value})
-    models, placement = args.models or share_dir() / "models" / "tiny", asked_placement(settings)
+    models, placement = args.models or tiny_models(), asked_placement(settings)
     pair = load_pair(models, placement=placement, target=args.target or "", draft=args.draft or "")
     with progress_bars() as progress:
         pairs = _pairs(pair, args, args.question or settings.question, progress)
@@ -111,7 +111,7 @@ def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: P
 
 def _origin(args: argparse.Namespace) -> dict[str, Any]:
     """Identity of these models and windows."""
-    models = args.models or share_dir() / "models" / "tiny"
+    models = args.models or tiny_models()
     folders = [target_path(models, args.target or ""), draft_path(models, args.draft or "")]
     recordings = [str(path.resolve()) for path in args.recordings or ()]
     return {

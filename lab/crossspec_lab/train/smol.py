@@ -28,7 +28,7 @@ from crossspec_lab.world import dataset, english
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.files import move_files
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 _WINDOWS, _HELD_OUT = 8_000, 64
 _EYES_STEPS, _STEPS = 1_500, 450
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         )
         progress.update(task, completed=windows)
         pixels = student.target.pixels(images[:_EYES_BATCH, 0])
-        take_tiny_eyes(student.tower, share_dir() / "models" / "tiny" / "target", pixels)
+        take_tiny_eyes(student.tower, tiny_models() / "target", pixels)
         _fit(student, images, (unseen, unseen_seeds), args, progress)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as scratch:
@@ -109,7 +109,7 @@ def _fit(
     for step in range(loop.resume(args.device).get("step", 0), steps):
         is_eyes = step < eyes_steps
         rows = rows_of_step(step, _EYES_BATCH if is_eyes else _BATCH, len(images), _ORDER)
-        frames = np.arange(dataset.FRAMES)
+        frames: NDArray[np.int64] = np.arange(dataset.FRAMES)
         if is_eyes:
             frames = np.random.default_rng([step, _ORDER]).permutation(frames)[:_EYES_FRAMES]
         features = student.features(images[rows][:, frames])

@@ -37,7 +37,7 @@ from crossspec_ros.engine.link import Address
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.wire import METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.packed_frames import frame_message
@@ -49,7 +49,7 @@ _FEW = 4
 
 def run(args: argparse.Namespace) -> int:
     """Measure and tell; 1 where a caption was wrong. Raises RuntimeError where a robot stays away."""
-    pair = load_pair(share_dir() / "models" / "tiny")
+    pair = load_pair(tiny_models())
     cases = cases_of(pair)
     rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="crossspec_faults_") as name, contextlib.ExitStack() as stack:

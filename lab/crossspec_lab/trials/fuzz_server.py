@@ -13,7 +13,7 @@ from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
 from crossspec_lab.trials.faults import noise, told
 from crossspec_lab.trials.faults_fleet import FAILED, RIGHT, WRONG, Life, Server, cases_of
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 _ROBOTS = 2
 _CAPTIONS_FIRST = 0.15
@@ -24,7 +24,7 @@ _NO_CAPTION_S = 60.0
 def fuzz(count: int, seed: int) -> dict[str, Any]:
     """Say `count` unsound messages to a server that two robots caption with; raises RuntimeError where it
     gives them no captions any more."""
-    cases = cases_of(load_pair(share_dir() / "models" / "tiny"))
+    cases = cases_of(load_pair(tiny_models()))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = Server(folder, _ROBOTS, 1)

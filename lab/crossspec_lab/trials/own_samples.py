@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 
 if TYPE_CHECKING:
     from crossspec_ros.models.pair import ModelPair
@@ -24,7 +24,7 @@ _IDS = 600
 """Token ids of the caption memory's model."""
 _ROWS = 4000
 """Embeddings of a tokenizer's model, of which the tiny target has fewer."""
-TINY = share_dir() / "models" / "tiny"
+TINY = tiny_models()
 
 
 @cache

@@ -15,7 +15,7 @@ from PIL import Image
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.cli import main
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 LATENCY = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "latency.json"
 
@@ -30,7 +30,7 @@ def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dark_frames_are_captioned_from_events_and_marked() -> None:
-    decoder = autoregressive_decoder(load_pair(share_dir() / "models" / "tiny"))
+    decoder = autoregressive_decoder(load_pair(tiny_models()))
     second = live_second(decoder, Drive(1_000_322, drive(1_000_322, 2), 0.05), 0)
     decoder.close()
     assert second.faults == ("rgb_dark",)

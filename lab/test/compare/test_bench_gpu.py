@@ -32,7 +32,7 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 from crossspec_ros.telemetry.trace import Trace
 
 TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
@@ -40,13 +40,13 @@ TEXTS = ("a red car turns left at night", "a red car turns right at night", "a b
 
 @pytest.fixture(scope="module")
 def tiny() -> ModelPair:
-    return load_pair(share_dir() / "models" / "tiny")
+    return load_pair(tiny_models())
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """What might have been recorded: captions that resemble each other, and drafts that begin like them."""
-    tokenizer = Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(tiny_models() / "target" / "tokenizer.json"))
     path = tmp_path / "trace.jsonl"
     with path.open("w") as file:
         for text in TEXTS * 3:

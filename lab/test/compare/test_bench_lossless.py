@@ -11,7 +11,7 @@ from crossspec_lab.compare import bench_lossless
 from crossspec_ros.cli import main
 from crossspec_ros.engine import accept as accept_module
 from crossspec_ros.engine.accept import greedy_path
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 
 def test_every_mode_gives_the_targets_own_answers(
@@ -40,5 +40,5 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(bench_lossless, "check_sampling", lambda samples: {})
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
     # A target that is named is compared with transformers alone, and in float32.
-    target = str(share_dir() / "models" / "tiny" / "target")
+    target = str(tiny_models() / "target")
     assert main(["bench", "lossless", "--windows", "1", "--samples", "1", "--target", target]) == 1

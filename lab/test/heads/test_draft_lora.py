@@ -25,14 +25,14 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window
 
 
 @pytest.fixture
 def own() -> ModelPair:
     """One that may be changed."""
-    return load_pair(share_dir() / "models" / "tiny")
+    return load_pair(tiny_models())
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def trained(
     windows: list[Window], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, torch.Tensor, torch.Tensor]:
     """Where an adapter is, and what the draft says before and with it."""
-    pair, folder = load_pair(share_dir() / "models" / "tiny"), tmp_path_factory.mktemp("lora")
+    pair, folder = load_pair(tiny_models()), tmp_path_factory.mktemp("lora")
     assert pair.draft is not None
     with closing(PairExtractor(pair, QUESTION)) as extractor:
         pairs = extract(extractor, windows, folder / "pairs", 2).batch([0, 1])
@@ -94,7 +94,7 @@ def test_an_adapter_is_merged_as_exactly_as_it_was_stored(
 ) -> None:
     merged = []
     for way in (lambda draft: merge(draft, trained[0]), lambda draft: plainly_merged(draft, trained[0])):
-        draft = load_pair(share_dir() / "models" / "tiny").draft
+        draft = load_pair(tiny_models()).draft
         assert draft is not None
         draft.module.to(torch.bfloat16)
         way(draft)

@@ -22,7 +22,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models import adapted, hub
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 
 SAID = [[("Who?", "Me."), ("Where is it?", "On the left.")], [("Who?", "A person in red.")]]
 
@@ -113,7 +113,7 @@ def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
 
 @torch.inference_mode()
 def test_the_tower_begins_as_that_of_the_tiny_target(student: SmolStudent, images: np.ndarray) -> None:
-    folder = share_dir() / "models" / "tiny" / "target"
+    folder = tiny_models() / "target"
     known = target_architecture(folder)
     tiny = known.model(known.load(Placement()), known.tokenizer())
     # Both see the same squares.

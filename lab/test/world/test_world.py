@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 
 SEEDS = st.integers(0, 2**31)
 
@@ -56,7 +56,7 @@ def test_an_unfinished_caption_claims_what_it_has() -> None:
 
 
 def test_captions_are_35_to_55_tokens_long() -> None:
-    tokenizer = Tokenizer.from_file(str(share_dir() / "models" / "tiny" / "target" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(tiny_models() / "target" / "tokenizer.json"))
     lengths = [
         len(tokenizer.encode(" " + caption(scene), add_special_tokens=False).ids)
         for seed in range(400)

@@ -25,7 +25,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -123,7 +123,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = made.checkpoint(tmp_path_factory.mktemp(request.param) / "target")
     seen = np.random.default_rng(8).integers(0, 256, (8, 48, 80, 3), np.uint8)
     said = tuple(made.generated(folder, seen, QUESTION, LIMIT))
-    return load_pair(share_dir() / "models" / "tiny", target=str(folder)), seen, said
+    return load_pair(tiny_models(), target=str(folder)), seen, said
 
 
 @pytest.mark.parametrize("variant", ["residual", "qwen3"])
