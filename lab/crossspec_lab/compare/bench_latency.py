@@ -15,6 +15,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.llama_cpp import llama_cpps
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         }
         others = {name: timed(one, stack) for name, one in published(pair).items()}
         others |= {f"generate, {name}": timed(one, stack) for name, one in text_generates(pair).items()}
+        others |= {name: timed(make(), stack) for name, make in llama_cpps(pair).items()}
         for other in others.values():
             other(windows[0], Trace())  # what is slow the first time; those of ours are warm
         runs = take_turns(decoders | others, track(windows, "captioning in real time"))

@@ -19,6 +19,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.llama_cpp import llama_cpps
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, training_captions
@@ -79,7 +80,8 @@ def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[]
         "published prefill hiding": partial(PublishedPrefillHiding, pair),
     }
     by_text = text_generates(pair)
-    return found | {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
+    found |= {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
+    return found | llama_cpps(pair)
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

@@ -1,0 +1,104 @@
+"""llama.cpp alone: the library's own greedy loop on the target's weights, as people run it on such machines.
+
+The vision tower runs in torch, once the last frame has come, and its embeddings go in. Needs the packages
+`llama-cpp-python` and `gguf`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crossspec_lab.baselines.gguf_file import is_llama, write_gguf
+from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+KINDS = ("F32", "BF16")
+_CONTEXT_TOKENS = 2048
+
+
+class LlamaCpp:
+    """Target in llama.cpp, with weights of one of `KINDS`."""
+
+    def __init__(self, pair: ModelPair, kind: str) -> None:
+        import llama_cpp
+
+        self._pair, self._library = pair, llama_cpp
+        self._quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "target.gguf"
+            write_gguf(pair.target, file, kind)
+            options = llama_cpp.llama_model_default_params()
+            # Or the weights would go with the folder.
+            options.use_mmap = False
+            self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
+        shape = llama_cpp.llama_context_default_params()
+        shape.n_ctx = shape.n_batch = shape.n_ubatch = _CONTEXT_TOKENS
+        shape.n_threads = shape.n_threads_batch = torch.get_num_threads()
+        self._context = llama_cpp.llama_init_from_model(self._model, shape)
+        assert self._context, "llama.cpp takes no such model"
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._library.llama_free(self._context)
+        self._library.llama_model_free(self._model)
+
+    @torch.inference_mode()
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        target = self._pair.target
+        with trace.span("frame_encode"):
+            units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
+            prompt = Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+        with trace.span("target_prefill"):
+            logits = self._decode(0, prompt.float().numpy())
+        tokens: list[int] = []
+        with trace.span("decode"):
+            while len(tokens) < LIMIT:
+                tokens.append(int(logits.argmax()))
+                if tokens[-1] in target.spec.eos_ids:
+                    break
+                logits = self._decode(len(prompt) + len(tokens) - 1, tokens[-1:])
+        return Written(tuple(tokens))
+
+    def _decode(self, start: int, inputs: NDArray[np.float32] | list[int]) -> NDArray[np.float32]:
+        """Logits behind inputs from the position `start` on: (n, width) embeddings, or n tokens."""
+        library = self._library
+        width = inputs.shape[1] if isinstance(inputs, np.ndarray) else 0
+        batch: Any = library.llama_batch_init(len(inputs), width, 1)
+        try:
+            batch.n_tokens = len(inputs)
+            if isinstance(inputs, np.ndarray):
+                ctypes.memmove(batch.embd, np.ascontiguousarray(inputs).ctypes.data, inputs.nbytes)
+            for i in range(len(inputs)):
+                if not isinstance(inputs, np.ndarray):
+                    batch.token[i] = inputs[i]
+                batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = start + i, 1, 0
+                batch.logits[i] = i + 1 == len(inputs)
+            assert library.llama_decode(self._context, batch) == 0, "llama.cpp ran out of context"
+        finally:
+            library.llama_batch_free(batch)
+        words = self._pair.target.tokenizer.get_vocab_size()
+        logits = library.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(logits, (words,))
+
+
+def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
+    """Makers of decoders by name; none where a package is missing, or for another architecture."""
+    if not (find_spec("llama_cpp") and find_spec("gguf") and is_llama(pair.target)):
+        return {}
+    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS}
