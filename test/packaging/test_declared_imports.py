@@ -66,7 +66,7 @@ EXTRAS = {
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),
     "crossspec_ros/telemetry/timeline.py": ("-lab",),
-    "lab": ("-lab", "-dev"),
+    "lab": ("-lab", "-dev", "-real"),
     "scripts": ("-dev",),
     "conftest.py": ("-dev",),
     "test": ("-serve", "-lab", "-dev"),

@@ -79,9 +79,9 @@ class ShownWords:
                         self._weights[i, j, k, at[name]] = weight
 
     def loss(self, features: Tensor, rows: NDArray[np.int64], frames: NDArray[np.int64]) -> Tensor:
-        """What (batch, frames, tokens, width) features miss of the words of these windows' frames.
+        """Loss of (batch, frames, tokens, width) features as the words of these windows' frames.
 
-        The sum of their squared distance, as a share of what the words differ from the mean of all, and of
+        It is the sum of their squared distance, as a share of what the words differ from the mean of all, and of
         the cross entropy of the nearest word, in nats a token.
         """
         weights = self._weights[rows][:, frames].to(features)

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
 
-LAYERS, WIDTH, HEADS, PATCH = 3, 192, 4, 16
-"""Shape of what is taken: the last layer of CLIP's tower is not what Video-LLaVA reads."""
+LAYERS = 3
+"""Layers that are taken: the fourth of CLIP's tower is not what Video-LLaVA reads."""
+WIDTH, HEADS, PATCH = 192, 4, 16
 ACTIVATION = "quick_gelu"
 _PREFIX = "video_tower."
 
