@@ -81,8 +81,8 @@ class ShownWords:
     def loss(self, features: Tensor, rows: NDArray[np.int64], frames: NDArray[np.int64]) -> Tensor:
         """Loss of (batch, frames, tokens, width) features as the words of these windows' frames.
 
-        It is the sum of their squared distance, as a share of what the words differ from the mean of all, and of
-        the cross entropy of the nearest word, in nats a token.
+        It is the sum of their squared distance, as a share of what the words differ from the mean of all, and
+        of the cross entropy of the nearest word, in nats a token.
         """
         weights = self._weights[rows][:, frames].to(features)
         wanted, seen = weights @ self._words, features - self._mean

@@ -31,7 +31,7 @@ from crossspec_ros.files import move_files
 from crossspec_ros.paths import tiny_models
 
 _WINDOWS, _HELD_OUT = 8_000, 64
-_EYES_STEPS, _STEPS = 1_500, 450
+_EYES_STEPS, _STEPS = 1_500, 300
 _EYES_BATCH, _BATCH = 64, 4
 _EYES_FRAMES = 2
 """Frames of a window that a step of the eyes sees: the others are much like them."""
