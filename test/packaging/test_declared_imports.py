@@ -24,8 +24,8 @@ ROS = {
 """Imports from ROS, beside messages, and their keys in package.xml; the set-up has them from ROS's wheels."""
 DESKTOP = {"python_qt_binding", "rqt_gui_py"}
 """Of the rqt plugin alone; package.xml says why it does not name them."""
-OPTIONAL = {"bond"}
-"""Imported where nav2 has brought it, and done without elsewhere."""
+OPTIONAL = {"bond", "llama_cpp"}
+"""Imported where somebody has installed it, and done without elsewhere."""
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "backports": "backports-zstd",

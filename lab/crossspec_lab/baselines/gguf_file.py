@@ -12,8 +12,13 @@ from crossspec_ros.models.base import LanguageModel
 
 
 def is_llama(target: LanguageModel) -> bool:
-    """Whether the architecture is the one that is known here."""
-    return target.body.config.model_type == "llama"
+    """Whether the architecture is the one that is known here, with its plain rotation."""
+    config = target.body.config
+    return (
+        config.model_type == "llama"
+        and config.rope_parameters["rope_type"] == "default"
+        and config.head_dim * config.num_attention_heads == config.hidden_size
+    )
 
 
 def write_gguf(target: LanguageModel, file: Path, kind: str) -> None:

@@ -15,7 +15,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
-from crossspec_lab.baselines.llama_cpp import llama_cpps
+from crossspec_lab.baselines.llama import llama_cpps
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma

@@ -178,4 +178,5 @@ def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames
 def measured_pair(args: argparse.Namespace) -> ModelPair:
     """The pair that a benchmark's arguments name, in float32."""
     models = args.models or tiny_models()
-    return load_pair(models, placement=available("float32", args.device), target=args.target)
+    placement = available("float32", args.device)
+    return load_pair(models, args.threads, placement=placement, target=args.target)

@@ -23,7 +23,7 @@ from crossspec_lab.world.render import DASHES_M
 from crossspec_lab.world.scene import EGO_SPEED, Scene
 
 _SHARPNESS = 12.0
-"""Logit between a word and the mean of all, in the choice of the nearest word."""
+"""Logit between two words of mean length, at one of them, where they have nothing in common."""
 TOKENS = 16
 """Tokens of a frame: four of its vehicle, of its person, of its surroundings, and of signal and dashes."""
 _NEAREST_M, _FURTHEST_M = 5.0, 25.0

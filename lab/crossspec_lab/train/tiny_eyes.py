@@ -31,7 +31,11 @@ def take_tiny_eyes(tower: Any, folder: Path, pixels: Tensor) -> None:
         pixels: (n, 3, H, W) of -1..1, some frames that the tower will see.
     """
     stored = load_file(folder / "model.safetensors")
-    tiny = {name.removeprefix(_PREFIX): tensor.float() for name, tensor in stored.items() if _PREFIX in name}
+    tiny = {
+        name.removeprefix(_PREFIX): tensor.float()
+        for name, tensor in stored.items()
+        if name.startswith(_PREFIX)
+    }
     state = tower.state_dict()
     for name in state:
         if layer := re.match(r"encoder\.layers\.(\d+)\.", name):

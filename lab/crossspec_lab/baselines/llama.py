@@ -1,7 +1,8 @@
-"""llama.cpp alone: the library's own greedy loop on the target's weights, as people run it on such machines.
+"""llama.cpp alone: its greedy loop on the target's weights, a token a pass.
 
-The vision tower runs in torch, once the last frame has come, and its embeddings go in. Needs the packages
-`llama-cpp-python` and `gguf`.
+The vision tower runs in torch, once the last frame has come, and its embeddings go in. The cache is in
+float16, as by the library's default, so that captions may differ in a word. Needs the packages
+`llama-cpp-python` (0.3.36, whose low-level calls these are) and `gguf`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 from crossspec_lab.baselines.gguf_file import is_llama, write_gguf
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 KINDS = ("F32", "BF16")
-_CONTEXT_TOKENS = 2048
 
 
 class LlamaCpp:
@@ -36,18 +37,18 @@ class LlamaCpp:
         import llama_cpp
 
         self._pair, self._library = pair, llama_cpp
-        self._quiet = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        llama_cpp.llama_log_set(_quiet(), ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "target.gguf"
             write_gguf(pair.target, file, kind)
             options = llama_cpp.llama_model_default_params()
             # Or the weights would go with the folder.
-            options.use_mmap = False
+            options.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+            options.n_gpu_layers = 0
             self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
         shape = llama_cpp.llama_context_default_params()
-        shape.n_ctx = shape.n_batch = shape.n_ubatch = _CONTEXT_TOKENS
+        shape.n_ctx = shape.n_batch = shape.n_ubatch = pair.target.spec.frame_tokens + TEXT_ROOM
         shape.n_threads = shape.n_threads_batch = torch.get_num_threads()
         self._context = llama_cpp.llama_init_from_model(self._model, shape)
         assert self._context, "llama.cpp takes no such model"
@@ -63,16 +64,16 @@ class LlamaCpp:
         with trace.span("frame_encode"):
             units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
             prompt = Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
-        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         with trace.span("target_prefill"):
             logits = self._decode(0, prompt.float().numpy())
         tokens: list[int] = []
         with trace.span("decode"):
-            while len(tokens) < LIMIT:
-                tokens.append(int(logits.argmax()))
-                if tokens[-1] in target.spec.eos_ids:
-                    break
+            tokens.append(int(logits.argmax()))
+            trace.mark("first_token")
+            while tokens[-1] not in target.spec.eos_ids and len(tokens) < LIMIT:
                 logits = self._decode(len(prompt) + len(tokens) - 1, tokens[-1:])
+                tokens.append(int(logits.argmax()))
         return Written(tuple(tokens))
 
     def _decode(self, start: int, inputs: NDArray[np.float32] | list[int]) -> NDArray[np.float32]:
@@ -83,7 +84,7 @@ class LlamaCpp:
         try:
             batch.n_tokens = len(inputs)
             if isinstance(inputs, np.ndarray):
-                ctypes.memmove(batch.embd, np.ascontiguousarray(inputs).ctypes.data, inputs.nbytes)
+                ctypes.memmove(batch.embd, inputs.ctypes.data, inputs.nbytes)
             for i in range(len(inputs)):
                 if not isinstance(inputs, np.ndarray):
                     batch.token[i] = inputs[i]
@@ -97,8 +98,17 @@ class LlamaCpp:
         return np.ctypeslib.as_array(logits, (words,))
 
 
+@cache
+def _quiet() -> Any:
+    """Callback that drops what the library logs; it must outlive the library's use."""
+    import llama_cpp
+
+    return llama_cpp.llama_log_callback(lambda *_: None)
+
+
 def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
-    """Makers of decoders by name; none where a package is missing, or for another architecture."""
-    if not (find_spec("llama_cpp") and find_spec("gguf") and is_llama(pair.target)):
+    """Makers of decoders by name; none where a package is missing, on a GPU, or for other architectures."""
+    is_installed = find_spec("llama_cpp") and find_spec("gguf")
+    if not (is_installed and pair.target.device.type == "cpu" and is_llama(pair.target)):
         return {}
     return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS}
