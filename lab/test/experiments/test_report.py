@@ -138,7 +138,7 @@ def test_markdown_and_page_have_tables_plots_and_no_markup_of_captions(tmp_path:
 def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tmp_path: Path) -> None:
     check_same(tmp_path, {"seed": 0})
     check_same(tmp_path, {"seed": 0})
-    with pytest.raises(InputError, match=r"has results of other models, another seed.*--out"):
+    with pytest.raises(InputError, match=r"has results of other models, another seed.*another folder"):
         check_same(tmp_path, {"seed": 1})
     check_same(tmp_path, {"seed": 0})
     file = tmp_path / "raw" / "identity.json"
@@ -156,7 +156,7 @@ def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tm
 def test_a_folder_that_cannot_be_written_and_models_that_lack_a_part_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file" / "below", Path("/proc/nope")):
-        with pytest.raises(InputError, match=rf"'{out}' cannot be written \(.*--out"):
+        with pytest.raises(InputError, match=rf"'{out}' cannot be written \(.*name a folder"):
             check_same(out, {"seed": 0})
     (tmp_path / "target").mkdir()
     for models, missing in (("/nonexist", "target"), (str(tmp_path), "draft")):
