@@ -12,7 +12,7 @@ from crossspec_ros.models.base import LanguageModel
 
 
 def is_llama(target: LanguageModel) -> bool:
-    """Whether the architecture is the one that is known here, with its plain rotation."""
+    """Test for Llama's architecture with its plain rotation, the one that is known here."""
     config = target.body.config
     return (
         config.model_type == "llama"
@@ -35,7 +35,7 @@ def write_gguf(target: LanguageModel, file: Path, kind: str) -> None:
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.hidden_size // heads)
+    writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     module: Any = target.module
