@@ -113,7 +113,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
     from crossspec_ros.drafting.proposer import proposer_names
 
     if not settings.heads:
-        return fitting_heads(models_folder(settings) / "heads", pair.target, pair.draft)
+        return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
     for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
         if pair.draft is None:

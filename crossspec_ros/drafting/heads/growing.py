@@ -28,10 +28,12 @@ class Ranked:
     tokens: Sequence[Sequence[int]]
 
     @classmethod
-    def of(cls, log_probs: Tensor) -> Ranked:
-        """Rank (depth, vocabulary) log probabilities of each next token, whichever come before it."""
+    def of(cls, log_probs: Tensor, ids: Tensor | None = None) -> Ranked:
+        """Rank (depth, n) log probabilities of each next token, whichever come before it; `ids` are those of
+        the n, of a head with its own vocabulary."""
         best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
-        return cls(best.values.tolist(), best.indices.tolist())
+        tokens = best.indices if ids is None else ids[best.indices]
+        return cls(best.values.tolist(), tokens.tolist())
 
     def and_then(self, following: Ranked) -> Ranked:
         """With those of the depths that follow."""

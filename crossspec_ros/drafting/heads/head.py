@@ -67,7 +67,8 @@ class Pairs:
     question: Tensor
     """(q,) token ids."""
     states: Tensor
-    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i."""
+    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i.
+    Empty, as `taps`, where captions are not the target's own."""
     taps: Tensor
     """(b, q - 1 + t, 3 * width) inputs of the tapped layers at the same places, side by side."""
     frames: Tensor

@@ -129,10 +129,16 @@ def head_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/config.json"))
 
 
-def fitting_heads(folder: Path, target: VideoTarget, draft: EventModel | None) -> dict[str, Head]:
-    """Heads of a folder that are for these models, by name; why others are not is logged."""
+def fitting_heads(
+    models: Path, named: str | None, target: VideoTarget, draft: EventModel | None
+) -> dict[str, Head]:
+    """Heads that are for these models, by name; why others are not is logged.
+
+    They lie in the folder `heads` of `models`, and of the target where its folder is `named` apart.
+    """
+    folders = [models, *([Path(named)] if named else [])]
     fitting = {}
-    for path in head_folders(folder):
+    for path in (path for folder in folders for path in head_folders(folder / "heads")):
         try:
             fitting[path.name] = load_head(path, target, draft)
         except InputError as error:

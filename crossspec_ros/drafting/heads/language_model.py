@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.runner import ModelRunner, Reading
@@ -42,15 +42,43 @@ class LanguageModel(Head):
     (ViSpec, Kang et al., 2025). The question stands first, then frames as they come, then the response. Where
     the target departs from the draft, it drafts on from there until it says what it said before; the rest
     is then read in one pass.
+
+    With a `draft_vocabulary` it speaks these of the target's tokens alone (FR-Spec, Zhao et al., 2025): where
+    the target has 49,000, a read-out of all would take longer than the rest of the head.
     """
 
     kind = "language_model"
     needs = frozenset({"frames"})
 
     def __init__(
-        self, sizes: Sizes, width: int, layers: int, heads: int, inner: int, queries: int = 0
+        self,
+        sizes: Sizes,
+        width: int,
+        layers: int,
+        heads: int,
+        inner: int,
+        queries: int = 0,
+        draft_vocabulary: Sequence[int] = (),
     ) -> None:
-        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner, queries=queries)
+        options: dict[str, Any] = {
+            "width": width,
+            "layers": layers,
+            "heads": heads,
+            "inner": inner,
+            "queries": queries,
+        }
+        if draft_vocabulary:
+            options["draft_vocabulary"] = list(draft_vocabulary)
+        super().__init__(sizes, **options)
+        ids = torch.tensor(draft_vocabulary) if draft_vocabulary else torch.arange(sizes.tokens)
+        self._ids: Tensor
+        """(n,) ids of the tokens that it speaks."""
+        self._rows: Tensor
+        """(target's vocabulary,) places of ids among them; n where there is none."""
+        rows = torch.full((sizes.tokens,), len(ids))
+        rows[ids] = torch.arange(len(ids))
+        self.register_buffer("_ids", ids, persistent=False)
+        self.register_buffer("_rows", rows, persistent=False)
         self.project = nn.Sequential(nn.Linear(sizes.width, width), nn.GELU(), nn.Linear(width, width))
         self.queries = nn.Parameter(torch.randn(queries, width) * width**-0.5) if queries else None
         self.compress = nn.MultiheadAttention(width, heads, batch_first=True) if queries else None
@@ -60,7 +88,8 @@ class LanguageModel(Head):
             num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=heads,
-            vocab_size=sizes.tokens,
+            # The last row stands for all that it does not speak, which it may have to read.
+            vocab_size=len(ids) + bool(draft_vocabulary),
             max_position_embeddings=8192,
             pad_token_id=None,
         )
@@ -78,11 +107,15 @@ class LanguageModel(Head):
     def loss(self, pairs: Pairs) -> Tensor:
         blind = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
         seen = torch.where(blind.to(pairs.frames.device), pairs.early_seen, pairs.frames_seen)
-        return token_loss(self._logits(pairs, seen), pairs.tokens)
+        rows = self._rows[pairs.tokens.clamp(min=0)]
+        is_spoken = pairs.is_token & (rows < len(self._ids))
+        return token_loss(self._logits(pairs, seen), rows.where(is_spoken, rows.new_tensor(IGNORED)))
 
     def logits(self, pairs: Pairs) -> Tensor:
         """As it drafts: without the last unit of frames."""
-        return self._logits(pairs, pairs.early_seen)
+        spoken = self._logits(pairs, pairs.early_seen)
+        whole = spoken.new_full((*spoken.shape[:2], self.sizes.tokens), -torch.inf)
+        return whole.index_copy_(2, self._ids, spoken)
 
     def _logits(self, pairs: Pairs, seen: Tensor) -> Tensor:
         b = len(pairs.tokens)
@@ -177,7 +210,7 @@ class LanguageModel(Head):
         rows: list[Tensor] = []
         while self._hidden is not None and len(rows) < tokens:
             rows.append(log_softmax(self._read_out(self._hidden)[0]))
-            token = int(rows[-1].argmax())
+            token = int(self._ids[rows[-1].argmax()])
             self._chain.append(token)
             if token in self._target[0].spec.eos_ids or len(self._chain) - self._base >= LONGEST:
                 self._hidden = None
@@ -193,7 +226,7 @@ class LanguageModel(Head):
             self._chain += rest
             self._hidden = None
         if rows:
-            self._ranked = self._ranked.and_then(Ranked.of(torch.stack(rows)))
+            self._ranked = self._ranked.and_then(Ranked.of(torch.stack(rows), self._ids))
         return self._hidden is not None
 
     def _unit(self, frames: Tensor, seen: Tensor | None) -> Tensor:
@@ -207,11 +240,11 @@ class LanguageModel(Head):
         return queries + self.compress(queries, inputs, inputs, hidden, need_weights=False)[0]
 
     def _words(self, ids: Sequence[int] | Tensor) -> Tensor:
-        return self.model.embed_tokens(torch.as_tensor(ids, device=self._device))
+        return self.model.embed_tokens(self._rows[torch.as_tensor(ids, device=self._device)])
 
     def _read_out(self, hidden: Tensor) -> Tensor:
         # The head is the transposed table of embeddings.
-        return hidden @ self.model.embed_tokens.weight.T
+        return hidden @ self.model.embed_tokens.weight[: len(self._ids)].T
 
     def _read(self, inputs: Tensor) -> Tensor:
         row = self._row

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
 from crossspec_lab.baselines.written import Written
+from crossspec_lab.world import english
 from crossspec_lab.world.dataset import scenes_of
 from crossspec_lab.world.grammar import QUESTION, caption
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.models.adapted import is_adapter
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -75,10 +78,16 @@ def training_captions(
     target: VideoTarget, count: int = CAPTIONS, taught: Callable[[Scene], str] = caption
 ) -> list[Tokens]:
     """The captions of the first `count` training windows, as the target was taught to write them."""
+    return [taught_tokens(target, taught, seed) for seed in range(count)]
+
+
+def taught_tokens(target: VideoTarget, taught: Callable[[Scene], str], seed: int) -> Tokens:
+    """The caption of window `seed` as a target was taught it."""
     asked = target.tokenizer.decode(target.prompt_ids(QUESTION)[1], skip_special_tokens=False)
-    begin = "" if asked[-1].isspace() else " "
-    texts = (begin + taught(scenes_of(seed)[-2]) for seed in range(count))
-    return [
-        (*target.tokenizer.encode(text, add_special_tokens=False).ids, target.spec.eos_ids[0])
-        for text in texts
-    ]
+    text = ("" if asked[-1].isspace() else " ") + taught(scenes_of(seed)[-2])
+    return (*target.tokenizer.encode(text, add_special_tokens=False).ids, target.spec.eos_ids[0])
+
+
+def taught_captions(target: str | None) -> Callable[[Scene], str]:
+    """How the target in this folder was taught to caption, the tiny pair's where none is named."""
+    return english.caption if target and is_adapter(Path(target)) else caption

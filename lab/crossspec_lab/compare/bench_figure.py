@@ -52,7 +52,7 @@ def _caption(args: argparse.Namespace) -> None:
         raise InputError("--exposure is for one window: name a picture that is no .gif")
     models = args.models or tiny_models()
     pair = load_pair(models)
-    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    heads = fitting_heads(models, None, pair.target, pair.draft)
     last = args.second + args.seconds if is_moving else args.second + 1
     scenes = Drive(args.seed, drive(args.seed, last + 2), args.exposure)
     with closing(speculative_decoder(pair, heads=heads)) as decoder:

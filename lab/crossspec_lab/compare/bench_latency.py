@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
-    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    heads = fitting_heads(models, args.target, pair.target, pair.draft)
     with ExitStack() as stack:
         ours = speculative_decoder(pair, heads=heads)
         without_memory = make_proposers(["event_draft", HEADS], heads)

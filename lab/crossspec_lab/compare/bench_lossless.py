@@ -81,13 +81,13 @@ def run(args: argparse.Namespace) -> int:
     windows = [window for window, _ in rendered]
     # Others' ways of decoding, and rounding, are the usual pair's business.
     is_usual = not args.target
-    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    heads = fitting_heads(models, args.target, pair.target, pair.draft)
     exact = count_equal(pair, windows, "float32", is_usual, heads)
     reduced = {}
     if is_usual:
         pair.target.module.to(torch.bfloat16)
         # For a rate a quarter of them will do.
-        heads = fitting_heads(models / "heads", pair.target, pair.draft)
+        heads = fitting_heads(models, args.target, pair.target, pair.draft)
         reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual, heads)
     sampling = {
         name: {"passed": check.passed, **dataclasses.asdict(check)}

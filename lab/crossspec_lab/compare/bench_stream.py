@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,15 @@ from crossspec_lab.baselines.generate import TransformersGenerate, text_generate
 from crossspec_lab.baselines.llama import llama_cpps
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, training_captions
+from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.compare.plots import OTHERS_COLOUR, OURS_COLOUR, bare
 from crossspec_lab.compare.real_time import Captioned, caption_stream
-from crossspec_lab.world import english, grammar
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
-from crossspec_ros.models.adapted import is_adapter
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window
@@ -68,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Makers of all decoders that can caption with this pair."""
-    heads = fitting_heads((args.models or tiny_models()) / "heads", pair.target, pair.draft)
-    taught = english.caption if is_adapter(Path(args.target)) else grammar.caption
+    heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
+    taught = taught_captions(args.target)
     found: dict[str, Callable[[], Any]] = {
         OURS: partial(speculative_decoder, pair, heads=heads),
         ALONE: partial(Alone, pair),

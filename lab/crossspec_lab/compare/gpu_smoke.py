@@ -87,7 +87,7 @@ class Smoke:
         windows = [window for window, _ in held_out_windows(pair, self._count)]
         with closing(Alone(load_pair(MODELS / "tiny", 1, target=job.target))) as host:
             by_host = [host(window, QUESTION, Trace()).tokens for window in windows]
-        heads = fitting_heads(MODELS / "tiny" / "heads", pair.target, pair.draft)
+        heads = fitting_heads(MODELS / "tiny", None, pair.target, pair.draft)
         with ExitStack() as stack:
             ours = speculative_decoder(pair, heads=heads)
             decoders = {

@@ -125,7 +125,7 @@ def _has(file: Path, content: bytes) -> bool:
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:
     """Models and windows; raises InputError for models with which some ways cannot caption."""
     pair = load_pair(models)
-    heads = fitting_heads(models / "heads", pair.target, pair.draft)
+    heads = fitting_heads(models, None, pair.target, pair.draft)
     if not isinstance(pair.target, VideoLlava) or pair.draft is None or not heads:
         raise InputError(
             f"'{models}' is no Video-LLaVA with an event draft and a draft head, which some ways need: name "

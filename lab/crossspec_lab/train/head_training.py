@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,12 @@ import numpy as np
 import torch
 from rich.progress import Progress, TaskID
 
+from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.head_fit import Recipe, fit_head
-from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
-from crossspec_lab.train.variants import VARIANTS, check_name, new_head
+from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
+from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary, new_head
 from crossspec_lab.world import dataset
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
@@ -27,8 +29,9 @@ from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
+from crossspec_ros.drafting.heads.language_model import LanguageModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -45,68 +48,117 @@ def run(args: argparse.Namespace) -> int:
     names = list(VARIANTS) if ALL in args.names else args.names
     for name in names:
         check_name(name)
+    if args.taught and args.recordings:
+        raise InputError("--taught is for synthetic drives: of recordings nobody knows what was taught")
     asked = {"models.dtype": args.dtype, "models.device": args.device}
     settings = CaptionerSettings.of({name: value for name, value in asked.items() if value})
     models, placement = args.models or tiny_models(), asked_placement(settings)
     pair = load_pair(models, placement=placement, target=args.target or "", draft=args.draft or "")
     with progress_bars() as progress:
-        pairs = _pairs(pair, args, args.question or settings.question, progress)
+        training = _Training(pair, args.question or settings.question, args, progress)
+        # A head that knows what was taught drafts where the target's own captions are made.
+        begun = {name: training.begun(name) for name in names if args.taught and training.sees(name)}
+        pairs = training.pairs(begun)
         if len(pairs) < args.windows:
             progress.console.print(
                 f"{len(pairs)} windows with frames in the recordings, of {args.windows} asked for"
             )
         for name in names:
-            _train(name, pair, pairs, args, progress)
+            training.save(name, begun.get(name) or training.new(name, pairs), pairs)
     _plot(names, args.work, args.out)
     print(f"trained: {', '.join(str(args.out / name) for name in names)}")
     return 0
 
 
-def _train(
-    name: str, pair: ModelPair, pairs: PairShards, args: argparse.Namespace, progress: Progress
-) -> None:
-    variant = VARIANTS[name]
-    recipe = Recipe(**(vars(variant.recipe) | ({"steps": args.steps} if args.steps else {})))
-    # Before its weights are drawn.
-    torch.manual_seed(recipe.seed)
-    if name == "L6":
+class _Training:
+    """Windows, pairs and heads of one call."""
+
+    def __init__(self, pair: ModelPair, question: str, args: argparse.Namespace, progress: Progress) -> None:
+        self._pair, self._question, self._args, self._progress = pair, question, args, progress
+        self._sizes = Sizes.of(pair.target, pair.draft)
+
+    def pairs(self, heads: Mapping[str, Head]) -> PairShards:
+        """States of both models on the target's own captions, of windows behind the taught ones."""
+        args = self._args
+        windows = recorded(args) if args.recordings else islice(self._drawn(), args.taught, None)
+        with closing(PairExtractor(self._pair, self._question, heads=heads)) as extractor:
+            return self._extracted(extractor, windows, "pairs", args.windows)
+
+    @cached_property
+    def _taught(self) -> PairShards:
+        """Frames and the captions that the target was taught of them."""
+        target, say = self._pair.target, taught_captions(self._args.target)
+        extractor = TaughtExtractor(
+            self._pair, self._question, lambda i: taught_tokens(target, say, dataset.UNSEEN + i)
+        )
+        return self._extracted(extractor, self._drawn(), "taught", self._args.taught)
+
+    def _drawn(self) -> Iterator[Window]:
+        count, has_events = self._args.taught + self._args.windows, self._pair.draft is not None
+        return synthetic(self._args.work, count, self._progress, has_events)
+
+    def _extracted(
+        self, extractor: PairExtractor | TaughtExtractor, windows: Iterable[Window], folder: str, count: int
+    ) -> PairShards:
+        task = self._progress.add_task(f"making {folder}", total=count)
+        told = partial(_tell, self._progress, task)
+        return extract(extractor, windows, self._args.work / folder, count, told, _origin(self._args))
+
+    def sees(self, name: str) -> bool:
+        """Whether a head learns from frames and captions alone."""
+        return VARIANTS[name].kind == LanguageModel.kind
+
+    def new(self, name: str, pairs: PairShards) -> Head:
+        """A head that has learned nothing, for the words of these pairs."""
+        # Before its weights are drawn.
+        torch.manual_seed(self._recipe(name).seed)
+        if name != "L6":
+            return new_head(
+                name, self._sizes, draft_vocabulary(self._sizes, pairs) if self.sees(name) else ()
+            )
         # Brings bitsandbytes along, which has something to say when it is imported.
         from crossspec_lab.heads.draft_lora import DraftLora
 
-        if pair.draft is None:
+        if self._pair.draft is None:
             raise InputError("L6 changes the event draft, but there is none: name one with --draft")
-        head: Head = DraftLora(pairs.sizes, pair.draft, pairs.question)
-    else:
-        head = new_head(name, pairs.sizes)
-    head = head.to(pair.target.device)
-    head.attach(pair.target)
-    task = progress.add_task(name, total=recipe.steps)
+        return DraftLora(self._sizes, self._pair.draft, self._question)
 
-    def report(step: int, note: str) -> None:
-        progress.update(task, completed=step, description=f"{name}: {note}")
+    def begun(self, name: str) -> Head:
+        """A head that has learned the captions that the target was taught."""
+        head = self.new(name, self._taught)
+        self._fit(name, head, self._taught, self._args.work / name / "taught")
+        return head.eval()
 
-    best = fit_head(head, pairs, recipe, args.work / name, report)
-    notes = {"variant": name, "windows": len(pairs)} | best
-    progress.update(task, completed=recipe.steps, description=f"{name}: {_right(best)} right")
-    if variant.kind == "draft_lora":
-        head.save(args.out / name)  # type: ignore[operator]
-    else:
-        save_head(head, args.out / name, notes)
-        size = (args.out / name / WEIGHTS).stat().st_size / 1e6
-        progress.console.print(f"{name}: {size:.2f} MB, {_right(best)} right")
+    def save(self, name: str, head: Head, pairs: PairShards) -> None:
+        """Teach it the target's own captions, and write it."""
+        best = self._fit(name, head, pairs, self._args.work / name)
+        out = self._args.out / name
+        if VARIANTS[name].kind == "draft_lora":
+            head.save(out)  # type: ignore[operator]
+            return
+        save_head(head, out, {"variant": name, "windows": len(pairs), "taught": self._args.taught} | best)
+        size = (out / WEIGHTS).stat().st_size / 1e6
+        self._progress.console.print(f"{name}: {size:.2f} MB, {_right(best)} right")
+
+    def _fit(self, name: str, head: Head, pairs: PairShards, folder: Path) -> dict[str, float]:
+        recipe = self._recipe(name)
+        head.to(self._pair.target.device).attach(self._pair.target)
+        task = self._progress.add_task(name, total=recipe.steps)
+
+        def report(step: int, note: str) -> None:
+            self._progress.update(task, completed=step, description=f"{name}: {note}")
+
+        best = fit_head(head, pairs, recipe, folder, report)
+        self._progress.update(task, completed=recipe.steps, description=f"{name}: {_right(best)} right")
+        return best
+
+    def _recipe(self, name: str) -> Recipe:
+        steps = {"steps": self._args.steps} if self._args.steps else {}
+        return Recipe(**(vars(VARIANTS[name].recipe) | steps))
 
 
 def _right(best: dict[str, float]) -> str:
     return f"{100 * best['tokens_right']:.1f} % of held-out tokens"
-
-
-def _pairs(pair: ModelPair, args: argparse.Namespace, question: str, progress: Progress) -> PairShards:
-    count = args.windows
-    task = progress.add_task("asking both models", total=count)
-    windows = recorded(args) if args.recordings else synthetic(args.work, count, progress)
-    with closing(PairExtractor(pair, question)) as extractor:
-        told = partial(_tell, progress, task)
-        return extract(extractor, windows, args.work / "pairs", count, told, _origin(args))
 
 
 def _origin(args: argparse.Namespace) -> dict[str, Any]:
@@ -121,14 +173,18 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def synthetic(work: Path, count: int, progress: Progress) -> Iterator[Window]:
+def synthetic(work: Path, count: int, progress: Progress, has_events: bool = True) -> Iterator[Window]:
     """Windows of drives that the tiny models did not see, drawn to disk first."""
     work.mkdir(parents=True, exist_ok=True)
-    tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in dataset.DRAWN}
-    drawn = dataset.build_unseen(work, count, lambda name, done: _tell(progress, tasks[name], done))
-    for i, (frames, images) in enumerate(zip(*drawn, strict=True)):
-        stamps = tuple(i * SECOND + k * SECOND // len(frames) for k in range(len(frames)))
-        yield Window(i, i * SECOND, (i + 1) * SECOND, np.array(images), np.array(frames), stamps)
+    names = list(dataset.DRAWN)[: 1 + has_events]
+    tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in names}
+    frames, *events = dataset.build_unseen(
+        work, count, lambda name, done: _tell(progress, tasks[name], done), names
+    )
+    for i, shown in enumerate(frames):
+        images = np.array(events[0][i]) if events else np.zeros((0, *shown.shape[1:]), np.uint8)
+        stamps = tuple(i * SECOND + k * SECOND // len(shown) for k in range(len(shown)))
+        yield Window(i, i * SECOND, (i + 1) * SECOND, images, np.array(shown), stamps)
 
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:

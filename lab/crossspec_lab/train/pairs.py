@@ -20,10 +20,10 @@ from crossspec_lab.train.resume_file import damaged, read_progress
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
-from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
+from crossspec_ros.drafting.heads.head import IGNORED, Head, Pairs, Sizes, tapped_layers
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
-from crossspec_ros.models.base import Chunk, EventModel, to_device
+from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
@@ -37,10 +37,16 @@ _INDEX = "pairs.json"
 class PairExtractor:
     """Asks both models of a pair about windows; `close` ends its threads."""
 
-    def __init__(self, pair: ModelPair, question: str, max_new_tokens: int = 64) -> None:
+    def __init__(
+        self,
+        pair: ModelPair,
+        question: str,
+        max_new_tokens: int = 64,
+        heads: Mapping[str, Head] = MappingProxyType({}),
+    ) -> None:
         self.pair, self.question = pair, question
         # Lossless, and much faster than the target alone.
-        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, max_new_tokens)
+        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, max_new_tokens, heads=heads)
         self._drafts = None
         if pair.draft is not None and pair.translation is not None:
             self._drafts = DraftModel(pair.draft, pair.translation)
@@ -51,8 +57,7 @@ class PairExtractor:
         """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
         target = self.pair.target
         tokens = self._decoder.caption(window, self.question, Trace()).token_ids
-        units = target.encode(window.frames)
-        frames = [target.unit(features, i) for i, features in enumerate(units)]
+        question, frames = target.prompt_ids(self.question)[1], frame_units(target, window)
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
         )
@@ -64,25 +69,17 @@ class PairExtractor:
             output_hidden_states=True,
             **added_to_layers(None if read.layers is None else read.layers[:, None]),
         )
-        question = target.prompt_ids(self.question)[1]
         rows = len(question) + len(tokens) - 1
         taps = [
             output.hidden_states[i][0, -rows:] for i in tapped_layers(target.body.config.num_hidden_layers)
         ]
-        found = {
-            "tokens": torch.tensor(tokens),
-            "question": torch.tensor(question),
+        found = shown(tokens, question, frames) | {
             "states": output.last_hidden_state[0, -rows:],
             "taps": torch.cat(taps, -1),
-            "frames": torch.cat([unit.embeds for unit in frames]),
-            "units": torch.tensor([len(unit) for unit in frames]),
         }
         if self._drafts is not None and len(window.event_images):
             found |= self._drafted(self._drafts, window, tokens)
-        return {
-            name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
-            for name, tensor in found.items()
-        }
+        return stored(found)
 
     def _drafted(self, drafts: DraftModel, window: Window, tokens: tuple[int, ...]) -> dict[str, Tensor]:
         # As live: the last slice is complete at the close only.
@@ -106,6 +103,47 @@ class PairExtractor:
             self._drafts.close()
 
 
+class TaughtExtractor:
+    """Frame embeddings of windows with captions that the target was taught, for heads that see no more.
+
+    It takes a pass of the target's tower alone, where its own captions take seconds of a large one.
+    """
+
+    def __init__(self, pair: ModelPair, question: str, taught: Callable[[int], Sequence[int]]) -> None:
+        """`taught` gives the tokens of a window's caption by its index."""
+        self.pair, self.question, self._taught = pair, question, taught
+
+    @torch.inference_mode()
+    def __call__(self, window: Window) -> dict[str, Tensor]:
+        """The tensors of one window, by the names of `Pairs`."""
+        target = self.pair.target
+        question = target.prompt_ids(self.question)[1]
+        return stored(shown(self._taught(window.index), question, frame_units(target, window)))
+
+
+def frame_units(target: VideoTarget, window: Window) -> list[Chunk]:
+    """What the target reads of the frames of a window."""
+    return [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
+
+
+def shown(tokens: Sequence[int], question: Sequence[int], frames: Sequence[Chunk]) -> dict[str, Tensor]:
+    """What any head may learn from."""
+    return {
+        "tokens": torch.tensor(tokens),
+        "question": torch.tensor(question),
+        "frames": torch.cat([unit.embeds for unit in frames]),
+        "units": torch.tensor([len(unit) for unit in frames]),
+    }
+
+
+def stored(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors in the numbers in which they are kept on disk."""
+    return {
+        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
+        for name, tensor in found.items()
+    }
+
+
 @torch.inference_mode()
 def forced_states(model: EventModel, draft: EventDraft, tokens: tuple[int, ...]) -> Tensor:
     """The (n, width) last hidden states from which the draft would choose each token, had it said `tokens`
@@ -117,7 +155,7 @@ def forced_states(model: EventModel, draft: EventDraft, tokens: tuple[int, ...])
 
 
 def extract(
-    extractor: PairExtractor,
+    extractor: PairExtractor | TaughtExtractor,
     windows: Iterable[Window],
     folder: Path,
     count: int,
@@ -218,6 +256,15 @@ class PairShards:
     def __len__(self) -> int:
         return len(self._places)
 
+    def ids(self) -> set[int]:
+        """Token ids of questions and captions."""
+        return {
+            token
+            for place in self._places
+            for name in ("question", "tokens")
+            for token in place.shard.get_tensor(f"{place.row}.{name}").tolist()
+        }
+
     def rows_with(self, names: frozenset[str]) -> list[int]:
         """The windows that have all of these; InputError where none do."""
         rows = [row for row, place in enumerate(self._places) if names <= place.names]
@@ -253,8 +300,8 @@ class PairShards:
         return Pairs(
             tokens=needed("tokens", IGNORED),
             question=_number(found["question"][0]),
-            states=needed("states"),
-            taps=needed("taps"),
+            states=frames[:, :0] if "states" not in found else needed("states"),
+            taps=frames[:, :0] if "taps" not in found else needed("taps"),
             frames=frames,
             frames_seen=torch.arange(frames.shape[1], device=frames.device)[None] < lengths[:, None],
             units=tuple(found["units"][longest].tolist()),

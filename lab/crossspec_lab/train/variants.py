@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from crossspec_lab.train.head_fit import Recipe
+from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.errors import InputError
@@ -46,6 +47,8 @@ def _language_model(queries: int) -> Options:
     return options
 
 
+_WHOLE_VOCABULARY = 4096
+"""Largest vocabulary that a small language model speaks as a whole; of a larger one, what it learns from."""
 _LONG = Recipe(steps=1000)
 """Recipe of heads whose steps are several each."""
 
@@ -108,8 +111,17 @@ def check_name(name: str) -> None:
         raise InputError(f"there is no head {name!r}: it must be one of {', '.join(VARIANTS)}")
 
 
-def new_head(name: str, sizes: Sizes) -> Head:
-    """An untrained head; raises InputError for a name that there is not."""
+def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
+    """An untrained head, with a draft vocabulary where its kind has one; InputError for a name that there is
+    not."""
     check_name(name)
     variant = VARIANTS[name]
-    return make_head(variant.kind, sizes, variant.options(sizes))
+    more = {"draft_vocabulary": list(vocabulary)} if vocabulary else {}
+    return make_head(variant.kind, sizes, variant.options(sizes) | more)
+
+
+def draft_vocabulary(sizes: Sizes, pairs: PairShards) -> list[int]:
+    """Ids of the tokens in question and captions, where they are few of the target's; else none, for all."""
+    if sizes.tokens <= _WHOLE_VOCABULARY:
+        return []
+    return sorted(pairs.ids())

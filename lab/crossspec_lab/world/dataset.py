@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -110,14 +110,12 @@ DRAWN: dict[str, Draw] = {"frames": frame_window, "events": event_window}
 
 
 def build_unseen(
-    work: Path, count: int, progress: Callable[[str, int], None]
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Frames and event images of `count` windows that the tiny models did not see, as `build` does.
+    work: Path, count: int, progress: Callable[[str, int], None], names: Sequence[str] = tuple(DRAWN)
+) -> list[NDArray[np.uint8]]:
+    """Frames and event images, as `names` asks for, of `count` windows that the tiny models did not see, as
+    `build` does.
 
     `progress` is called with the name in `DRAWN` and the number of windows that are there.
     """
     seeds = range(UNSEEN, UNSEEN + count)
-    frames, events = (
-        build(work / f"{name}.npy", draw, seeds, partial(progress, name)) for name, draw in DRAWN.items()
-    )
-    return frames, events
+    return [build(work / f"{name}.npy", DRAWN[name], seeds, partial(progress, name)) for name in names]

@@ -255,11 +255,12 @@ def test_what_is_no_head_of_this_target_is_refused(
 def test_options_that_a_library_refuses_in_its_own_way_leave_a_head_out(
     kind: str, values: dict[str, object], pair: ModelPair, tmp_path: Path
 ) -> None:
-    save_head(made(kind, pair), tmp_path / kind, {})
-    config = json.loads((tmp_path / kind / "config.json").read_text())
+    folder = tmp_path / "heads" / kind
+    save_head(made(kind, pair), folder, {})
+    config = json.loads((folder / "config.json").read_text())
     config["options"] |= values
-    (tmp_path / kind / "config.json").write_text(json.dumps(config))
-    assert fitting_heads(tmp_path, pair.target, pair.draft) == {}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert fitting_heads(tmp_path, None, pair.target, pair.draft) == {}
 
 
 def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
