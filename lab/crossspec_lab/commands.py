@@ -105,7 +105,7 @@ def _bench(subparsers: Subparsers) -> None:
     compared = (captions, latency, lossless, stream, trace, forecast, events, gpu, heads, handoff)
     for option in (*compared, soak, fleet, faults, kills):
         option("--json", type=Path, help="write the figures here as well")
-    whole = add("all", "the benchmarks of the tiny pair, one after the other: an hour or more")
+    whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
     results = Path("build/benchmarks")
     whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")

@@ -114,6 +114,31 @@ def test_a_head_is_the_same_after_it_was_saved(
         assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
 
 
+def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
+    pair: ModelPair, pairs: Pairs, tmp_path: Path
+) -> None:
+    said = sorted(set(pairs.tokens[pairs.is_token].tolist()))
+    spoken = said[::2]
+    head = new_head("massv", Sizes.of(pair.target, pair.draft), spoken)
+    assert head.model.embed_tokens.weight.shape[0] == len(spoken) + 1  # type: ignore[attr-defined]
+    save_head(head, tmp_path, {})
+    loaded = load_head(tmp_path, pair.target)
+    told = loaded.logits(pairs)
+    assert told.shape[-1] == loaded.sizes.tokens
+    assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
+    # What it does not speak is read, and neither drafted nor learned.
+    tokens = torch.full_like(pairs.tokens, said[1])
+    assert said[1] not in spoken
+    units = tuple(pairs.frames[0].split(list(pairs.units)))
+    context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
+    with torch.inference_mode():
+        guess = loaded.propose(context, 20, 0.0)
+    assert len(guess.ids) == 20 and set(guess.ids) <= set(spoken)
+    tokens[:, 0] = spoken[0]
+    once = head.loss(replace(pairs, tokens=tokens, frames_seen=pairs.early_seen))
+    assert torch.isfinite(once)
+
+
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_what_stands_behind_the_ends_teaches_nothing(name: str, pair: ModelPair) -> None:
     head = made(name, pair)
@@ -261,6 +286,9 @@ def test_options_that_a_library_refuses_in_its_own_way_leave_a_head_out(
     config["options"] |= values
     (folder / "config.json").write_text(json.dumps(config))
     assert fitting_heads(tmp_path, None, pair.target, pair.draft) == {}
+    # A head may lie beside a target that is named apart.
+    save_head(made(kind, pair), tmp_path / "own" / "heads" / "mine", {})
+    assert list(fitting_heads(tmp_path, str(tmp_path / "own"), pair.target, pair.draft)) == ["mine"]
 
 
 def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
