@@ -16,6 +16,11 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
 
 _SURE = 0.05
+_MOSTLY = 0.5
+_BEFORE = ("frame_encode", "target_prefill")
+"""Stages of the target before a caption's first token."""
+_AFTER = ("verify", "decode")
+"""Stages of the target from then on."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,16 +70,40 @@ def advice(log: Log, lossy: bool = False, period_s: float = 1.0) -> str:
             f"One caption in ten takes over {late:.2f} s, more than the {period_s:g} s of a window: windows "
             f"will be skipped. Give windows more time, or take a smaller target."
         )
-    prefill = sum(
-        r.stages_ms.get("frame_encode", 0.0) + r.stages_ms.get("target_prefill", 0.0) for r in alone
+    before, after = _target_ms(alone)
+    said += [
+        _rates(_target_ms(mine), (before, after), period_s),
+        _by_rule(formulae.prefill_share(before, after)),
+    ]
+    return " ".join(said)
+
+
+def _target_ms(records: Sequence[Record]) -> tuple[float, float]:
+    """Mean milliseconds of a window in which the target is busy, before the first token and from then on;
+    InputError where there are none."""
+    before, after = (
+        float(np.mean([sum(r.stages_ms.get(stage, 0.0) for stage in stages) for r in records]))
+        for stages in (_BEFORE, _AFTER)
     )
-    decode = sum(r.stages_ms.get("decode", 0.0) for r in alone)
-    if min(prefill, decode) < 0 or not prefill + decode:
+    if min(before, after) < 0 or not before + after:
         raise InputError(
             f"the measurement has no times of the target's stages: run crossspec experiments {NUMBER} anew"
         )
-    said.append(_by_rule(formulae.prefill_share(prefill, decode)))
-    return " ".join(said)
+    return before, after
+
+
+def _rates(ours: tuple[float, float], alone: tuple[float, float], period_s: float) -> str:
+    """Windows a second that the target sustains, and what would raise them where they are too few."""
+    rate, rate_alone = (1e3 / sum(times) for times in (ours, alone))
+    share = ours[0] / sum(ours)
+    said = (
+        f"By its busy time the target sustains {rate:.2g} windows a second, alone {rate_alone:.2g}; "
+        f"{100 * share:.0f} % of ours is before the first token."
+    )
+    if rate * period_s < 1:
+        lever = "fewer or smaller frames" if share > _MOSTLY else "a smaller target, or a trained draft head"
+        said += f" That is less than a window every {period_s:g} s: try {lever}."
+    return said
 
 
 def _by_rule(share: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crossspec_lab.experiments import advise
@@ -38,10 +39,16 @@ def measured(
         ({OURS: 0.2, ALONE: 0.4, SUFFIX: 0.1}, {}, f"Sooner still was {SUFFIX}"),
         ({OURS: 0.5, ALONE: 0.4, "\x1b[2J": 0.1}, {}, "Sooner still was \\x1b[2J ("),
         ({OURS: 1.5, ALONE: 1.6}, {}, "windows will be skipped"),
+        (
+            {OURS: 0.05, ALONE: 0.4},
+            {},
+            "the target sustains 6.7 windows a second, alone 6.7; 60 % of ours is",
+        ),
+        ({OURS: 0.05, ALONE: 0.4}, {"period_s": 0.1}, "less than a window every 0.1 s: try fewer or smaller"),
     ],
 )
 def test_the_advice_follows_from_what_was_measured(
-    seconds: dict[str, float], options: dict[str, bool], said: str, tmp_path: Path
+    seconds: dict[str, float], options: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     advice = advise.advice(measured(tmp_path / "e.jsonl", seconds), **options)
     assert said in advice and advice.isprintable() and "chance" not in advice
