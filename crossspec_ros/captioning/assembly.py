@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.drafting.stored_draft import Said
     from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.engine.session import Engine
     from crossspec_ros.telemetry.trace import Trace
     from crossspec_ros.windows.window import Window
 
@@ -160,11 +161,13 @@ def speculative_decoder(
     said: Mapping[bytes, Said] | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
     handoff: StandIn | None = None,
+    engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`.
+    the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`. The `engine` becomes
+    the decoder's own.
     """
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
@@ -175,14 +178,23 @@ def speculative_decoder(
 
         drafts = DraftModel(pair.draft, pair.translation, said=said)
     nobody = Policy((), None)
-    decoder = PrefillHiddenDecoder(pair, nobody, max_new_tokens, sampling, drafts=drafts, handoff=handoff)
+    decoder = PrefillHiddenDecoder(
+        pair,
+        nobody,
+        max_new_tokens,
+        sampling,
+        engine,
+        owns_engine=True,
+        drafts=drafts,
+        handoff=handoff,
+    )
     with _closed_if_it_fails(decoder):
         if proposers is None:
             proposers = make_proposers(USUAL, heads)
         for proposer in proposers:
             proposer.load(pair.target)
-        if taps := sorted({layer for proposer in proposers for layer in proposer.taps}):
-            decoder.engine.tap(taps)
+        if any("hidden" in proposer.needs for proposer in proposers):
+            decoder.engine.tap(sorted({layer for proposer in proposers for layer in proposer.taps}))
         decoder.warm_up()
         decoder.policy = Policy(proposers, decoder.engine.measure())
         captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)

@@ -16,7 +16,7 @@ import torch
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.models.base import VideoTarget
 
 Result = TypeVar("Result")
@@ -33,11 +33,12 @@ class Encode:
 class PassOutput:
     """Output of a pass for one of the sequences that shared it, good until the next pass.
 
-    `hidden` (n, width), `tapped` (n, taps * width) where layers are tapped, `logits` (k, vocabulary). All
-    `rows` of the pass were as long as the longest, `tokens`; `begun` and `ended` are marks of the stream.
+    `hidden` (n, width) where the runner has states, `tapped` (n, taps * width) where layers are tapped,
+    `logits` (k, vocabulary). All `rows` of the pass were as long as the longest, `tokens`; `begun` and
+    `ended` are marks of the stream.
     """
 
-    hidden: torch.Tensor
+    hidden: torch.Tensor | None
     tapped: torch.Tensor | None
     logits: torch.Tensor
     rows: int
@@ -70,7 +71,7 @@ class Batcher:
     For one thread. Before `cost` is known, each has a pass of its own.
     """
 
-    def __init__(self, target: VideoTarget, runner: ModelRunner, stream: CudaStream) -> None:
+    def __init__(self, target: VideoTarget, runner: Runner, stream: CudaStream) -> None:
         self._target, self._runner, self._stream = target, runner, stream
         self.cost: PassCost | None = None
 
@@ -107,16 +108,16 @@ class Batcher:
 
     def _read(self, group: Sequence[Reading]) -> list[PassOutput]:
         begun = self._stream.mark()
-        outputs = self._runner.read(group)
+        outputs, has_states = self._runner.read(group), self._runner.has_states
         hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
         # One reading of the head's weights for all.
         wanted = torch.cat(hidden)
-        told = self._target.logits(wanted) if len(wanted) else wanted
+        told = self._target.logits(wanted) if has_states and len(wanted) else wanted
         logits = told.split([one.logits for one in group])
         ended = self._stream.mark()
         rows, tokens = len(group), max(map(len, group))
         return [
-            PassOutput(states, tapped, own, rows, tokens, begun, ended)
+            PassOutput(states if has_states else None, tapped, own, rows, tokens, begun, ended)
             for (states, tapped), own in zip(outputs, logits, strict=True)
         ]
 

@@ -14,7 +14,7 @@ from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
-from crossspec_ros.engine.runner import BATCHES, ModelRunner
+from crossspec_ros.engine.runner import BATCHES, ModelRunner, Runner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
@@ -33,7 +33,8 @@ _WARM_UP_TOKENS = 8
 
 class LocalEngine:
     """See `session.Engine`; passes are shared by up to so many `robots`, and frames encoded by
-    `encode_elsewhere`, if it is given. All that it owns is used in the scheduler's thread alone."""
+    `encode_elsewhere`, if it is given; without a `runner` the target's own body runs. All that it owns is
+    used in the scheduler's thread alone."""
 
     def __init__(
         self,
@@ -41,11 +42,14 @@ class LocalEngine:
         is_static: bool | None = None,
         robots: int = 1,
         encode_elsewhere: Elsewhere | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.target, self._robots = target, robots
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
-        self.runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
+        self.runner: Runner = runner or ModelRunner(
+            target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes
+        )
         self.batcher = Batcher(target, self.runner, self.stream)
         self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import LlamaModel
@@ -32,14 +32,14 @@ _capturing = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Tokens that one sequence reads in a pass.
+    """Tokens that one sequence reads in a pass, into its `row`, which is the runner's own kind of `Row`.
 
     `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; an additive `mask`
     (1, 1, n, length + n), on the host; `layers` (k, n, width), added behind the first k layers, of passes
     that read frames. The last `logits` of them are to be read out.
     """
 
-    row: KVRow
+    row: Any
     inputs: torch.Tensor
     positions: torch.Tensor
     mask: torch.Tensor
@@ -56,7 +56,79 @@ class Reading:
 
 
 Outputs = tuple[torch.Tensor, torch.Tensor | None]
-"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width), good until the next pass."""
+"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width), good until the next pass; of a
+runner without states the logits (k, vocabulary) that were asked for."""
+
+
+class Row(Protocol):
+    """Keys and values of one sequence."""
+
+    length: int
+    is_sound: bool
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pass may read for it and others."""
+        ...
+
+    def keep(self, length: int, moved: Sequence[int] = ()) -> None:
+        """Forget all behind the first `length` tokens, save those at the places `moved` of the last pass,
+        which follow."""
+        ...
+
+    def clear(self) -> None:
+        """Make it as good as new."""
+        ...
+
+
+class Runner(Protocol):
+    """Language model with the keys and values of sequences; for one thread."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether passes are padded to `SIZES`."""
+        ...
+
+    @property
+    def has_states(self) -> bool:
+        """Whether it gives hidden states, and leaves their logits to the target's head."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Sequences that may be read in one pass."""
+        ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Decoder layers whose inputs are kept."""
+        ...
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """Keep the inputs of these decoder layers; before `warm_up`."""
+        ...
+
+    def take(self) -> Any:
+        """An empty `Row`, to be given back."""
+        ...
+
+    def give_back(self, row: Any) -> None: ...
+
+    def warm_up(self, count: int, together: int = 1) -> None:
+        """Take the memory of so many rows, of which up to `together` share a pass."""
+        ...
+
+    def release(self) -> None:
+        """Give the memory back."""
+        ...
+
+    def fits(self, reading: Reading) -> bool:
+        """Whether others may be read in the same pass."""
+        ...
+
+    def read(self, readings: Sequence[Reading]) -> Sequence[Outputs]:
+        """Outputs of each sequence."""
+        ...
 
 
 class ModelRunner:
@@ -66,6 +138,8 @@ class ModelRunner:
     graphs that share their memory, so that only one may run at a time. Longer ones, which read frames, are
     launched as usual. For one thread.
     """
+
+    has_states = True
 
     def __init__(
         self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1

@@ -16,7 +16,7 @@ import torch
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Encode, PassOutput, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
@@ -33,7 +33,7 @@ class TargetSequence:
     """
 
     def __init__(
-        self, target: VideoTarget, runner: ModelRunner, stream: CudaStream, verifier: Verifier, trace: Trace
+        self, target: VideoTarget, runner: Runner, stream: CudaStream, verifier: Verifier, trace: Trace
     ) -> None:
         self._target, self._runner, self._stream, self._verifier = target, runner, stream, verifier
         self._trace = trace
@@ -136,14 +136,21 @@ class TargetSequence:
             eos is not None,
             unread + len(tree),
             self._stream.seconds(output.begun, output.ended),
-            HiddenStates(
-                output.hidden[-len(tree) - before :],
-                (*range(before), *(before + node for node in path)),
-                None if output.tapped is None else output.tapped[-len(tree) - before :],
-                self._runner.taps,
-            ),
+            self._hidden(output, before, len(tree), path),
             output.rows,
             output.tokens,
+        )
+
+    def _hidden(
+        self, output: PassOutput, before: int, nodes: int, path: tuple[int, ...]
+    ) -> HiddenStates | None:
+        if output.hidden is None:
+            return None
+        return HiddenStates(
+            output.hidden[-nodes - before :],
+            (*range(before), *(before + node for node in path)),
+            None if output.tapped is None else output.tapped[-nodes - before :],
+            self._runner.taps,
         )
 
     def close(self) -> None:

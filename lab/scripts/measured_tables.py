@@ -20,6 +20,7 @@ PAGES = [ROOT / page for page in ("docs/drafters.md", "docs/measured.md", "model
 
 _WAYS = {
     "ours": "**ours**",
+    "ours, llama.cpp": "**ours**, with llama.cpp in place of torch",
     "ours, no heads": "ours, without draft heads",
     "ours, no memory": "ours, without caption memory",
     "ours, no draft": "the target alone, reading frames as they come",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crossspec_lab.baselines.gguf_file import is_llama, write_gguf
 from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.head import Head
+from crossspec_ros.engine.llama_cpp import KINDS, LlamaRunner, quiet
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
+from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-KINDS = ("F32", "BF16")
+OURS_LLAMA = "ours, llama.cpp"
+"""Name of `llama_decoder` among decoders."""
 
 
 class LlamaCpp:
@@ -37,7 +43,7 @@ class LlamaCpp:
         import llama_cpp
 
         self._pair, self._library = pair, llama_cpp
-        llama_cpp.llama_log_set(_quiet(), ctypes.c_void_p(0))
+        llama_cpp.llama_log_set(quiet(), ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "target.gguf"
@@ -98,17 +104,15 @@ class LlamaCpp:
         return np.ctypeslib.as_array(logits, (words,))
 
 
-@cache
-def _quiet() -> Any:
-    """Callback that drops what the library logs; it must outlive the library's use."""
-    import llama_cpp
-
-    return llama_cpp.llama_log_callback(lambda *_: None)
-
-
 def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     """Makers of decoders by name; none where a package is missing, on a GPU, or for other architectures."""
     is_installed = find_spec("llama_cpp") and find_spec("gguf")
     if not (is_installed and pair.target.device.type == "cpu" and is_llama(pair.target)):
         return {}
     return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS}
+
+
+def llama_decoder(pair: ModelPair, heads: Mapping[str, Head]) -> PrefillHiddenDecoder:
+    """Ours with the target's language model in llama.cpp, in float32."""
+    runner = LlamaRunner.of(pair.target, KINDS[0], torch.get_num_threads())
+    return speculative_decoder(pair, heads=heads, engine=LocalEngine(pair.target, runner=runner))

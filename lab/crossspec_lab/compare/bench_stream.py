@@ -18,7 +18,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
-from crossspec_lab.baselines.llama import llama_cpps
+from crossspec_lab.baselines.llama import OURS_LLAMA, llama_cpps, llama_decoder
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
@@ -78,7 +78,9 @@ def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[]
     }
     by_text = text_generates(pair)
     found |= {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
-    return found | llama_cpps(pair)
+    if alone := llama_cpps(pair):
+        found[OURS_LLAMA] = lambda: llama_decoder(pair, heads)
+    return found | alone
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from crossspec_lab.baselines.gguf_file import is_llama, write_gguf
 from transformers import AutoModelForCausalLM
 
+from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.paths import tiny_models

@@ -1,0 +1,97 @@
+"""llama.cpp says what the target says, of trees too, and keeps what was accepted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import torch
+from crossspec_lab.world.grammar import QUESTION
+
+from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import USUAL, make_proposers
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.pass_cost import SIZES, PassCost
+from crossspec_ros.engine.runner import ModelRunner, Reading, Runner
+from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+from crossspec_ros.engine.llama_cpp import KINDS, LlamaRunner
+
+
+@pytest.fixture
+def runner(pair: ModelPair) -> Iterator[LlamaRunner]:
+    made = LlamaRunner.of(pair.target, KINDS[0], 1)
+    yield made
+    made.release()
+
+
+def some_tree(rng: random.Random, nodes: int, words: int) -> DraftTree:
+    parents = [rng.choice([ROOT, i - 1, i - 1, rng.randrange(i)]) if i else ROOT for i in range(nodes)]
+    ids = tuple(rng.randrange(words) for _ in range(nodes))
+    return DraftTree(ids, tuple(parents), (0.5,) * nodes, (("any",),) * nodes)
+
+
+@torch.inference_mode()
+def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: LlamaRunner) -> None:
+    rng, target = random.Random(5), pair.target
+    words = target.tokenizer.get_vocab_size()
+    own = ModelRunner(target.body, 700, False)
+    runner.warm_up(2)
+    # Two windows live at a time.
+    pairs = [(runner.take(), own.take()) for _ in range(2)]
+
+    def read(runner: Runner, row: object, tokens: tuple[int, ...], tree: DraftTree) -> torch.Tensor:
+        length = row.length  # type: ignore[attr-defined]
+        mask = attention_mask(length, len(tokens), tree, torch.float32)
+        places = torch.cat([torch.arange(len(tokens)), tree_positions(tree, len(tokens) - 1)])[None] + length
+        inputs = target.words(tokens + tree.token_ids).embeds
+        [(out, _)] = runner.read([Reading(row, inputs, places, mask, None, len(tree) + 1)])
+        return target.logits(out[-len(tree) - 1 :]) if runner.has_states else out
+
+    for turn in range(16):
+        rows = pairs[turn % 2]
+        tree = some_tree(rng, rng.randrange(24), words) if turn > 1 else DraftTree()
+        tokens = tuple(rng.randrange(words) for _ in range(rng.choice([1, 1, 9])))
+        told, expected = (read(who, row, tokens, tree) for who, row in zip((runner, own), rows, strict=True))
+        assert torch.allclose(told, expected, atol=2e-3)
+        path, node = [], rng.randrange(-1, len(tree))
+        while node != ROOT:
+            path.insert(0, node)
+            node = tree.parents[node]
+        verified = rows[0].length - len(tree)
+        for row in rows:
+            row.keep(verified, [verified + one for one in path])
+    runner.give_back(pairs[0][0])
+    assert pairs[0][0].length == 0 and len(runner.free) == 254
+
+
+def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], runner: LlamaRunner) -> None:
+    with (
+        closing(autoregressive_decoder(pair)) as alone,
+        closing(speculative_decoder(pair, engine=LocalEngine(pair.target, runner=runner))) as ours,
+    ):
+        # Large trees, whatever passes cost here.
+        ours.policy = Policy(make_proposers(USUAL), PassCost(dict.fromkeys(SIZES, 1.0)))
+        passes = 0
+        for window in windows[:4]:
+            wanted = alone.caption(window, QUESTION, Trace())
+            told = ours.caption(window, QUESTION, Trace())
+            assert told.token_ids == wanted.token_ids
+            passes += told.target_passes
+            question = "What is the light like?"
+            assert ours.ask(question, Trace()).token_ids == alone.ask(question, Trace()).token_ids
+        assert passes < 100
+
+
+def test_heads_on_hidden_states_are_refused(runner: LlamaRunner) -> None:
+    with pytest.raises(InputError, match=r"llama\.cpp gives no hidden states"):
+        runner.tap([])
