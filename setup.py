@@ -74,6 +74,7 @@ setup(
         "ros": ROS,
         "serve": names("requirements-serve.txt"),
         "real": names("requirements-real.txt"),
+        "gguf": names("requirements-gguf.txt"),
         "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
     },
     data_files=[

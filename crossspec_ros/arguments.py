@@ -26,6 +26,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     )
     named_models(parser)
     parser.add_argument("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
+    parser.add_argument("--engine", help="torch or llama.cpp, what runs the target's language model [torch]")
     parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")

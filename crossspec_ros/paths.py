@@ -21,6 +21,11 @@ def state_dir() -> Path:
     return Path(ros_home or state_home or Path.home() / ".local" / "state") / PACKAGE
 
 
+def cache_dir() -> Path:
+    """The folder of what can be made anew: in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PACKAGE
+
+
 def found(name: str | Path) -> Path:
     """The path of this name, or of what is shipped under it where nothing is there, such as models/tiny."""
     path = Path(name).expanduser()

@@ -19,6 +19,7 @@ from crossspec_ros.captioning.asked_models import (
     models_folder,
 )
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
@@ -27,7 +28,7 @@ from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_name
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import NO_DRAFT, Placement
+from crossspec_ros.models.placement import ENGINES, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
@@ -78,9 +79,22 @@ def _local_decoder(
     handoff = load_handoff(settings, pair)
     names, memory = (proposer_names(), _memory(settings, pair)) if is_live else (USUAL, None)
     proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
+    engine = None if settings.models_engine == ENGINES[0] else _llama_engine(settings, placement, pair)
     return speculative_decoder(
-        pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff
+        pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff, engine=engine
     )
+
+
+def _llama_engine(settings: CaptionerSettings, placement: Placement, pair: ModelPair) -> Engine:
+    from torch import nn
+
+    from crossspec_ros.engine.llama_cpp import llama_engine
+
+    digest = models_digest([target_path(models_folder(settings), settings.target)])
+    engine = llama_engine(pair.target, placement, settings.threads, digest)
+    # Nobody else needs them.
+    pair.target.body.layers = nn.ModuleList()
+    return engine
 
 
 def _memory(settings: CaptionerSettings, pair: ModelPair) -> Path | None:

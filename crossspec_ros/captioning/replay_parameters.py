@@ -22,6 +22,7 @@ MODEL_ARGUMENTS = {
     "target": "target",
     "draft": "draft",
     "dtype": "models.dtype",
+    "engine": "models.engine",
     "device": "models.device",
     "draft_device": "models.draft_device",
     "fallback": "models.fallback",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.policy import USUAL as LIMITS
 from crossspec_ros.drafting.proposer import USUAL, proposer_names
-from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES
+from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.asked import UNITS
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
@@ -76,6 +76,13 @@ class CaptionerSettings(Settings):
     )
     models_dtype: str = param(
         DTYPES[0], "numbers that both models are loaded in", choices=DTYPES, name="models.dtype"
+    )
+    models_engine: str = param(
+        ENGINES[0],
+        "library that runs the target's language model; llama.cpp is quicker on a CPU, takes float32 and "
+        "bf16 of Llama's kind, and needs the packages llama-cpp-python and gguf",
+        choices=ENGINES,
+        name="models.engine",
     )
     models_device: str = param(
         "auto",

@@ -11,20 +11,27 @@ import ctypes
 import tempfile
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.footprint import TEXT_ROOM
-from crossspec_ros.models.gguf_file import write_gguf
+from crossspec_ros.models.gguf_file import is_llama, write_gguf
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.paths import cache_dir
 
-KINDS = ("F32", "BF16")
-"""Numbers of weights in which a pass over several tokens says what passes over one say."""
+KINDS = {"float32": "F32", "bf16": "BF16"}
+"""Types of weights by the dtypes that may be asked for; with these a pass over several tokens says what
+passes over one say."""
+_INSTALL = "pip install llama-cpp-python==0.3.36 gguf"
 _MOST_SEQUENCES = 256
 """Sequences that the library knows at most: of those, each row has one, and passes share the others."""
 
@@ -78,15 +85,6 @@ class LlamaRunner:
     rows = 1
     taps: tuple[int, ...] = ()
 
-    @classmethod
-    def of(cls, target: VideoTarget, kind: str, threads: int) -> LlamaRunner:
-        """A runner with the weights of a target's language model, as one of `KINDS`."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "target.gguf"
-            write_gguf(target, file, kind)
-            # Its pages stay mapped when the folder goes.
-            return cls(file, target.spec.frame_tokens + TEXT_ROOM, threads)
-
     def __init__(self, file: Path, capacity: int, threads: int) -> None:
         import llama_cpp
 
@@ -94,6 +92,7 @@ class LlamaRunner:
         llama_cpp.llama_log_set(quiet(), ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         options = llama_cpp.llama_model_default_params()
+        options.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
         if not self._model:
             raise InputError(
@@ -205,6 +204,45 @@ class LlamaRunner:
             return torch.empty(0, self._words)
         told = library.llama_get_logits(self._context)
         return torch.from_numpy(np.ctypeslib.as_array(told, (reading.logits, self._words)).copy())
+
+
+def llama_engine(target: VideoTarget, placement: Placement, threads: int, digest: str = "") -> LocalEngine:
+    """An engine whose language model is llama.cpp with the target's weights, the tower torch.
+
+    The weights are written as a GGUF once, into the user's cache under their `digest`; without one they are
+    written anew. Raises InputError where a package is missing, and for what llama.cpp is not given here.
+    """
+    if find_spec("llama_cpp") is None or find_spec("gguf") is None:
+        raise InputError(
+            f"models.engine is llama.cpp, but its packages are missing: {_INSTALL}, which compiles for some "
+            f"minutes, or set models.engine to torch"
+        )
+    if placement.device != "cpu":
+        raise InputError(
+            f"models.engine is llama.cpp, which runs on the CPU here, but models.device is "
+            f"{placement.device}: set that to cpu, or models.engine to torch"
+        )
+    if placement.dtype not in KINDS:
+        raise InputError(
+            f"models.engine is llama.cpp, which is lossless in {' and '.join(KINDS)} only, but models.dtype "
+            f"is {placement.dtype}: set one of these, or models.engine to torch"
+        )
+    if not is_llama(target):
+        raise InputError(
+            f"models.engine is llama.cpp, but the target's language model is of the kind "
+            f"'{target.body.config.model_type}', and only Llama's with plain rotations are given to it: set "
+            f"models.engine to torch"
+        )
+    kind, capacity = KINDS[placement.dtype], target.spec.frame_tokens + TEXT_ROOM
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"{digest.replace(' ', '-') or 'target'}-{kind}.gguf"
+        file = (cache_dir() if digest else Path(folder)) / name
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(file) as scratch:
+                write_gguf(target, scratch, kind)
+        # Its pages stay mapped when the folder goes.
+        return LocalEngine(target, runner=LlamaRunner(file, capacity, threads))
 
 
 @cache

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import read_small, rename_folder, tensors_file
-from crossspec_ros.paths import PACKAGE
+from crossspec_ros.paths import cache_dir
 from crossspec_ros.versions import installed_version
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def whole(folder: Path) -> Path:
     """
     if not is_adapter(folder):
         return folder
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PACKAGE
+    cache = cache_dir()
     made = cache / f"{folder.name}-{_digest(folder)}"
     if not made.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,9 @@ def write_gguf(target: LanguageModel, file: Path, kind: str) -> None:
     writer.add_tokenizer_model("no_vocab")
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, layers)
     tensors = {f"model.{name}": tensor for name, tensor in target.body.state_dict().items()}
-    for name, tensor in (tensors | {"lm_head.weight": head}).items():
+    if head is not target.body.get_input_embeddings().weight:
+        tensors["lm_head.weight"] = head
+    for name, tensor in tensors.items():
         values = tensor.float().cpu().numpy()
         if ".q_proj." in name:
             values = _by_turns(values, heads)

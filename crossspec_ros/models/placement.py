@@ -27,6 +27,8 @@ NO_DRAFT = "none"
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
+ENGINES = ("torch", "llama.cpp")
+"""Libraries that run a target's language model."""
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """Pattern of `DEVICES`."""

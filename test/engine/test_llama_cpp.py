@@ -19,19 +19,25 @@ from crossspec_ros.engine.runner import ModelRunner, Reading, Runner
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-from crossspec_ros.engine.llama_cpp import KINDS, LlamaRunner
+from crossspec_ros.engine.llama_cpp import LlamaRunner, llama_engine
 
 
 @pytest.fixture
-def runner(pair: ModelPair) -> Iterator[LlamaRunner]:
-    made = LlamaRunner.of(pair.target, KINDS[0], 1)
-    yield made
-    made.release()
+def engine(pair: ModelPair) -> Iterator[LocalEngine]:
+    with closing(llama_engine(pair.target, Placement(), 1)) as made:
+        yield made
+
+
+@pytest.fixture
+def runner(engine: LocalEngine) -> LlamaRunner:
+    assert isinstance(engine.runner, LlamaRunner)
+    return engine.runner
 
 
 def some_tree(rng: random.Random, nodes: int, words: int) -> DraftTree:
@@ -74,10 +80,10 @@ def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: 
     assert pairs[0][0].length == 0 and len(runner.free) == 254
 
 
-def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], runner: LlamaRunner) -> None:
+def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:
     with (
         closing(autoregressive_decoder(pair)) as alone,
-        closing(speculative_decoder(pair, engine=LocalEngine(pair.target, runner=runner))) as ours,
+        closing(speculative_decoder(pair, engine=engine)) as ours,
     ):
         # Large trees, whatever passes cost here.
         ours.policy = Policy(make_proposers(USUAL), PassCost(dict.fromkeys(SIZES, 1.0)))

@@ -24,7 +24,7 @@ ROS = {
 """Imports from ROS, beside messages, and their keys in package.xml; the set-up has them from ROS's wheels."""
 DESKTOP = {"python_qt_binding", "rqt_gui_py"}
 """Of the rqt plugin alone; package.xml says why it does not name them."""
-OPTIONAL = {"bond", "llama_cpp"}
+OPTIONAL = {"bond"}
 """Imported where somebody has installed it, and done without elsewhere."""
 DISTRIBUTIONS = {
     "PIL": "pillow",
@@ -32,6 +32,7 @@ DISTRIBUTIONS = {
     "cv2": "opencv-python-headless",
     "google": "protobuf",
     "grpc": "grpcio",
+    "llama_cpp": "llama-cpp-python",
     "yaml": "pyyaml",
 }
 """Of imports whose package has another name."""
@@ -63,13 +64,15 @@ SYSTEM = {
 
 
 EXTRAS = {
+    "crossspec_ros/engine/llama_cpp.py": ("-gguf",),
+    "crossspec_ros/models/gguf_file.py": ("-gguf",),
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),
     "crossspec_ros/telemetry/timeline.py": ("-lab",),
-    "lab": ("-lab", "-dev", "-real"),
+    "lab": ("-lab", "-dev", "-real", "-gguf"),
     "scripts": ("-dev",),
     "conftest.py": ("-dev",),
-    "test": ("-serve", "-lab", "-dev"),
+    "test": ("-serve", "-lab", "-dev", "-gguf"),
 }
 """Folders that may need more than what is in requirements.txt."""
 

@@ -23,12 +23,12 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.engine.llama_cpp import KINDS, LlamaRunner, quiet
-from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.llama_cpp import KINDS, llama_engine, quiet
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -109,10 +109,10 @@ def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     is_installed = find_spec("llama_cpp") and find_spec("gguf")
     if not (is_installed and pair.target.device.type == "cpu" and is_llama(pair.target)):
         return {}
-    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS}
+    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS.values()}
 
 
 def llama_decoder(pair: ModelPair, heads: Mapping[str, Head]) -> PrefillHiddenDecoder:
     """Ours with the target's language model in llama.cpp, in float32."""
-    runner = LlamaRunner.of(pair.target, KINDS[0], torch.get_num_threads())
-    return speculative_decoder(pair, heads=heads, engine=LocalEngine(pair.target, runner=runner))
+    engine = llama_engine(pair.target, Placement(), torch.get_num_threads())
+    return speculative_decoder(pair, heads=heads, engine=engine)

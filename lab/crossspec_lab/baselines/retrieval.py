@@ -89,5 +89,5 @@ def taught_tokens(target: VideoTarget, taught: Callable[[Scene], str], seed: int
 
 
 def taught_captions(target: str | None) -> Callable[[Scene], str]:
-    """How the target in this folder was taught to caption, the tiny pair's where none is named."""
+    """Captions as the target in this folder was taught them, or the tiny pair's where none is named."""
     return english.caption if target and is_adapter(Path(target)) else caption

@@ -122,12 +122,12 @@ class TaughtExtractor:
 
 
 def frame_units(target: VideoTarget, window: Window) -> list[Chunk]:
-    """What the target reads of the frames of a window."""
+    """Chunks of a window's frames, as the target reads them."""
     return [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
 
 
 def shown(tokens: Sequence[int], question: Sequence[int], frames: Sequence[Chunk]) -> dict[str, Tensor]:
-    """What any head may learn from."""
+    """Tensors that any head may learn from."""
     return {
         "tokens": torch.tensor(tokens),
         "question": torch.tensor(question),
