@@ -18,7 +18,7 @@ import torch
 from rich.progress import track
 
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
-from crossspec_lab.compare.harness import check_windows, table, tell
+from crossspec_lab.compare.harness import check_windows, seen_before, table, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world import english, grammar
@@ -150,6 +150,6 @@ def _figures(tally: Tally) -> dict[str, Any]:
         **(_acceptance(tokens, telling) if telling else {}),
         "tokens": float(np.mean([len(tokens) for tokens in tally.captions])),
         "bits_a_token": float(np.mean(tally.bits)),
-        "captions_seen_before": 1 - len(set(tally.captions)) / n,
+        "captions_seen_before": seen_before(tally.captions),
         "answers_right": {question: tally.answers[question] / n for question in ANSWERS},
     }

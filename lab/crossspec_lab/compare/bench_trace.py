@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import track
 
-from crossspec_lab.compare.harness import table, tell
+from crossspec_lab.compare.harness import seen_before, table, tell
 from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, make_proposers
@@ -105,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
         if name == WHOLE:
             reliability = policy.calibrations()
     figures = _figures(replays, args) | {"reliability": reliability}
+    figures["captions_seen_before"] = seen_before([response.target for response in responses])
     _print(figures)
     tell(args, figures, lambda: _draw(figures))
     return 0

@@ -165,6 +165,11 @@ def tell(
         draw().savefig(args.plot, dpi=100)
 
 
+def seen_before(captions: Sequence[tuple[int, ...]]) -> float:
+    """Share of captions that an earlier one is, token for token."""
+    return 1 - len(set(captions)) / len(captions)
+
+
 def check_windows(windows: int) -> None:
     """Raise InputError where there are none."""
     if windows < 1:
