@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
+from crossspec_lab.baselines.llama import llama_cpps
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
@@ -27,10 +28,13 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.engine.llama_cpp import llama_engine
+from crossspec_ros.engine.session import Engine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -147,8 +151,27 @@ def count_equal(
 def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
     adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
 
-    def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
-        return PrefillHiddenDecoder(pair, Policy(proposers, None))
+    def unlimited(*proposers: Proposer, engine: Engine | None = None) -> PrefillHiddenDecoder:
+        return PrefillHiddenDecoder(pair, Policy(proposers, None), engine=engine)
+
+    def by_llama() -> dict[str, Decoder[Asked]]:
+        if pair.target.dtype != torch.float32 or not llama_cpps(pair):
+            return {}
+        ways: dict[str, Sequence[Proposer]] = {
+            "alone": (),
+            "caption memory": make_proposers(["memory"]),
+            "adversary": (adversary,),
+            "draft heads": make_proposers([HEADS], heads),
+        }
+        engine = llama_engine(pair.target, Placement(), torch.get_num_threads())
+        # Each decoder keeps its last window beside the one in work.
+        engine.warm_up(2 * (len(ways) + 1))
+        # The first to be entered is the last to be closed, and takes the engine along.
+        measured = streamed(speculative_decoder(pair, heads=heads, engine=engine))
+        for proposer in ways["draft heads"]:
+            proposer.load(pair.target)
+        others = {name: streamed(unlimited(*who, engine=engine)) for name, who in ways.items()}
+        return {f"llama.cpp, {name}": way for name, way in (others | {"measured policy": measured}).items()}
 
     def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
         stack.enter_context(closing(decoder))
@@ -185,6 +208,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
         **({"draft heads": by_heads()} if heads else {}),
         "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),
         "one-shot, further questions": asking,
+        **by_llama(),
     }
 
 
