@@ -17,6 +17,11 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
+def shares_words(pair: ModelPair) -> bool:
+    """Test for a draft that can be asked what follows the target's own tokens: it knows most of them."""
+    return 2 * pair.shared_ids > pair.target.tokenizer.get_vocab_size()
+
+
 class FixedGamma(OneShot):
     """Standard speculative decoding (Leviathan et al., ICML 2023): gamma tokens of the draft a round."""
 

@@ -18,6 +18,7 @@ import torch
 from rich.progress import track
 
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
+from crossspec_lab.baselines.speculative import shares_words
 from crossspec_lab.compare.harness import check_windows, seen_before, table, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     assert pair.draft is not None and pair.translation is not None
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
     # A draft with words of its own cannot be asked what follows the target's.
-    forces = 2 * pair.shared_ids > pair.target.tokenizer.get_vocab_size()
+    forces = shares_words(pair)
     with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
         for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
             _measure(decoder, drafts, window, scene, tally, forces)

@@ -18,7 +18,7 @@ from crossspec_lab.baselines.generate import TransformersGenerate, text_generate
 from crossspec_lab.baselines.llama import OURS_LLAMA, llama_cpps, llama_decoder
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.plots import mode_bars
@@ -86,7 +86,7 @@ def published(pair: ModelPair) -> dict[str, Any]:
     """Decoders of others, by name."""
     return {
         HIDING: PublishedPrefillHiding(pair),
-        "fixed gamma 4": FixedGamma(pair, 4),
+        **({"fixed gamma 4": FixedGamma(pair, 4)} if shares_words(pair) else {}),
         GENERATE: TransformersGenerate(pair, "plain"),
     }
 

@@ -22,7 +22,7 @@ from crossspec_lab.baselines.llama import OURS_LLAMA, llama_cpps, llama_decoder
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
-from crossspec_lab.baselines.speculative import FixedGamma
+from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
@@ -73,9 +73,10 @@ def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[]
         "suffix decoding": partial(SuffixDecoding, pair),
         "retrieval (REST)": lambda: Retrieval(pair, training_captions(pair.target, CAPTIONS, taught)),
         "generate, plain": partial(TransformersGenerate, pair, "plain"),
-        "fixed gamma 4": partial(FixedGamma, pair, 4),
         "published prefill hiding": partial(PublishedPrefillHiding, pair),
     }
+    if shares_words(pair):
+        found["fixed gamma 4"] = partial(FixedGamma, pair, 4)
     by_text = text_generates(pair)
     found |= {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
     if alone := llama_cpps(pair):
