@@ -158,7 +158,7 @@ class LocalSession:
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> Requests[None]:
             with self._engine.reading_ahead(self._window.robot):
-                yield from self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns))
+                yield from self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns, self._has_read_up))
 
         future = self._scheduler.submit_ahead(self._window, read)
         self._appended.append(future)
@@ -228,6 +228,9 @@ class LocalSession:
         except BaseException as error:
             self._error = error
             raise
+
+    def _has_read_up(self) -> bool:
+        return not self._scheduler.waits_ahead(self._window)
 
     def _close(self) -> None:
         if self._sequence is not None:

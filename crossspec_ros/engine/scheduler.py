@@ -169,6 +169,12 @@ class Scheduler:
             robot = self._robots.setdefault(of.robot, _Robot())
         return self._submit(_Work(do, of, is_ahead=True), robot)
 
+    def waits_ahead(self, of: Window) -> bool:
+        """Whether the next work of this window that is to be done when there is time waits already."""
+        with self._changed:
+            robot = self._robots.get(of.robot)
+            return robot is not None and bool(robot.ahead) and robot.ahead[0].of is of
+
     def begin_answer(self, of: Window) -> None:
         """From now on this window has an answer in work."""
         with self._changed:

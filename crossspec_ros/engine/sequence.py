@@ -6,7 +6,7 @@ generator of requests (`batching.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,12 +70,18 @@ class TargetSequence:
         self._waiting.append(frame)
         yield from self._encode(self._whole())
 
-    def read_ahead(self, frame: np.ndarray, stamp_ns: int) -> Requests[None]:
-        """Encode and read the next frame ahead of the question; after `fit` it changes nothing."""
+    def read_ahead(
+        self, frame: np.ndarray, stamp_ns: int, is_last: Callable[[], bool] = lambda: True
+    ) -> Requests[None]:
+        """Encode and read the next frame ahead of the question; after `fit` it changes nothing.
+
+        One that is not the last of those that wait is read together with the next: a pass over both takes
+        less time than two.
+        """
         if self._is_whole:
             return
         yield from self.append(frame, stamp_ns)
-        if self._waiting:
+        if self._waiting or not is_last():
             return
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
             yield from self._read(DraftTree(), 0)

@@ -230,7 +230,8 @@ def test_the_next_windows_are_read_between_passes(
     assert first.token_ids == generated(pair, windows[0])
     assert second.token_ids == generated(pair, windows[1])
     prefills = [span.name for span in trace.spans if span.stage == "target_prefill"]
-    assert prefills == [f"target_prefill[{i}]" for i in range(9)]
+    # Those that waited together were read together.
+    assert prefills[-2:] == ["target_prefill[7]", "target_prefill[8]"] and len(prefills) < 9
 
 
 def test_windows_left_open_are_forgotten(
