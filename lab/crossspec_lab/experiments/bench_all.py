@@ -27,8 +27,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "lossless": ("lossless",),
     "events": ("events",),
     "smol_captions": ("captions", "--windows", "240", *_SMOL),
-    "smol_stream": ("stream", "--windows", "60", *_SMOL),
-    "smol_latency": ("latency", "--windows", "12", *_SMOL),
+    "smol_stream": ("stream", "--windows", "30", *_SMOL),
+    "smol_latency": ("latency", "--windows", "6", *_SMOL),
     "smol_lossless": ("lossless", "--windows", "334", *_SMOL),
 }
 """Arguments of each benchmark by the name of its JSON."""
