@@ -32,6 +32,10 @@ KINDS = {"float32": "F32", "bf16": "BF16"}
 """Types of weights by the dtypes that may be asked for; with these a pass over several tokens says what
 passes over one say."""
 _INSTALL = "pip install llama-cpp-python==0.3.36 gguf"
+_FORMAT = 1
+"""Version of the files in the cache: another writer's are not taken."""
+_SPARE_ROWS = 3
+"""Rows beside those that were warmed up for: a window that was dropped gives its own back late."""
 _MOST_SEQUENCES = 256
 """Sequences that the library knows at most: of those, each row has one, and passes share the others."""
 
@@ -95,9 +99,7 @@ class LlamaRunner:
         options.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
         if not self._model:
-            raise InputError(
-                f"llama.cpp cannot load '{file}': it is damaged, or of a kind that it does not know"
-            )
+            raise InputError(f"llama.cpp cannot load '{file}': delete it, so that it is written anew")
         self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._context: Any = None
         self._rows: list[LlamaRow] = []
@@ -111,8 +113,9 @@ class LlamaRunner:
         if self._context:
             library.llama_free(self._context)
         shape = library.llama_context_default_params()
-        shape.n_ctx = count * self._capacity
-        shape.n_batch = shape.n_ubatch = self._capacity
+        rows = count + _SPARE_ROWS
+        shape.n_ctx = shape.n_batch = rows * self._capacity
+        shape.n_ubatch = self._capacity
         shape.n_seq_max = _MOST_SEQUENCES
         shape.kv_unified = True
         shape.n_threads = shape.n_threads_batch = self._threads
@@ -123,9 +126,10 @@ class LlamaRunner:
         if not self._context:
             raise InputError(f"llama.cpp has no memory for {shape.n_ctx} tokens: end what else uses it")
         self._memory = library.llama_get_memory(self._context)
-        self._rows = [LlamaRow(self, i) for i in range(count)]
+        self._room = shape.n_batch
+        self._rows = [LlamaRow(self, i) for i in range(rows)]
         self._free_rows = [*self._rows]
-        self.free = list(range(count, _MOST_SEQUENCES))
+        self.free = list(range(rows, _MOST_SEQUENCES))
 
     def tap(self, layers: Sequence[int]) -> None:
         """Refuse: the library gives no layer's inputs."""
@@ -135,6 +139,9 @@ class LlamaRunner:
         )
 
     def take(self) -> LlamaRow:
+        """An empty row, to be given back; RuntimeError where all are taken."""
+        if not self._free_rows:
+            raise RuntimeError(f"llama.cpp has {len(self._rows)} sequences, and as many windows are open")
         return self._free_rows.pop()
 
     def give_back(self, row: LlamaRow) -> None:
@@ -142,7 +149,7 @@ class LlamaRunner:
         self._free_rows.append(row)
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        if count > len(self._rows):
+        if count + _SPARE_ROWS > len(self._rows):
             self._open(count)
 
     def release(self) -> None:
@@ -169,6 +176,13 @@ class LlamaRunner:
         (reading,) = readings
         row: Any = reading.row
         row.is_sound = False
+        if not self._context:
+            raise RuntimeError("the engine is closed")
+        # The library would end the process.
+        if len(reading) > self._room:
+            raise RuntimeError(
+                f"a pass over {len(reading)} tokens, where llama.cpp has room for {self._room}"
+            )
         row.keep(row.length)
         sees = (reading.mask[0, 0, :, row.length :] == 0).numpy()
         # What only itself sees is the end of a path.
@@ -235,7 +249,7 @@ def llama_engine(target: VideoTarget, placement: Placement, threads: int, digest
         )
     kind, capacity = KINDS[placement.dtype], target.spec.frame_tokens + TEXT_ROOM
     with tempfile.TemporaryDirectory() as folder:
-        name = f"{digest.replace(' ', '-') or 'target'}-{kind}.gguf"
+        name = f"{digest.replace(' ', '-') or 'target'}-{kind}-{_FORMAT}.gguf"
         file = (cache_dir() if digest else Path(folder)) / name
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)

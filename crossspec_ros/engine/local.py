@@ -147,6 +147,8 @@ class LocalSession:
         self._window, self._trace = window, trace
         self._appended: list[Future[None]] = []
         self._unread = 0
+        # Frames that wait to be read together with the next.
+        self._encoded_only = 0
         self._is_closed = False
         self._answer_trace: Trace | None = None
         self._sequence: TargetSequence | None = None
@@ -158,7 +160,10 @@ class LocalSession:
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> Requests[None]:
             with self._engine.reading_ahead(self._window.robot):
-                yield from self._do(lambda sequence: sequence.read_ahead(frame, stamp_ns, self._has_read_up))
+                is_read = yield from self._do(
+                    lambda sequence: sequence.read_ahead(frame, stamp_ns, self._has_read_up)
+                )
+            self._encoded_only = 0 if is_read else self._encoded_only + 1
 
         future = self._scheduler.submit_ahead(self._window, read)
         self._appended.append(future)
@@ -169,7 +174,7 @@ class LocalSession:
             self._error = None
             yield from self._do(lambda sequence: sequence.fit(frames, stamps_ns))
 
-        read = sum(not future.cancel() for future in self._appended)
+        read = sum(not future.cancel() for future in self._appended) - self._encoded_only
         spec = self._engine.target.spec
         self._unread = max(0, len(frames) - read) * (spec.frame_tokens // spec.frames)
         return self._scheduler.submit(fit, self._window)

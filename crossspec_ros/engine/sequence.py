@@ -23,6 +23,9 @@ from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
 
+_JOINED_UNITS = 3
+"""Units of frames that a pass ahead of the question reads at most: another window's caption may wait."""
+
 
 class TargetSequence:
     """Frames as they come, then a question, then steps that verify a tree and keep what was accepted.
@@ -72,19 +75,21 @@ class TargetSequence:
 
     def read_ahead(
         self, frame: np.ndarray, stamp_ns: int, is_last: Callable[[], bool] = lambda: True
-    ) -> Requests[None]:
+    ) -> Requests[bool]:
         """Encode and read the next frame ahead of the question; after `fit` it changes nothing.
 
-        One that is not the last of those that wait is read together with the next: a pass over both takes
-        less time than two.
+        One that is not the last of those that wait is read together with the next, up to `_JOINED_UNITS`: a
+        pass over both takes less time than two. Returns whether all is read.
         """
         if self._is_whole:
-            return
+            return True
         yield from self.append(frame, stamp_ns)
-        if self._waiting or not is_last():
-            return
+        most = _JOINED_UNITS * self._target.spec.unit_tokens
+        if self._waiting or (self.unread < most and not is_last()):
+            return False
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
             yield from self._read(DraftTree(), 0)
+        return True
 
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Requests[None]:
         """Have exactly these frames appended, as `append` takes them; those that were read stay read where

@@ -77,7 +77,13 @@ def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: 
         for row in rows:
             row.keep(verified, [verified + one for one in path])
     runner.give_back(pairs[0][0])
-    assert pairs[0][0].length == 0 and len(runner.free) == 254
+    assert pairs[0][0].length == 0 and len(runner.free) == 256 - 5
+    taken = [runner.take() for _ in range(4)]
+    with pytest.raises(RuntimeError, match=r"llama\.cpp has 5 sequences"):
+        runner.take()
+    long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), torch.zeros(1, 1, 1, 1))
+    with pytest.raises(RuntimeError, match="a pass over 20000 tokens"):
+        runner.read([long])
 
 
 def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:

@@ -20,6 +20,7 @@ from crossspec_ros.extensions import extension, extension_names
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
+from crossspec_ros.paths import found
 
 _LOG = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def fitting_heads(
 
     They lie in the folder `heads` of `models`, and of the target where its folder is `named` apart.
     """
-    folders = [models, *([Path(named)] if named else [])]
+    folders = [models, *([found(named)] if named else [])]
     fitting = {}
     for path in (path for folder in folders for path in head_folders(folder / "heads")):
         try:

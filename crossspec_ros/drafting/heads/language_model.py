@@ -60,6 +60,8 @@ class LanguageModel(Head):
         queries: int = 0,
         draft_vocabulary: Sequence[int] = (),
     ) -> None:
+        if min(draft_vocabulary, default=0) < 0:
+            raise ValueError("a token of its vocabulary is below 0")
         options: dict[str, Any] = {
             "width": width,
             "layers": layers,
@@ -109,7 +111,11 @@ class LanguageModel(Head):
         seen = torch.where(blind.to(pairs.frames.device), pairs.early_seen, pairs.frames_seen)
         rows = self._rows[pairs.tokens.clamp(min=0)]
         is_spoken = pairs.is_token & (rows < len(self._ids))
-        return token_loss(self._logits(pairs, seen), rows.where(is_spoken, rows.new_tensor(IGNORED)))
+        logits = self._logits(pairs, seen)
+        if not is_spoken.any():
+            # The mean over no token is no number.
+            return logits.sum() * 0
+        return token_loss(logits, rows.where(is_spoken, rows.new_tensor(IGNORED)))
 
     def logits(self, pairs: Pairs) -> Tensor:
         """As it drafts: without the last unit of frames."""

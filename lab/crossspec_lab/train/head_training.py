@@ -136,7 +136,8 @@ class _Training:
         if VARIANTS[name].kind == "draft_lora":
             head.save(out)  # type: ignore[operator]
             return
-        save_head(head, out, {"variant": name, "windows": len(pairs), "taught": self._args.taught} | best)
+        taught = self._args.taught if self.sees(name) else 0
+        save_head(head, out, {"variant": name, "windows": len(pairs), "taught": taught} | best)
         size = (out / WEIGHTS).stat().st_size / 1e6
         self._progress.console.print(f"{name}: {size:.2f} MB, {_right(best)} right")
 
@@ -168,6 +169,7 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
     recordings = [str(path.resolve()) for path in args.recordings or ()]
     return {
         "models": models_digest([path for path in folders if path]),
+        "taught": args.taught,
         "dtype": args.dtype or "float32",
         "recordings": recordings,
     }

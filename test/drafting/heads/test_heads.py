@@ -123,6 +123,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     assert head.model.embed_tokens.weight.shape[0] == len(spoken) + 1  # type: ignore[attr-defined]
     save_head(head, tmp_path, {})
     loaded = load_head(tmp_path, pair.target)
+    loaded.attach(pair.target)
     told = loaded.logits(pairs)
     assert told.shape[-1] == loaded.sizes.tokens
     assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
@@ -137,6 +138,12 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     tokens[:, 0] = spoken[0]
     once = head.loss(replace(pairs, tokens=tokens, frames_seen=pairs.early_seen))
     assert torch.isfinite(once)
+    tokens[:] = said[1]
+    nothing = head.loss(replace(pairs, tokens=tokens))
+    nothing.backward()
+    assert nothing == 0 and all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
+    with pytest.raises(InputError, match="a token of its vocabulary is below 0"):
+        new_head("massv", head.sizes, [-1, 2])
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
