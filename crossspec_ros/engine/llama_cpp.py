@@ -29,8 +29,7 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import cache_dir
 
 KINDS = {"float32": "F32", "bf16": "BF16"}
-"""Types of weights by the dtypes that may be asked for; with these a pass over several tokens says what
-passes over one say."""
+"""Types of weights by the dtypes that may be asked for; with quantised ones a caption would depend on drafts."""
 _INSTALL = "pip install llama-cpp-python==0.3.36 gguf"
 _FORMAT = 1
 """Version of the files in the cache: another writer's are not taken."""
@@ -238,8 +237,8 @@ def llama_engine(target: VideoTarget, placement: Placement, threads: int, digest
         )
     if placement.dtype not in KINDS:
         raise InputError(
-            f"models.engine is llama.cpp, which is lossless in {' and '.join(KINDS)} only, but models.dtype "
-            f"is {placement.dtype}: set one of these, or models.engine to torch"
+            f"models.engine is llama.cpp, which takes {' and '.join(KINDS)} here, but models.dtype is "
+            f"{placement.dtype}: set one of these, or models.engine to torch"
         )
     if not is_llama(target):
         raise InputError(
