@@ -29,7 +29,7 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import cache_dir
 
 KINDS = {"float32": "F32", "bf16": "BF16"}
-"""Types of weights by the dtypes that may be asked for; with quantised ones a caption would depend on drafts."""
+"""Types of weights by the dtypes that may be asked for; quantised ones let captions depend on drafts."""
 _INSTALL = "pip install llama-cpp-python==0.3.36 gguf"
 _FORMAT = 1
 """Version of the files in the cache: another writer's are not taken."""
