@@ -118,7 +118,8 @@ class CaptionerSettings(Settings):
     )
     heads: str = param(
         "",
-        "folders of draft heads, comma between; empty for all in models.folder/heads that fit; none for none",
+        "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
+        "target's own heads; none for none",
     )
     learn_heads: bool = param(
         False, "train the heads further on every caption; needs a second of CPU now and then"
