@@ -219,13 +219,18 @@ class LlamaRunner:
         return torch.from_numpy(np.ctypeslib.as_array(told, (reading.logits, self._words)).copy())
 
 
+def is_installed() -> bool:
+    """Test for the library and the writer of its format."""
+    return find_spec("llama_cpp") is not None and find_spec("gguf") is not None
+
+
 def llama_engine(target: VideoTarget, placement: Placement, threads: int, digest: str = "") -> LocalEngine:
     """An engine whose language model is llama.cpp with the target's weights, the tower torch.
 
     The weights are written as a GGUF once, into the user's cache under their `digest`; without one they are
     written anew. Raises InputError where a package is missing, and for what llama.cpp is not given here.
     """
-    if find_spec("llama_cpp") is None or find_spec("gguf") is None:
+    if not is_installed():
         raise InputError(
             f"models.engine is llama.cpp, but its packages are missing: {_INSTALL}, which compiles for some "
             f"minutes, or set models.engine to torch"

@@ -32,7 +32,7 @@ _capturing = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Tokens that one sequence reads in a pass, into its `row`, which is the runner's own kind of `Row`.
+    """Tokens that one sequence reads in a pass, into its `row`, of the runner's own kind.
 
     `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; an additive `mask`
     (1, 1, n, length + n), on the host; `layers` (k, n, width), added behind the first k layers, of passes
@@ -60,38 +60,17 @@ Outputs = tuple[torch.Tensor, torch.Tensor | None]
 runner without states the logits (k, vocabulary) that were asked for."""
 
 
-class Row(Protocol):
-    """Keys and values of one sequence."""
-
-    length: int
-    is_sound: bool
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether a pass may read for it and others."""
-        ...
-
-    def keep(self, length: int, moved: Sequence[int] = ()) -> None:
-        """Forget all behind the first `length` tokens, save those at the places `moved` of the last pass,
-        which follow."""
-        ...
-
-    def clear(self) -> None:
-        """Make it as good as new."""
-        ...
-
-
 class Runner(Protocol):
     """Language model with the keys and values of sequences; for one thread."""
 
     @property
     def is_static(self) -> bool:
-        """Whether passes are padded to `SIZES`."""
+        """Padding of passes to `SIZES`."""
         ...
 
     @property
     def has_states(self) -> bool:
-        """Whether it gives hidden states, and leaves their logits to the target's head."""
+        """Hidden states come out, and their logits are left to the target's head."""
         ...
 
     @property
@@ -109,7 +88,7 @@ class Runner(Protocol):
         ...
 
     def take(self) -> Any:
-        """An empty `Row`, to be given back."""
+        """An empty row, to be given back; what it can do is what `KVRow` can."""
         ...
 
     def give_back(self, row: Any) -> None: ...
@@ -123,7 +102,7 @@ class Runner(Protocol):
         ...
 
     def fits(self, reading: Reading) -> bool:
-        """Whether others may be read in the same pass."""
+        """Test for others that may be read in the same pass."""
         ...
 
     def read(self, readings: Sequence[Reading]) -> Sequence[Outputs]:

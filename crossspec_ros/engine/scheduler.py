@@ -170,7 +170,7 @@ class Scheduler:
         return self._submit(_Work(do, of, is_ahead=True), robot)
 
     def waits_ahead(self, of: Window) -> bool:
-        """Whether the next work of this window that is to be done when there is time waits already."""
+        """Test for further work of this window among what is next when there is time."""
         with self._changed:
             robot = self._robots.get(of.robot)
             return robot is not None and bool(robot.ahead) and robot.ahead[0].of is of

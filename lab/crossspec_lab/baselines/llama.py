@@ -11,7 +11,6 @@ import ctypes
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.engine.llama_cpp import KINDS, llama_engine, quiet
+from crossspec_ros.engine.llama_cpp import KINDS, is_installed, llama_engine, quiet
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
@@ -106,8 +105,7 @@ class LlamaCpp:
 
 def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     """Makers of decoders by name; none where a package is missing, on a GPU, or for other architectures."""
-    is_installed = find_spec("llama_cpp") and find_spec("gguf")
-    if not (is_installed and pair.target.device.type == "cpu" and is_llama(pair.target)):
+    if not (is_installed() and pair.target.device.type == "cpu" and is_llama(pair.target)):
         return {}
     return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS.values()}
 
