@@ -135,7 +135,7 @@ class Answer:
         context = drafted_context(self._context, self._draft, self._session.frames, self.tokens)
         with self._trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
-            tree = self._policy.propose(context, self._unread, left)
+            tree = self._policy.propose(context, self._unread, left, self._session.branches)
 
         def go_on(step: Future[Step]) -> None:
             with self._taking:

@@ -48,7 +48,8 @@ def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
     # One for a draft that there is not would never be found taken.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
-    return available(settings.models_dtype, settings.models_device, draft_device)
+    engine = settings.models_engine
+    return available(settings.models_dtype, settings.models_device, draft_device, engine)
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:

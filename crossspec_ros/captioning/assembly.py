@@ -28,7 +28,7 @@ from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_name
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import ENGINES, NO_DRAFT, Placement
+from crossspec_ros.models.placement import LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
@@ -79,21 +79,31 @@ def _local_decoder(
     handoff = load_handoff(settings, pair)
     names, memory = (proposer_names(), _memory(settings, pair)) if is_live else (USUAL, None)
     proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
-    engine = None if settings.models_engine == ENGINES[0] else _llama_engine(settings, placement, pair)
+    engine = placed_engine(pair, placement, settings.threads, models_folder(settings), settings.target)
     return speculative_decoder(
         pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff, engine=engine
     )
 
 
-def _llama_engine(settings: CaptionerSettings, placement: Placement, pair: ModelPair) -> Engine:
+def placed_engine(
+    pair: ModelPair, placement: Placement, threads: int, models: Path | str, target: str
+) -> Engine | None:
+    """The engine that a placement names for the pair's target, which has these names; None for torch's, which
+    a decoder makes itself. The target's own layers are gone where another engine has them."""
+    if placement.engine != LLAMA_CPP:
+        return None
     from torch import nn
 
     from crossspec_ros.engine.llama_cpp import llama_engine
 
-    digest = models_digest([target_path(models_folder(settings), settings.target)])
-    engine = llama_engine(pair.target, placement, settings.threads, digest)
+    digest = models_digest([target_path(models, target)])
+    engine = llama_engine(pair.target, placement.dtype, threads, digest)
     # Nobody else needs them.
     pair.target.body.layers = nn.ModuleList()
+    for model in (pair.target, pair.draft):
+        if model is not None and model.device.type == "cpu":
+            # What is left to torch: on processors without such instructions bfloat16 takes ten times as long.
+            model.module.float()
     return engine
 
 
@@ -143,6 +153,11 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
     if settings.handoff != "off":
         raise InputError("event features cannot stand in for frames on another host: set handoff to off")
+    if settings.models_engine == LLAMA_CPP:
+        raise InputError(
+            "models.engine is llama.cpp, but the target runs on its server, by the server's engine: set it "
+            "to torch"
+        )
     engine = connected_engine(settings)
     try:
         target: Any = RemoteTarget(settings.target, engine.welcome)

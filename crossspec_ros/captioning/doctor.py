@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.assembly import placed_engine, speculative_decoder
 from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
@@ -27,9 +28,20 @@ from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.gguf_file import is_llama
 from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, Only, Placement, available, ladder
+from crossspec_ros.models.placement import (
+    DTYPES,
+    LLAMA_CPP,
+    LLAMA_KINDS,
+    TORCH,
+    Only,
+    Placement,
+    available,
+    has_llama,
+    ladder,
+)
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -88,13 +100,14 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
     models = architectures(target, draft)
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
-    here = placements()
+    here = placements(skeletons[0])
     footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
     choices = [judged(footprint) for footprint in footprints[: len(here)]]
     untimed: list[str] = []
     # Now, because it takes memory.
     for choice, place, speed in zip(choices, here, speeds_of(here, untimed), strict=True):
-        pace = estimated_pace(models[0], skeletons[0], place, speed) if speed else None
+        is_timed = place.engine == TORCH
+        pace = estimated_pace(models[0], skeletons[0], place, speed) if speed and is_timed else None
         choice["estimated_rate"] = pace.report() if pace else None
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
@@ -132,13 +145,16 @@ def run(args: argparse.Namespace) -> None:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def placements() -> list[Placement]:
-    """Every choice worth a thought: the whole ladder, and with two GPUs a model on each."""
+def placements(target: Any) -> list[Placement]:
+    """Every choice worth a thought for a target, of which there is the skeleton: the whole ladder, with two
+    GPUs a model on each, and llama.cpp where it is installed."""
     choices = []
     for choice in ladder(available(DTYPES[0])):
         choices.append(choice)
         if _gpus() > 1 and choice.draft_on != "cpu":
             choices.append(replace(choice, draft_device="cuda:1"))
+    if has_llama() and is_llama(target.get_decoder().config):
+        choices += [available(dtype, "cpu", engine=LLAMA_CPP) for dtype in LLAMA_KINDS]
     return choices
 
 
@@ -221,7 +237,7 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
             "target": measured_bytes(pair.target.module),
             "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
         }
-        decoder = speculative_decoder(pair)
+        decoder = speculative_decoder(pair, engine=placed_engine(pair, placement, 1, "", target))
         decoder.close()
         assert decoder.policy.cost is not None
         seconds = decoder.policy.cost.table()
@@ -241,17 +257,34 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
 
 
 def recommendation(choices: list[dict[str, Any]]) -> str:
-    """Options to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on."""
+    """Options to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on, by
+    the engine that was measured to be the quickest."""
     for verdict, _, _, advice in _VERDICTS:
-        for choice in choices if advice else ():
+        fitting = [one for one in choices if one["verdict"] == verdict and _is_sensible(one)]
+        if advice and fitting:
+            choice = max(filter(partial(_is_alike, fitting[0]), fitting), key=_measured_rate)
             placement = Placement(**choice["placement"])
-            # The models were published in half precision, and a GPU reads that in half the time.
-            is_sensible = placement.dtype != "float32" or placement.device == "cpu"
-            if is_sensible and choice["verdict"] == verdict and choice.get("measured", True):
-                draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
-                options = advice.format(f"--dtype {placement.dtype} --device {placement.device}{draft}")
-                return options + _slowness(choice)
+            engine = f" --engine {placement.engine}" if placement.engine != TORCH else ""
+            draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
+            options = f"--dtype {placement.dtype} --device {placement.device}{engine}{draft}"
+            return advice.format(options) + _slowness(choice)
     return "none fits now: end what else uses the memory, or name smaller models"
+
+
+def _is_sensible(choice: dict[str, Any]) -> bool:
+    """The models were published in half precision, and a GPU reads that in half the time."""
+    placement = Placement(**choice["placement"])
+    return (placement.dtype != "float32" or placement.device == "cpu") and choice.get("measured", True)
+
+
+def _is_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two choices differ in their engine alone."""
+    return {**one["placement"], "engine": ""} == {**other["placement"], "engine": ""}
+
+
+def _measured_rate(choice: dict[str, Any]) -> float:
+    """Windows a second, 0 where they were not measured."""
+    return float(choice["measured"]["rate"]["windows_per_s"]) if choice.get("measured") else 0.0
 
 
 def _slowness(choice: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
-from crossspec_ros.models.placement import NO_DRAFT, Placement, placement_of
+from crossspec_ros.models.placement import NO_DRAFT, Placement
 from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import EVENTS, FRAMES
@@ -217,12 +217,13 @@ class CaptionHealth:
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
             self._model |= pair.known_as
             if asked:
-                self._placed(asked, placement_of(pair.target, pair.draft))
+                self._placed(asked, pair.placement)
             if pair.draft is None:
                 self._model["draft_device"] = NO_DRAFT
 
     def _placed(self, asked: Placement, placement: Placement) -> None:
         self._model |= {"dtype": placement.dtype, "draft_device": placement.draft_on, "asked": str(asked)}
+        self._model["engine"] = placement.engine
         if placement != asked:
             self._too_large = (
                 f"the models run as {placement}, because {asked} does not fit into memory: see crossspec "

@@ -19,6 +19,7 @@ from crossspec_ros.captioning.settings import (
     SynchronizerSettings,
 )
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import TORCH
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.grid import WindowGrid
@@ -125,8 +126,12 @@ class ReplaySetup:
         nodes = (self.synchronizer, self.captioner)
         found = {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
         # Of these only what was chosen, so that goldens of before still fit.
-        later = {"handoff": self.captioner.handoff, "window_phase_s": self.synchronizer.window_phase_s}
-        return found | {name: value for name, value in later.items() if value not in ("off", 0.0)}
+        later = {
+            "handoff": self.captioner.handoff,
+            "window_phase_s": self.synchronizer.window_phase_s,
+            "models_engine": self.captioner.models_engine,
+        }
+        return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH)}
 
     @cached_property
     def target_folder(self) -> Path:

@@ -178,8 +178,9 @@ class Policy:
         for source in self._sources:
             source.proposer.finish()
 
-    def propose(self, context: Context, unread: int, left: int) -> DraftTree:
-        """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written."""
+    def propose(self, context: Context, unread: int, left: int, branches: bool = True) -> DraftTree:
+        """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written; a
+        single path where it may not branch."""
         limits = self.limits
         asked = self._asked(context)
         if left <= 1 or not asked or not limits.max_nodes:
@@ -189,6 +190,7 @@ class Policy:
         trees = self._proposals(asked, context, worth, token_seconds)
         # The pass gives one token for nothing, so the last that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
+        tree = tree if branches else tree.likeliest_path()
         return tree.pruned(self._best_size(tree, unread, limits))
 
     def _proposals(

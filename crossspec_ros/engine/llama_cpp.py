@@ -2,16 +2,21 @@
 
 A token of llama.cpp's batch may belong to several sequences. So each leaf of what a pass reads is a sequence,
 and a token carries the ids of all leaves that see it; what is kept afterwards is renamed, and no data moves.
+
+Sums over a row's tokens then depend on where those lie: in float32 by its rounding, but weights of fewer bits
+take inputs of fewer bits, and so a rounding may become a word. With these a draft is a single path, a row's
+tokens lie one after the other, and what a pass says of a token is the same to the bit, however many it reads.
+
 Needs the package `llama-cpp-python` (0.3.36, whose low-level calls these are).
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import tempfile
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +24,24 @@ import numpy as np
 import torch
 
 from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.footprint import TEXT_ROOM
-from crossspec_ros.models.gguf_file import is_llama, write_gguf
-from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.footprint import SPARE_SESSIONS, TEXT_ROOM
+from crossspec_ros.models.gguf_file import check_llama, write_gguf
+from crossspec_ros.models.placement import LLAMA_KINDS
 from crossspec_ros.paths import cache_dir
 
-KINDS = {"float32": "F32", "bf16": "BF16"}
-"""Types of weights by the dtypes that may be asked for; quantised ones let captions depend on drafts."""
-_INSTALL = "pip install llama-cpp-python==0.3.36 gguf"
+_CELLS = 256
+"""Tokens of room of which the library gives each row a multiple, where rows do not share the cache."""
+_SEEN = 64
+"""Tokens in a row when passes of several lengths are compared."""
+_LOG = logging.getLogger(__name__)
 _FORMAT = 1
 """Version of the files in the cache: another writer's are not taken."""
-_SPARE_ROWS = 3
-"""Rows beside those that were warmed up for: a window that was dropped gives its own back late."""
 _MOST_SEQUENCES = 256
 """Sequences that the library knows at most: of those, each row has one, and passes share the others."""
 
@@ -88,10 +95,14 @@ class LlamaRunner:
     rows = 1
     taps: tuple[int, ...] = ()
 
-    def __init__(self, file: Path, capacity: int, threads: int) -> None:
+    def __init__(self, file: Path, capacity: int, threads: int, branches: bool = True) -> None:
         import llama_cpp
 
-        self._library, self._capacity, self._threads = llama_cpp, capacity, threads
+        self._library, self._threads, self.branches = llama_cpp, threads, branches
+        self._capacity = -(-capacity // _CELLS) * _CELLS
+        # A product with a single row is summed in another order than one with several.
+        self._least = 1 if branches else 2
+        """Tokens of the shortest pass, and of those read out; what lacks is filled up."""
         llama_cpp.llama_log_set(quiet(), ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         options = llama_cpp.llama_model_default_params()
@@ -99,6 +110,7 @@ class LlamaRunner:
         self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
         if not self._model:
             raise InputError(f"llama.cpp cannot load '{file}': delete it, so that it is written anew")
+        self._width = llama_cpp.llama_model_n_embd(self._model)
         self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._context: Any = None
         self._rows: list[LlamaRow] = []
@@ -106,17 +118,19 @@ class LlamaRunner:
         self.free: list[int] = []
         """Ids of sequences that no row and no leaf has."""
         self._open(1)
+        if not branches:
+            self._compare_lengths()
 
     def _open(self, count: int) -> None:
         library = self._library
         if self._context:
             library.llama_free(self._context)
         shape = library.llama_context_default_params()
-        rows = count + _SPARE_ROWS
+        rows = count + SPARE_SESSIONS
         shape.n_ctx = shape.n_batch = rows * self._capacity
         shape.n_ubatch = self._capacity
-        shape.n_seq_max = _MOST_SEQUENCES
-        shape.kv_unified = True
+        shape.n_seq_max = sequences = _MOST_SEQUENCES if self.branches else rows
+        shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._threads
         # Flash attention, and keys and values in float16, are further from the target in float32.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -128,7 +142,30 @@ class LlamaRunner:
         self._room = shape.n_batch
         self._rows = [LlamaRow(self, i) for i in range(rows)]
         self._free_rows = [*self._rows]
-        self.free = list(range(rows, _MOST_SEQUENCES))
+        self.free = list(range(rows, sequences))
+
+    def _compare_lengths(self) -> None:
+        """Warn where what a pass says of a token depends on how many it reads."""
+        inputs = torch.randn(max(SIZES), self._width, generator=torch.Generator().manual_seed(0))
+        row = self.take()
+
+        def told(count: int) -> torch.Tensor:
+            """Logits of the first of so many tokens that follow."""
+            places = row.length + torch.arange(count)[None]
+            mask = attention_mask(row.length, count, DraftTree(), torch.float32)
+            ((logits, _),) = self.read([Reading(row, inputs[:count], places, mask, None, count)])
+            row.keep(seen)
+            return logits[0]
+
+        seen = _SEEN
+        told(seen)
+        wanted = told(1)
+        if not all(torch.equal(told(count), wanted) for count in SIZES):
+            _LOG.warning(
+                "llama.cpp rounds passes of different lengths differently on this processor: captions may "
+                "depend on drafts, as they do not in float32"
+            )
+        self.give_back(row)
 
     def tap(self, layers: Sequence[int]) -> None:
         """Refuse: the library gives no layer's inputs."""
@@ -148,7 +185,7 @@ class LlamaRunner:
         self._free_rows.append(row)
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        if count + _SPARE_ROWS > len(self._rows):
+        if count + SPARE_SESSIONS > len(self._rows):
             self._open(count)
 
     def release(self) -> None:
@@ -198,17 +235,24 @@ class LlamaRunner:
 
     def _decode(self, row: LlamaRow, reading: Reading) -> torch.Tensor:
         library, inputs = self._library, reading.inputs.float().contiguous().numpy()
+        positions = reading.positions[0].tolist()
+        # What is filled up is forgotten before the next pass.
+        lacking = max(0, self._least - len(reading))
+        first = len(reading) - reading.logits
+        # The last layer goes on with those alone that are read out.
+        out = min(first, len(reading) + lacking - self._least) if reading.logits else len(reading) + lacking
+        inputs = np.pad(inputs, ((0, lacking), (0, 0)))
+        positions += range(positions[-1] + 1, positions[-1] + 1 + lacking)
         batch: Any = library.llama_batch_init(*inputs.shape, len(row.leaves))
         try:
             batch.n_tokens = len(inputs)
             ctypes.memmove(batch.embd, inputs.ctypes.data, inputs.nbytes)
-            positions = reading.positions[0].tolist()
             for i, position in enumerate(positions):
-                mine = [leaf for leaf, has in row.leaves.items() if has[i]]
+                mine = [leaf for leaf, has in row.leaves.items() if i >= len(reading) or has[i]]
                 batch.pos[i], batch.n_seq_id[i] = position, len(mine)
                 for k, leaf in enumerate(mine):
                     batch.seq_id[i][k] = leaf
-                batch.logits[i] = i >= len(positions) - reading.logits
+                batch.logits[i] = i >= out
             if library.llama_decode(self._context, batch):
                 raise RuntimeError("llama.cpp could not read a pass")
         finally:
@@ -216,51 +260,33 @@ class LlamaRunner:
         if not reading.logits:
             return torch.empty(0, self._words)
         told = library.llama_get_logits(self._context)
-        return torch.from_numpy(np.ctypeslib.as_array(told, (reading.logits, self._words)).copy())
+        rows = np.ctypeslib.as_array(told, (len(inputs) - out, self._words))
+        return torch.from_numpy(rows[first - out : len(reading) - out].copy())
 
 
-def is_installed() -> bool:
-    """Test for the library and the writer of its format."""
-    return find_spec("llama_cpp") is not None and find_spec("gguf") is not None
-
-
-def llama_engine(target: VideoTarget, placement: Placement, threads: int, digest: str = "") -> LocalEngine:
-    """An engine whose language model is llama.cpp with the target's weights, the tower torch.
+def llama_engine(target: VideoTarget, dtype: str, threads: int, digest: str = "") -> LocalEngine:
+    """An engine whose language model is llama.cpp with the target's weights in `dtype`, the tower torch.
 
     The weights are written as a GGUF once, into the user's cache under their `digest`; without one they are
-    written anew. Raises InputError where a package is missing, and for what llama.cpp is not given here.
+    written anew. Raises InputError for targets that llama.cpp is not given, and where they cannot be written.
     """
-    if not is_installed():
-        raise InputError(
-            f"models.engine is llama.cpp, but its packages are missing: {_INSTALL}, which compiles for some "
-            f"minutes, or set models.engine to torch"
-        )
-    if placement.device != "cpu":
-        raise InputError(
-            f"models.engine is llama.cpp, which runs on the CPU here, but models.device is "
-            f"{placement.device}: set that to cpu, or models.engine to torch"
-        )
-    if placement.dtype not in KINDS:
-        raise InputError(
-            f"models.engine is llama.cpp, which takes {' and '.join(KINDS)} here, but models.dtype is "
-            f"{placement.dtype}: set one of these, or models.engine to torch"
-        )
-    if not is_llama(target):
-        raise InputError(
-            f"models.engine is llama.cpp, but the target's language model is of the kind "
-            f"'{target.body.config.model_type}', and only Llama's with plain rotations are given to it: set "
-            f"models.engine to torch"
-        )
-    kind, capacity = KINDS[placement.dtype], target.spec.frame_tokens + TEXT_ROOM
+    check_llama(target.body.config)
+    kind, capacity = LLAMA_KINDS[dtype], target.spec.frame_tokens + TEXT_ROOM
     with tempfile.TemporaryDirectory() as folder:
         name = f"{digest.replace(' ', '-') or 'target'}-{kind}-{_FORMAT}.gguf"
         file = (cache_dir() if digest else Path(folder)) / name
         if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as scratch:
-                write_gguf(target, scratch, kind)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(file) as scratch:
+                    write_gguf(target, scratch, kind)
+            except OSError as error:
+                raise InputError(
+                    f"llama.cpp needs the target's weights as a file, but '{file}' cannot be written "
+                    f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
+                ) from error
         # Its pages stay mapped when the folder goes.
-        return LocalEngine(target, runner=LlamaRunner(file, capacity, threads))
+        return LocalEngine(target, runner=LlamaRunner(file, capacity, threads, dtype == "float32"))
 
 
 @cache

@@ -157,6 +157,10 @@ class LocalSession:
         self.closed: Future[None] = Future()
         """Done once it was closed and its buffers are back."""
 
+    @property
+    def branches(self) -> bool:
+        return self._engine.runner.branches
+
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> Requests[None]:
             with self._engine.reading_ahead(self._window.robot):

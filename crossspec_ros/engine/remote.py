@@ -154,6 +154,8 @@ class RemoteEngine:
 class RemoteSession:
     """See `session.Session`."""
 
+    branches = True
+
     def __init__(self, engine: RemoteEngine, number: int, trace: Trace) -> None:
         self._engine, self.number, self._trace = engine, number, trace
         self._epoch = 0

@@ -74,6 +74,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def branches(self) -> bool:
+        """Drafts may be trees: a token's outputs do not depend on what lies beside its path."""
+        ...
+
+    @property
     def rows(self) -> int:
         """Sequences that may be read in one pass."""
         ...
@@ -118,7 +123,7 @@ class ModelRunner:
     launched as usual. For one thread.
     """
 
-    has_states = True
+    has_states = branches = True
 
     def __init__(
         self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1

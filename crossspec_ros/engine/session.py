@@ -88,6 +88,11 @@ class Step:
 class Session(Protocol):
     """One window. No method waits: what they ask for is done in their order. `close` comes last, always."""
 
+    @property
+    def branches(self) -> bool:
+        """Whether the tree of a step may have more than one path."""
+        ...
+
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         """Read the next (H, W, 3) uint8 RGB frame ahead of the question, when there is time.
 

@@ -84,6 +84,18 @@ class DraftTree:
         # A node is never likelier than its parent, which came first: what stays is a tree.
         return self._with(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
 
+    def likeliest_path(self) -> DraftTree:
+        """The one path of which the target most likely takes most; ties go to the one that came first."""
+        gains: list[float] = []
+        for parent, prob in zip(self.parents, self.path_probs(), strict=True):
+            gains.append(prob if parent == ROOT else gains[parent] + prob)
+        kept: list[int] = []
+        node = gains.index(max(gains)) if gains else ROOT
+        while node != ROOT:
+            kept.insert(0, node)
+            node = self.parents[node]
+        return self._with(kept)
+
     def _with(self, kept: Sequence[int]) -> DraftTree:
         place = {ROOT: ROOT, **{node: i for i, node in enumerate(kept)}}
         return DraftTree(

@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from crossspec_ros.models.base import Architecture, DraftArchitecture, Sizes, TargetArchitecture
-from crossspec_ros.models.placement import QUANTIZED, Only, Placement
+from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
 
 SESSIONS = 3
 """Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
 the one captioned last."""
+SPARE_SESSIONS = 3
+"""Sessions beside those in llama.cpp, whose cache does not grow: a window that was dropped ends late."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
@@ -76,9 +78,7 @@ def estimates(
     """Footprints in each of several placements; `skeletons` are those of the models, where they were made."""
     # They refuse what sizes would be nonsense of.
     outlines = skeletons or [model.skeleton() if model else None for model in (target, draft)]
-    window = target.spec.frame_tokens + TEXT_ROOM
-    kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
-    of_target = [_bytes(target, outlines[0], placement, kept, window) for placement in placements]
+    of_target = [_target_bytes(target, outlines[0], placement) for placement in placements]
     of_draft = [Bytes(0, 0, 0)] * len(of_target)
     if draft:
         kept = draft.sizes.cached * DRAFT_TOKENS
@@ -119,6 +119,23 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
     if dtype == "int8":
         return weight.numel() + 4 * weight.shape[0]
     return (weight.numel() + 1) // 2 + 4 * -(-weight.numel() // _NF4_BLOCK) + 4 * _NF4_CODE
+
+
+def _target_bytes(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
+    window = target.spec.frame_tokens + TEXT_ROOM
+    cached = SESSIONS * target.sizes.cached * window
+    found = _bytes(
+        target,
+        skeleton,
+        placement,
+        cached + SESSIONS * target.sizes.features * target.spec.frame_tokens,
+        window,
+    )
+    if placement.engine != LLAMA_CPP:
+        return found
+    # Its weights are there twice while its file is written, and keys and values are float32.
+    more = SPARE_SESSIONS * target.sizes.cached * window * 4 + cached * (4 - placement.torch_dtype.itemsize)
+    return Bytes(2 * found.weights, found.caches + more, found.working)
 
 
 def _bytes(

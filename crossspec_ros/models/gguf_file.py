@@ -8,17 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import LanguageModel
 
 
-def is_llama(target: LanguageModel) -> bool:
-    """Test for Llama's architecture with its plain rotation, the one that is known here."""
-    config = target.body.config
+def is_llama(config: Any) -> bool:
+    """Test a language model's config for Llama's architecture with its plain rotation, the one known here."""
     return (
         config.model_type == "llama"
         and config.rope_parameters["rope_type"] == "default"
         and config.head_dim * config.num_attention_heads == config.hidden_size
     )
+
+
+def check_llama(config: Any) -> None:
+    """Raise InputError for the config of a language model that llama.cpp is not given."""
+    if not is_llama(config):
+        raise InputError(
+            f"models.engine is llama.cpp, but the target's language model is of the kind "
+            f"'{config.model_type}', and only Llama's with plain rotations are given to it: set "
+            f"models.engine to torch"
+        )
 
 
 def write_gguf(target: LanguageModel, file: Path, kind: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from crossspec_ros.models.placement import Placement
+
 if TYPE_CHECKING:
     from crossspec_ros.models.base import EventModel, VideoTarget
     from crossspec_ros.models.translation import Translation
@@ -16,7 +18,8 @@ class ModelPair:
     """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
 
     There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
-    `shared_ids` mean the same to both. `known_as` names `target` and `draft` as `models.hub.known_as` does.
+    `shared_ids` mean the same to both. `known_as` names `target` and `draft` as `models.hub.known_as` does;
+    both were loaded as `placement` says.
     """
 
     target: VideoTarget
@@ -24,6 +27,7 @@ class ModelPair:
     translation: Translation | None
     shared_ids: int
     known_as: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
 
     @property
     def frames(self) -> int:

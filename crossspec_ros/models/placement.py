@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import BitsAndBytesConfig
 
-    from crossspec_ros.models.base import LanguageModel
-
 Only = Literal["", "target", "draft"]
 """The model whose weights are loaded; empty for both."""
 NO_DRAFT = "none"
@@ -27,8 +25,12 @@ NO_DRAFT = "none"
 DTYPES = ("float32", "bf16", "int8", "nf4")
 """From the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
-ENGINES = ("torch", "llama.cpp")
+ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 """Libraries that run a target's language model."""
+LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
+"""llama.cpp's types of weights by the dtypes that it takes here."""
+_LLAMA_PACKAGES = ("llama_cpp", "gguf")
+_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf"
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """Pattern of `DEVICES`."""
@@ -36,16 +38,18 @@ DEVICE = r"cpu|cuda(:\d+)?"
 
 @dataclass(frozen=True)
 class Placement:
-    """Numbers of both models and the devices they run on, as torch names them; the draft's empty: as the
-    target's."""
+    """Numbers of both models, the devices they run on, as torch names them (the draft's empty: as the
+    target's), and the engine of the target's language model."""
 
     dtype: str = "float32"
     device: str = "cpu"
     draft_device: str = ""
+    engine: str = TORCH
 
     def __str__(self) -> str:
-        apart = self.draft_on != self.device
-        return f"{self.dtype} on {self.device}" + (f", draft on {self.draft_on}" if apart else "")
+        apart = f", draft on {self.draft_on}" if self.draft_on != self.device else ""
+        by = f" by {self.engine}" if self.engine != TORCH else ""
+        return f"{self.dtype} on {self.device}{by}{apart}"
 
     @property
     def draft_on(self) -> str:
@@ -60,8 +64,9 @@ class Placement:
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
     def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
-        """Whether the weight of the linear layer of this name is, which the modules `unquantized` are not."""
-        if self.dtype not in QUANTIZED:
+        """Whether torch's weight of the linear layer of this name is, which the modules `unquantized` are
+        not."""
+        if self.dtype not in QUANTIZED or self.engine != TORCH:
             return False
         return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
 
@@ -69,6 +74,8 @@ class Placement:
         """Quantisation of all but these modules for `from_pretrained`; None where there is none."""
         from transformers import BitsAndBytesConfig
 
+        if self.engine != TORCH:
+            return None
         skipped = list(unquantized)
         if self.dtype == "int8":
             # Else it tells of each product that its inputs are cast to float16.
@@ -89,8 +96,10 @@ def smaller(placement: Placement) -> Placement | None:
 
     First the smaller dtypes, as far as there is bitsandbytes, then the draft on the CPU, then both there.
     """
-    following = DTYPES[DTYPES.index(placement.dtype) + 1 :]
-    if following and (following[0] not in QUANTIZED or importlib.util.find_spec("bitsandbytes")):
+    known = list(LLAMA_KINDS) if placement.engine == LLAMA_CPP else DTYPES
+    following = known[known.index(placement.dtype) + 1 :]
+    can_quantize = placement.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
+    if following and (following[0] not in QUANTIZED or can_quantize):
         return replace(placement, dtype=following[0])
     if placement.draft_on != "cpu":
         return replace(placement, draft_device="cpu")
@@ -105,29 +114,45 @@ def ladder(asked: Placement) -> Iterator[Placement]:
         choice = smaller(choice)
 
 
-def available(dtype: str, device: str = "auto", draft_device: str = "") -> Placement:
+def has_llama() -> bool:
+    """Whether llama.cpp and the writer of its files are installed."""
+    return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
+
+
+def available(dtype: str, device: str = "auto", draft_device: str = "", engine: str = TORCH) -> Placement:
     """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none.
 
-    Raises InputError for what is no device or not there, and for a quantisation without its library.
+    Raises InputError for what is no device or not there, for a quantisation or an engine without its library,
+    and for what the engine does not take.
     """
-    if dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
+    if engine == LLAMA_CPP:
+        _check_llama(dtype, device)
+        device = "cpu"
+    if engine == TORCH and dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
             f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
         )
     target = _device("models.device", device)
     draft = _device("models.draft_device", draft_device) if draft_device else target
-    return Placement(dtype, target, draft if draft != target else "")
+    return Placement(dtype, target, draft if draft != target else "", engine)
 
 
-def placement_of(target: LanguageModel, draft: LanguageModel | None) -> Placement:
-    """Placement of loaded models, whatever was asked for."""
-    kinds = {type(parameter).__name__ for parameter in target.module.parameters()}
-    # Embeddings are never quantised.
-    plain = "float32" if target.dtype.itemsize == 4 else "bf16"
-    dtype = "nf4" if "Params4bit" in kinds else "int8" if "Int8Params" in kinds else plain
-    device = str(target.device)
-    draft_device = str(draft.device) if draft else device
-    return Placement(dtype, device, draft_device if draft_device != device else "")
+def _check_llama(dtype: str, device: str) -> None:
+    if not has_llama():
+        raise InputError(
+            f"models.engine is llama.cpp, but its packages are missing: {_INSTALL_LLAMA}, which compiles for "
+            f"some minutes, or set models.engine to torch"
+        )
+    if device not in ("auto", "cpu"):
+        raise InputError(
+            f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set it "
+            f"to cpu, or models.engine to torch"
+        )
+    if dtype not in LLAMA_KINDS:
+        raise InputError(
+            f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
+            f"{dtype}: set one of these, or models.engine to torch"
+        )
 
 
 def _device(name: str, device: str) -> str:

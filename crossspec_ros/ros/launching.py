@@ -53,6 +53,7 @@ CAPTIONS = {
     "target": f"folder or hub id of the target alone; {AS_CONFIGURED}",
     "draft": f"folder or hub id of the draft alone, or none for no draft; {AS_CONFIGURED}",
     "dtype": f"float32, bf16, int8 or nf4, the numbers of both models; {AS_CONFIGURED}",
+    "engine": f"torch or llama.cpp, what runs the target's language model; {AS_CONFIGURED}",
     "device": f"auto, cpu, cuda or cuda:N, where the models run; {AS_CONFIGURED}",
     "draft_device": f"cpu, cuda or cuda:N, where the draft runs; {AS_CONFIGURED}",
     "fallback": f"true: where the models do not fit, smaller numbers or the CPU are taken; {AS_CONFIGURED}",

@@ -18,7 +18,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint, loading
-from crossspec_ros.models.placement import Placement, placement_of
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.ros import captioner
 
 
@@ -169,7 +169,7 @@ def test_with_fallback_models_too_large_for_the_cpu_are_not_tried_because_that_w
     monkeypatch.setattr(footprint, "memory", memory)
     decoder = captioner.load(parameters(models_fallback=True))
     try:
-        assert placement_of(decoder.pair.target, decoder.pair.draft) == Placement("int8")
+        assert decoder.pair.placement == Placement("int8")
         assert tried == ["cpu"] * 3
         health = CaptionHealth()
         health.loaded("models/tiny", decoder, Placement("float32"))

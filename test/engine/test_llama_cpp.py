@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,19 +20,19 @@ from crossspec_ros.engine.pass_cost import SIZES, PassCost
 from crossspec_ros.engine.runner import ModelRunner, Reading, Runner
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.gguf_file import write_gguf
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import Placement
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-from crossspec_ros.engine.llama_cpp import LlamaRunner, llama_engine
+from crossspec_ros.engine.llama_cpp import LlamaRow, LlamaRunner, llama_engine
 
 
 @pytest.fixture
 def engine(pair: ModelPair) -> Iterator[LocalEngine]:
-    with closing(llama_engine(pair.target, Placement(), 1)) as made:
+    with closing(llama_engine(pair.target, "float32", 1)) as made:
         yield made
 
 
@@ -84,6 +86,40 @@ def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: 
     long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), torch.zeros(1, 1, 1, 1))
     with pytest.raises(RuntimeError, match="a pass over 20000 tokens"):
         runner.read([long])
+
+
+@pytest.mark.parametrize("kind", ["BF16", "Q8_0"])
+@torch.inference_mode()
+def test_a_path_says_the_same_to_the_bit_however_it_is_read(
+    pair: ModelPair, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng, target = random.Random(3), pair.target
+    words = target.tokenizer.get_vocab_size()
+    write_gguf(target, tmp_path / "target.gguf", kind)
+    runner, alone = (LlamaRunner(tmp_path / "target.gguf", 600, 1, branches=False) for _ in range(2))
+    assert "depend on drafts" not in caplog.text
+    row, other, plain = runner.take(), runner.take(), alone.take()
+
+    def read(runner: LlamaRunner, row: LlamaRow, *tokens: int, logits: int = 1) -> torch.Tensor:
+        mask = attention_mask(row.length, len(tokens), DraftTree(), torch.float32)
+        places = torch.arange(len(tokens))[None] + row.length
+        [(out, _)] = runner.read([Reading(row, target.words(tokens).embeds, places, mask, None, logits)])
+        return out
+
+    prompt = [rng.randrange(words) for _ in range(90)]
+    read(alone, plain, *prompt)
+    for begin, end in pairwise((0, 1, 17, 60, 90)):
+        read(runner, row, *prompt[begin:end])
+    for _ in range(12):
+        read(runner, other, *(rng.randrange(words) for _ in range(5)))
+        drafted = [rng.randrange(words) for _ in range(rng.randrange(1, 24))]
+        told = read(runner, row, *drafted, logits=len(drafted))
+        taken = rng.randrange(1, len(drafted) + 1)
+        row.keep(row.length - len(drafted) + taken)
+        for token, wanted in zip(drafted[:taken], told, strict=False):
+            assert torch.equal(read(alone, plain, token)[0], wanted)
+    runner.release()
+    alone.release()
 
 
 def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:

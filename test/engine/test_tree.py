@@ -70,6 +70,21 @@ def test_cutting_keeps_what_is_not_too_deep(tree: DraftTree, depth: int) -> None
     assert paths(cut) == [one for one in paths(tree) if len(one) <= depth]
 
 
+@given(trees())
+def test_of_all_paths_the_likeliest_promises_most_tokens(tree: DraftTree) -> None:
+    chosen = tree.likeliest_path()
+    assert chosen.parents == tuple(range(ROOT, len(chosen) - 1))
+    promised = [
+        sum(DraftTree.chain(one, probs_of(tree, i), "a").path_probs()) for i, one in enumerate(paths(tree))
+    ]
+    assert np.isclose(sum(chosen.path_probs()), max(promised, default=0.0))
+    assert not len(tree) or path(chosen, len(chosen) - 1) in paths(tree)
+
+
+def probs_of(tree: DraftTree, node: int) -> tuple[float, ...]:
+    return () if node == ROOT else (*probs_of(tree, tree.parents[node]), tree.probs[node])
+
+
 def test_a_chain_is_one_path() -> None:
     chain = DraftTree.chain([5, 6, 7], [0.5, 0.25, 1.0], "draft")
     assert paths(chain) == [(5,), (5, 6), (5, 6, 7)]

@@ -17,7 +17,7 @@ from crossspec_ros.models.footprint import (
     weight_bytes,
 )
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, Placement, placement_of
+from crossspec_ros.models.placement import DTYPES, Placement
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -38,7 +38,7 @@ CLIP_L, CLIP_L_336 = 303_179_776, 303_507_456
 def test_the_estimate_of_the_tiny_pair_is_what_it_takes_once_loaded(dtype: str) -> None:
     placement = Placement(dtype)
     pair = load_pair(TINY, 1, placement)
-    assert placement_of(pair.target, pair.draft) == placement
+    assert pair.placement == placement
     estimated = estimate(placement, target_architecture(TINY / "target"), draft_architecture(TINY / "draft"))
     for model, size in ((pair.target, estimated.target), (pair.draft, estimated.draft)):
         assert size.weights == pytest.approx(measured_bytes(model.module), rel=0.005)

@@ -19,7 +19,7 @@ from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import DTYPES, Only, Placement, placement_of
+from crossspec_ros.models.placement import DTYPES, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 
 QUESTION = "What are the key elements in this scene?"
@@ -103,7 +103,7 @@ def test_a_target_may_do_without_a_draft(models: Path) -> None:
     pair = load_pair(models, draft="none")
     assert pair.draft is None and pair.translation is None
     assert (pair.frames, pair.frame_size, pair.event_images, pair.event_image_size) == (8, 64, 0, 0)
-    assert placement_of(pair.target, pair.draft) == Placement()
+    assert pair.placement == Placement()
     with pytest.raises(InputError, match="draft is none, but a draft is what is asked for"):
         load_pair(models, draft="none", only="draft")
 

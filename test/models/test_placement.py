@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import DTYPES, Placement, available, ladder
+from crossspec_ros.models import placement as placements
+from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, available, ladder
 
 
 def test_the_ladder_of_a_gpu_ends_on_the_cpu_and_that_of_the_cpu_with_nf4() -> None:
@@ -27,6 +28,27 @@ def test_the_ladder_of_a_gpu_ends_on_the_cpu_and_that_of_the_cpu_with_nf4() -> N
         Placement("nf4", "cpu", "cuda:0"),
         Placement("nf4", "cpu", "cpu"),
     ]
+
+
+def test_llama_cpp_takes_the_cpu_and_numbers_of_its_own(gpus: pytest.MonkeyPatch) -> None:
+    gpus.setattr(placements, "has_llama", lambda: True)
+    asked = available("float32", "auto", "", LLAMA_CPP)
+    assert str(asked) == "float32 on cpu by llama.cpp"
+    assert [str(choice) for choice in ladder(asked)] == [
+        f"{dtype} on cpu by llama.cpp" for dtype in ("float32", "bf16", "int8")
+    ]
+    assert str(available("bf16", "cpu", "cuda:1", LLAMA_CPP)) == "bf16 on cpu by llama.cpp, draft on cuda:1"
+    with pytest.raises(
+        InputError, match=r"llama\.cpp, which runs on the CPU here, but models\.device is cuda"
+    ):
+        available("float32", "cuda", "", LLAMA_CPP)
+    with pytest.raises(
+        InputError, match=r"takes float32, bf16, int8 here, but models\.dtype is nf4: set one"
+    ):
+        available("nf4", "auto", "", LLAMA_CPP)
+    gpus.setattr(placements, "has_llama", lambda: False)
+    with pytest.raises(InputError, match=r"its packages are missing: pip install llama-cpp-python"):
+        available("float32", "auto", "", LLAMA_CPP)
 
 
 def test_what_is_not_quantised_is_bfloat16_and_float32_is_float32() -> None:

@@ -22,12 +22,12 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.engine.llama_cpp import KINDS, is_installed, llama_engine, quiet
+from crossspec_ros.engine.llama_cpp import llama_engine, quiet
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.placement import LLAMA_KINDS, has_llama
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -36,7 +36,7 @@ OURS_LLAMA = "ours, llama.cpp"
 
 
 class LlamaCpp:
-    """Target in llama.cpp, with weights of one of `KINDS`."""
+    """Target in llama.cpp, with weights of one of `LLAMA_KINDS`."""
 
     def __init__(self, pair: ModelPair, kind: str) -> None:
         import llama_cpp
@@ -105,12 +105,12 @@ class LlamaCpp:
 
 def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     """Makers of decoders by name; none where a package is missing, on a GPU, or for other architectures."""
-    if not (is_installed() and pair.target.device.type == "cpu" and is_llama(pair.target)):
+    if not (has_llama() and pair.target.device.type == "cpu" and is_llama(pair.target.body.config)):
         return {}
-    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in KINDS.values()}
+    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in LLAMA_KINDS.values()}
 
 
 def llama_decoder(pair: ModelPair, heads: Mapping[str, Head]) -> PrefillHiddenDecoder:
     """Ours with the target's language model in llama.cpp, in float32."""
-    engine = llama_engine(pair.target, Placement(), torch.get_num_threads())
+    engine = llama_engine(pair.target, "float32", torch.get_num_threads())
     return speculative_decoder(pair, heads=heads, engine=engine)

@@ -34,7 +34,6 @@ from crossspec_ros.engine.llama_cpp import llama_engine
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -163,7 +162,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
             "adversary": (adversary,),
             "draft heads": make_proposers([HEADS], heads),
         }
-        engine = llama_engine(pair.target, Placement(), torch.get_num_threads())
+        engine = llama_engine(pair.target, "float32", torch.get_num_threads())
         # Each decoder keeps its last window beside the one in work.
         engine.warm_up(2 * (len(ways) + 1))
         # The first to be entered is the last to be closed, and takes the engine along.

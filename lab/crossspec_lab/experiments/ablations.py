@@ -26,7 +26,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import HEADS, USUAL, Context, make_proposers
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -41,25 +41,15 @@ _NODES = 64
 class Unfused(Policy):
     """Nothing is drafted for the pass that reads the question."""
 
-    def propose(self, context: Context, unread: int, left: int) -> DraftTree:
-        return super().propose(context, unread, left) if context.tokens else DraftTree()
+    def propose(self, context: Context, unread: int, left: int, branches: bool = True) -> DraftTree:
+        return super().propose(context, unread, left, branches) if context.tokens else DraftTree()
 
 
 class Chain(Policy):
     """Only the likeliest path of the tree."""
 
-    def propose(self, context: Context, unread: int, left: int) -> DraftTree:
-        tree = super().propose(context, unread, left)
-        children: dict[int, list[int]] = {}
-        for node, parent in enumerate(tree.parents):
-            children.setdefault(parent, []).append(node)
-        path, at = list[int](), ROOT
-        while at in children:
-            at = max(children[at], key=lambda node: tree.probs[node])
-            path.append(at)
-        sources = tuple(tree.sources[node] for node in path)
-        tokens, probs = [tree.token_ids[node] for node in path], [tree.probs[node] for node in path]
-        return replace(DraftTree.chain(tokens, probs, ""), sources=sources)
+    def propose(self, context: Context, unread: int, left: int, branches: bool = True) -> DraftTree:
+        return super().propose(context, unread, left, branches=False)
 
 
 def _ours(
