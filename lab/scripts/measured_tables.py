@@ -20,7 +20,9 @@ PAGES = [ROOT / page for page in ("docs/drafters.md", "docs/measured.md", "model
 
 _WAYS = {
     "ours": "**ours**",
-    "ours, llama.cpp": "**ours**, with llama.cpp in place of torch",
+    "ours, llama.cpp, F32": "**ours**, with llama.cpp in place of torch, float32",
+    "ours, llama.cpp, BF16": "**ours**, with llama.cpp in place of torch, bf16",
+    "ours, llama.cpp, Q8_0": "**ours**, with llama.cpp in place of torch, int8",
     "ours, no heads": "ours, without draft heads",
     "ours, no memory": "ours, without caption memory",
     "ours, no draft": "the target alone, reading frames as they come",
@@ -34,6 +36,7 @@ _WAYS = {
     "retrieval (REST)": "REST, with 2,000 captions that the target was taught",
     "llama.cpp, F32": "llama.cpp alone, the same weights, float32",
     "llama.cpp, BF16": "llama.cpp alone, the same weights, bf16",
+    "llama.cpp, Q8_0": "llama.cpp alone, the same weights, int8",
 }
 """Names of decoders for readers."""
 

@@ -32,7 +32,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 OURS_LLAMA = "ours, llama.cpp"
-"""Name of `llama_decoder` among decoders."""
+"""Beginning of the names of `llama_decoders`."""
 
 
 class LlamaCpp:
@@ -110,7 +110,14 @@ def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in LLAMA_KINDS.values()}
 
 
-def llama_decoder(pair: ModelPair, heads: Mapping[str, Head]) -> PrefillHiddenDecoder:
-    """Ours with the target's language model in llama.cpp, in float32."""
-    engine = llama_engine(pair.target, "float32", torch.get_num_threads())
-    return speculative_decoder(pair, heads=heads, engine=engine)
+def llama_decoders(
+    pair: ModelPair, heads: Mapping[str, Head]
+) -> dict[str, Callable[[], PrefillHiddenDecoder]]:
+    """Makers of ours by name, the target's language model in llama.cpp; as many as `llama_cpps`."""
+
+    def decoder(dtype: str) -> PrefillHiddenDecoder:
+        engine = llama_engine(pair.target, dtype, torch.get_num_threads())
+        return speculative_decoder(pair, heads=heads, engine=engine)
+
+    kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()
+    return {f"{OURS_LLAMA}, {kind}": partial(decoder, dtype) for dtype, kind in kinds}

@@ -15,7 +15,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
-from crossspec_lab.baselines.llama import OURS_LLAMA, llama_cpps, llama_decoder
+from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma, shares_words
@@ -56,11 +56,10 @@ def run(args: argparse.Namespace) -> int:
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
             ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
         }
-        if alone := llama_cpps(pair):
-            decoders[OURS_LLAMA] = timed(llama_decoder(pair, heads), stack)
+        decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
         others = {name: timed(one, stack) for name, one in published(pair).items()}
         others |= {f"generate, {name}": timed(one, stack) for name, one in text_generates(pair).items()}
-        others |= {name: timed(make(), stack) for name, make in alone.items()}
+        others |= {name: timed(make(), stack) for name, make in llama_cpps(pair).items()}
         for other in others.values():
             other(windows[0], Trace())  # what is slow the first time; those of ours are warm
         runs = take_turns(decoders | others, track(windows, "captioning in real time"))

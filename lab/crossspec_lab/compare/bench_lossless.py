@@ -34,6 +34,7 @@ from crossspec_ros.engine.llama_cpp import llama_engine
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import LLAMA_KINDS
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -92,6 +93,11 @@ def run(args: argparse.Namespace) -> int:
         # For a rate a quarter of them will do.
         heads = fitting_heads(models, args.target, pair.target, pair.draft)
         reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual, heads)
+    by_llama = {
+        kind: count_by_llama(pair, windows, heads, dtype)
+        for dtype, kind in LLAMA_KINDS.items()
+        if llama_cpps(pair) and dtype != "float32"
+    }
     sampling = {
         name: {"passed": check.passed, **dataclasses.asdict(check)}
         for name, check in check_sampling(args.samples).items()
@@ -106,9 +112,13 @@ def run(args: argparse.Namespace) -> int:
                 {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
             )
         )
+    for kind, rows in by_llama.items():
+        print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
     print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
-    tell(args, figures | ({"bfloat16": reduced} if reduced else {}) | {"sampling": sampling})
-    right = all(row["equal"] == row["total"] for row in figures.values())
+    parts = {"bfloat16": reduced, "llama.cpp": by_llama}
+    tell(args, figures | {name: part for name, part in parts.items() if part} | {"sampling": sampling})
+    exact_ones = [figures, *by_llama.values()]
+    right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
     checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
     return 0 if right and checked else 1
 
@@ -147,40 +157,93 @@ def count_equal(
     return figures
 
 
-def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
-    adversary = Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
+def count_by_llama(
+    pair: ModelPair, windows: list[Window], heads: Mapping[str, Head], dtype: str
+) -> dict[str, Any]:
+    """Answers by llama.cpp in these numbers compared with its own greedy ones of prompts read at once."""
+    adversary = _adversary(pair)
+    with ExitStack() as stack:
+        decoders = _by_llama(pair, stack, heads, adversary, dtype)
+        plain = stack.enter_context(closing(_unlimited(pair, engine=decoders.engine)))
+        cases = [
+            Asked(window, question, plain.caption(window, question, Trace()).token_ids)
+            for window in track(windows, f"asking llama.cpp in {dtype}")
+            for question in QUESTIONS
+        ]
+        runs = take_turns(decoders.ways, track(cases, f"comparing in {dtype}"))
+    return {
+        name: {
+            "equal": sum(run.written.tokens == case.wanted for case, run in zip(cases, mine, strict=True)),
+            "total": len(cases),
+        }
+        for name, mine in runs.items()
+    }
 
-    def unlimited(*proposers: Proposer, engine: Engine | None = None) -> PrefillHiddenDecoder:
-        return PrefillHiddenDecoder(pair, Policy(proposers, None), engine=engine)
+
+def _adversary(pair: ModelPair) -> Adversary:
+    return Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
+
+
+def _unlimited(pair: ModelPair, *proposers: Proposer, engine: Engine | None = None) -> PrefillHiddenDecoder:
+    return PrefillHiddenDecoder(pair, Policy(proposers, None), engine=engine)
+
+
+def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Adversary) -> Decoder[Asked]:
+    stack.enter_context(closing(decoder))
+
+    def answer(case: Asked, trace: Trace) -> Written:
+        adversary.answer = case.wanted
+        stream(decoder, case.window, case.question)
+        return Written(decoder.caption(case.window, case.question, Trace()).token_ids)
+
+    return answer
+
+
+class ByLlama(NamedTuple):
+    """Decoders on one engine, by name; the last of them to be closed takes the engine along."""
+
+    engine: Engine
+    ways: dict[str, Decoder[Asked]]
+
+
+def _by_llama(
+    pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head], adversary: Adversary, dtype: str
+) -> ByLlama:
+    ways: dict[str, Sequence[Proposer]] = {
+        "alone": (),
+        "caption memory": make_proposers(["memory"]),
+        "event draft": make_proposers(["event_draft"]),
+        "prompt lookup": make_proposers(["lookup"]),
+        "adversary": (adversary,),
+        "draft heads": make_proposers([HEADS], heads),
+    }
+    engine = llama_engine(pair.target, dtype, torch.get_num_threads())
+    # Each decoder keeps its last window beside the one in work.
+    engine.warm_up(2 * (len(ways) + 2))
+    # The first to be entered is the last to be closed.
+    measured = _streamed(speculative_decoder(pair, heads=heads, engine=engine), stack, adversary)
+    for proposer in ways["draft heads"]:
+        proposer.load(pair.target)
+    others = {
+        name: _streamed(_unlimited(pair, *who, engine=engine), stack, adversary) for name, who in ways.items()
+    }
+    return ByLlama(engine, others | {"measured policy": measured})
+
+
+def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
+    adversary = _adversary(pair)
+
+    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
+        return _streamed(decoder, stack, adversary)
+
+    def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
+        return _unlimited(pair, *proposers)
 
     def by_llama() -> dict[str, Decoder[Asked]]:
         if pair.target.dtype != torch.float32 or not llama_cpps(pair):
             return {}
-        ways: dict[str, Sequence[Proposer]] = {
-            "alone": (),
-            "caption memory": make_proposers(["memory"]),
-            "adversary": (adversary,),
-            "draft heads": make_proposers([HEADS], heads),
-        }
-        engine = llama_engine(pair.target, "float32", torch.get_num_threads())
-        # Each decoder keeps its last window beside the one in work.
-        engine.warm_up(2 * (len(ways) + 1))
-        # The first to be entered is the last to be closed, and takes the engine along.
-        measured = streamed(speculative_decoder(pair, heads=heads, engine=engine))
-        for proposer in ways["draft heads"]:
-            proposer.load(pair.target)
-        others = {name: streamed(unlimited(*who, engine=engine)) for name, who in ways.items()}
-        return {f"llama.cpp, {name}": way for name, way in (others | {"measured policy": measured}).items()}
-
-    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
-        stack.enter_context(closing(decoder))
-
-        def answer(case: Asked, trace: Trace) -> Written:
-            adversary.answer = case.wanted
-            stream(decoder, case.window, case.question)
-            return Written(decoder.caption(case.window, case.question, Trace()).token_ids)
-
-        return answer
+        ways = _by_llama(pair, stack, heads, adversary, "float32").ways
+        return {f"llama.cpp, {name}": way for name, way in ways.items()}
 
     def by(*names: str) -> Decoder[Asked]:
         return streamed(unlimited(*make_proposers(names)))

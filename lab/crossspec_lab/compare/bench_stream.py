@@ -18,7 +18,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
-from crossspec_lab.baselines.llama import OURS_LLAMA, llama_cpps, llama_decoder
+from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
@@ -79,9 +79,7 @@ def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[]
         found["fixed gamma 4"] = partial(FixedGamma, pair, 4)
     by_text = text_generates(pair)
     found |= {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
-    if alone := llama_cpps(pair):
-        found[OURS_LLAMA] = lambda: llama_decoder(pair, heads)
-    return found | alone
+    return found | llama_decoders(pair, heads) | llama_cpps(pair)
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

@@ -24,6 +24,9 @@ def test_every_mode_gives_the_targets_own_answers(
     modes = {name: row for name, row in figures.items() if "equal" in row}
     assert {(row["equal"], row["total"]) for row in modes.values()} == {(2, 2)}
     assert {"adversary", "caption memory", "all, measured policy", "generate, assisted"} <= set(modes)
+    # Where llama.cpp is installed.
+    for rows in figures.get("llama.cpp", {}).values():
+        assert {(row["equal"], row["total"]) for row in rows.values()} == {(2, 2)} and "adversary" in rows
     assert {row["answers"] for row in figures["bfloat16"].values()} == {2}
     for name, check in figures["sampling"].items():
         assert check["passed"] != name.startswith("control")
