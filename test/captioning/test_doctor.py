@@ -263,3 +263,15 @@ def edit_text(folder: Path, **values: object) -> None:
 def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--measure", "--draft", str(TINY / "draft")]) == 2
     assert "--measure needs weights: name them with --models" in capsys.readouterr().err
+
+
+def test_a_target_that_is_made_whole_first_is_looked_at_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_bytes((TINY / "target" / "config.json").read_bytes())
+    models = doctor.architectures(str(tmp_path), "none")
+    skeletons = [models[0].skeleton(), None]
+    (refusal,) = doctor.refusals((str(tmp_path), "none"), models, skeletons)
+    assert "lacks 'tokenizer.json'" in refusal
+    monkeypatch.setattr(doctor, "with_tokenizer", lambda folder: TINY / "target")
+    assert not list(doctor.refusals((str(tmp_path), "none"), models, skeletons))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +13,8 @@ import pytest
 import torch
 from crossspec_lab.world.grammar import QUESTION
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_ros.captioning.assembly import autoregressive_decoder, load_decoder, speculative_decoder
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.engine.local import LocalEngine
@@ -27,6 +29,7 @@ from crossspec_ros.windows.window import Window
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
+from crossspec_ros.engine import llama_cpp
 from crossspec_ros.engine.llama_cpp import LlamaRow, LlamaRunner, llama_engine
 
 
@@ -143,3 +146,40 @@ def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], en
 def test_heads_on_hidden_states_are_refused(runner: LlamaRunner) -> None:
     with pytest.raises(InputError, match=r"llama\.cpp gives no hidden states"):
         runner.tap([])
+
+
+def test_a_captioner_has_it_by_its_parameters(
+    windows: list[Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = {"models.engine": "llama.cpp", "models.dtype": "int8", "memory": "none"}
+    settings = CaptionerSettings.of(asked)
+    for _ in range(2):
+        with closing(load_decoder(settings, is_live=True)) as decoder:
+            assert isinstance(decoder.engine, LocalEngine)
+            assert isinstance(decoder.engine.runner, LlamaRunner) and not decoder.engine.runner.branches
+            own, ours = decoder.alone(), decoder.caption(windows[0], QUESTION, Trace())
+            with closing(own):
+                assert own.caption(windows[0], QUESTION, Trace()).token_ids == ours.token_ids
+            assert str(decoder.pair.placement) == "int8 on cpu by llama.cpp"
+        # The second time it is there.
+        monkeypatch.setattr(llama_cpp, "write_gguf", None)
+    (file,) = tmp_path.rglob("*.gguf")
+    assert "Q8_0" in file.name
+
+
+def test_a_full_disk_is_told(pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(llama_cpp, "write_gguf", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\): make room there"):
+        llama_engine(pair.target, "float32", 1, "sha256 0")
+
+
+def test_a_cut_file_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "target.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(InputError, match=r"cannot load '.*target\.gguf': delete it"):
+        LlamaRunner(file, 600, 1)
