@@ -13,7 +13,7 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.hub import draft_path, target_path
-from crossspec_ros.models.placement import NO_DRAFT, Only, Placement, available
+from crossspec_ros.models.placement import LLAMA_CPP, NO_DRAFT, Only, Placement, available
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ def models_folder(settings: CaptionerSettings) -> Path:
 
 def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
+    if settings.models_engine == LLAMA_CPP and settings.learn_heads:
+        raise InputError(
+            "learn_heads needs the target's hidden states, which llama.cpp does not give: set it to false, "
+            "or models.engine to torch"
+        )
     # One for a draft that there is not would never be found taken.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
     engine = settings.models_engine
@@ -151,11 +156,14 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
     Raises MemoryError where the CPU's will not do: the kernel would not raise, but kill the process.
     """
     from crossspec_ros.models.footprint import estimate, memory
+    from crossspec_ros.models.gguf_file import check_llama
     from crossspec_ros.models.loading import load_pair
     from crossspec_ros.models.registry import draft_architecture, target_architecture
 
     models = models_folder(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
+    if placement.engine == LLAMA_CPP and only != "draft":
+        check_llama(target.skeleton().get_decoder().config)
     draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
     needed = footprint.by_device(only).get("cpu", 0)

@@ -4,7 +4,7 @@ the others take models that are loaded."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -78,33 +78,34 @@ def _local_decoder(
     pair = load_models(settings, placement, "" if said is None else "target")
     handoff = load_handoff(settings, pair)
     names, memory = (proposer_names(), _memory(settings, pair)) if is_live else (USUAL, None)
-    proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
-    engine = placed_engine(pair, placement, settings.threads, models_folder(settings), settings.target)
-    return speculative_decoder(
-        pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff, engine=engine
-    )
+    # First, for heads have the numbers of the target's embeddings.
+    engine = placed_engine(pair, settings.threads, [target_path(models_folder(settings), settings.target)])
+    with _closed_if_it_fails(engine) if engine else nullcontext():
+        proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
+        return speculative_decoder(
+            pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff, engine=engine
+        )
 
 
-def placed_engine(
-    pair: ModelPair, placement: Placement, threads: int, models: Path | str, target: str
-) -> Engine | None:
-    """The engine that a placement names for the pair's target, which has these names; None for torch's, which
-    a decoder makes itself. The target's own layers are gone where another engine has them."""
-    if placement.engine != LLAMA_CPP:
+def placed_engine(pair: ModelPair, threads: int, folders: Sequence[Path] = ()) -> Engine | None:
+    """The engine by the placement of the pair; None for torch's, which a decoder makes itself.
+
+    The target's own layers are gone where another engine has them. What that needs of them is kept for the
+    next time where the target's `folders` are named.
+    """
+    if pair.placement.engine != LLAMA_CPP:
         return None
     from torch import nn
 
     from crossspec_ros.engine.llama_cpp import llama_engine
 
-    digest = models_digest([target_path(models, target)])
-    engine = llama_engine(pair.target, placement.dtype, threads, digest)
-    # Nobody else needs them.
-    pair.target.body.layers = nn.ModuleList()
-    for model in (pair.target, pair.draft):
-        if model is not None and model.device.type == "cpu":
-            # What is left to torch: on processors without such instructions bfloat16 takes ten times as long.
-            model.module.float()
-    return engine
+    def written() -> None:
+        # Nobody else needs them, and a CPU computes little in bfloat16.
+        pair.target.body.layers = nn.ModuleList()
+        pair.target.module.float()
+
+    digest = models_digest(folders) if folders else ""
+    return llama_engine(pair.target, pair.placement.dtype, threads, digest, written)
 
 
 def _memory(settings: CaptionerSettings, pair: ModelPair) -> Path | None:
@@ -244,12 +245,12 @@ def autoregressive_decoder(
 
 
 @contextmanager
-def _closed_if_it_fails(decoder: PrefillHiddenDecoder) -> Iterator[None]:
-    """A decoder that nobody gets must not leave its threads behind."""
+def _closed_if_it_fails(made: PrefillHiddenDecoder | Engine) -> Iterator[None]:
+    """A decoder or an engine that nobody gets must not leave its threads behind."""
     try:
         yield
     except BaseException:
-        decoder.close()
+        made.close()
         raise
 
 

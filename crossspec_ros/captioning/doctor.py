@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> None:
         choice["estimated_rate"] = pace.report() if pace else None
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
-            choice["measured"] = measured(target, draft, Placement(**choice["placement"]))
+            choice["measured"] = measured(target, draft, Placement(**choice["placement"]), untimed)
     free, total = memory("cpu")
     report = {
         "machine": {
@@ -222,8 +222,9 @@ def judged(footprint: Footprint) -> dict[str, Any]:
     }
 
 
-def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | None:
-    """Bytes and seconds that the models really take in this placement; None where they do not fit."""
+def measured(target: str, draft: str, placement: Placement, untimed: list[str]) -> dict[str, Any] | None:
+    """Bytes and seconds that the models really take in this placement; None where they do not fit, or where
+    llama.cpp's file does not, with a sentence in `untimed`."""
     free_memory()
     devices = {device for device in (placement.device, placement.draft_on) if device != "cpu"}
     for device in devices:
@@ -237,13 +238,15 @@ def measured(target: str, draft: str, placement: Placement) -> dict[str, Any] | 
             "target": measured_bytes(pair.target.module),
             "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
         }
-        decoder = speculative_decoder(pair, engine=placed_engine(pair, placement, 1, "", target))
+        decoder = speculative_decoder(pair, engine=placed_engine(pair, 1))
         decoder.close()
         assert decoder.policy.cost is not None
         seconds = decoder.policy.cost.table()
         pace = measured_pace(pair.target, seconds)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if isinstance(error, InputError) and placement.engine == LLAMA_CPP:
+            untimed.append(f"{placement} was not measured: {error}")
+        elif not is_out_of_memory(error):
             raise
         release(error)
         return None

@@ -16,7 +16,8 @@ TIMED = (1, 32)
 _FILE_WIDTH = 160
 ASSUMED = (
     f"(captions of {CAPTION_TOKENS} tokens; speculating: {TOKENS_A_PASS} tokens a pass over a tree of "
-    f"{TREE_TOKENS}, as the memory alone gave on recorded 7B captions; estimated from products of matrices, "
+    f"{TREE_TOKENS}, as the memory alone gave on recorded 7B captions; single paths, which bf16 and int8 by "
+    f"llama.cpp verify, give fewer; estimated from products of matrices, "
     f"timed on the device with the captioner's threads; fewer frames, parameter frames, shorten what is "
     f"before the first token, and for Qwen3-VL smaller ones, frame_size)"
 )

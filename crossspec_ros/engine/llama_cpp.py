@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,11 @@ from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.footprint import SPARE_SESSIONS, TEXT_ROOM
+from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, TEXT_ROOM, llama_cells
 from crossspec_ros.models.gguf_file import check_llama, write_gguf
 from crossspec_ros.models.placement import LLAMA_KINDS
 from crossspec_ros.paths import cache_dir
 
-_CELLS = 256
-"""Tokens of room of which the library gives each row a multiple, where rows do not share the cache."""
 _SEEN = 64
 """Tokens in a row when passes of several lengths are compared."""
 _LOG = logging.getLogger(__name__)
@@ -99,7 +97,7 @@ class LlamaRunner:
         import llama_cpp
 
         self._library, self._threads, self.branches = llama_cpp, threads, branches
-        self._capacity = -(-capacity // _CELLS) * _CELLS
+        self._capacity = llama_cells(capacity)
         # A product with a single row is summed in another order than one with several.
         self._least = 1 if branches else 2
         """Tokens of the shortest pass, and of those read out; what lacks is filled up."""
@@ -117,18 +115,24 @@ class LlamaRunner:
         self._free_rows: list[LlamaRow] = []
         self.free: list[int] = []
         """Ids of sequences that no row and no leaf has."""
-        self._open(1)
-        if not branches:
-            self._compare_lengths()
+        try:
+            self._open(1)
+            if not branches:
+                self._compare_lengths()
+        except BaseException:
+            self.release()
+            raise
 
     def _open(self, count: int) -> None:
         library = self._library
         if self._context:
             library.llama_free(self._context)
+            self._context = None
         shape = library.llama_context_default_params()
         rows = count + SPARE_SESSIONS
         shape.n_ctx = shape.n_batch = rows * self._capacity
-        shape.n_ubatch = self._capacity
+        # In parts attention takes less memory; but a part with a single row is summed in another order.
+        shape.n_ubatch = LLAMA_AT_ONCE if self.branches else self._capacity
         shape.n_seq_max = sequences = _MOST_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._threads
@@ -137,7 +141,7 @@ class LlamaRunner:
         shape.type_k = shape.type_v = library.GGML_TYPE_F32
         self._context = library.llama_init_from_model(self._model, shape)
         if not self._context:
-            raise InputError(f"llama.cpp has no memory for {shape.n_ctx} tokens: end what else uses it")
+            raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
         self._memory = library.llama_get_memory(self._context)
         self._room = shape.n_batch
         self._rows = [LlamaRow(self, i) for i in range(rows)]
@@ -192,8 +196,9 @@ class LlamaRunner:
         """Give the memory back, for good; a second time does nothing."""
         if self._context:
             self._library.llama_free(self._context)
+        if self._model:
             self._library.llama_model_free(self._model)
-        self._context = None
+        self._context = self._model = None
 
     def fits(self, reading: Reading) -> bool:
         return False
@@ -264,11 +269,18 @@ class LlamaRunner:
         return torch.from_numpy(rows[first - out : len(reading) - out].copy())
 
 
-def llama_engine(target: VideoTarget, dtype: str, threads: int, digest: str = "") -> LocalEngine:
+def llama_engine(
+    target: VideoTarget,
+    dtype: str,
+    threads: int,
+    digest: str = "",
+    written: Callable[[], None] = lambda: None,
+) -> LocalEngine:
     """An engine whose language model is llama.cpp with the target's weights in `dtype`, the tower torch.
 
     The weights are written as a GGUF once, into the user's cache under their `digest`; without one they are
-    written anew. Raises InputError for targets that llama.cpp is not given, and where they cannot be written.
+    written anew. Once that is done, `written` is called. Raises InputError for targets that llama.cpp is not
+    given, and where they cannot be written; MemoryError where there is none for its cache.
     """
     check_llama(target.body.config)
     kind, capacity = LLAMA_KINDS[dtype], target.spec.frame_tokens + TEXT_ROOM
@@ -285,6 +297,7 @@ def llama_engine(target: VideoTarget, dtype: str, threads: int, digest: str = ""
                     f"llama.cpp needs the target's weights as a file, but '{file}' cannot be written "
                     f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
                 ) from error
+        written()
         # Its pages stay mapped when the folder goes.
         return LocalEngine(target, runner=LlamaRunner(file, capacity, threads, dtype == "float32"))
 

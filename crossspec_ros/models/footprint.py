@@ -20,6 +20,8 @@ SESSIONS = 3
 the one captioned last."""
 SPARE_SESSIONS = 3
 """Sessions beside those in llama.cpp, whose cache does not grow: a window that was dropped ends late."""
+LLAMA_AT_ONCE = 512
+"""Tokens that llama.cpp reads at once where all rows share its cache."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
@@ -29,6 +31,9 @@ VERIFIED = 129
 CUDA_BYTES = 1 << 30
 """On each GPU beside all tensors: CUDA's context, cuBLAS's workspaces, captured graphs."""
 
+_CELLS = 256
+_FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
+"""Bytes of a weight in llama.cpp's file by dtype; Q8_0 has a scale for each 32."""
 _NF4_BLOCK, _NF4_CODE = 64, 16
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -78,11 +83,20 @@ def estimates(
     """Footprints in each of several placements; `skeletons` are those of the models, where they were made."""
     # They refuse what sizes would be nonsense of.
     outlines = skeletons or [model.skeleton() if model else None for model in (target, draft)]
-    of_target = [_target_bytes(target, outlines[0], placement) for placement in placements]
+    window = target.spec.frame_tokens + TEXT_ROOM
+    kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
+    of_target = [
+        _by_llama(target, outlines[0], placement)
+        if placement.engine == LLAMA_CPP
+        else _bytes(target, outlines[0], placement, kept, window)
+        for placement in placements
+    ]
     of_draft = [Bytes(0, 0, 0)] * len(of_target)
     if draft:
         kept = draft.sizes.cached * DRAFT_TOKENS
-        of_draft = [_bytes(draft, outlines[1], placement, kept, DRAFT_TOKENS) for placement in placements]
+        of_draft = [
+            _bytes(draft, outlines[1], placement.of_draft, kept, DRAFT_TOKENS) for placement in placements
+        ]
     return [Footprint(*parts) for parts in zip(placements, of_target, of_draft, strict=True)]
 
 
@@ -121,21 +135,27 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
     return (weight.numel() + 1) // 2 + 4 * -(-weight.numel() // _NF4_BLOCK) + 4 * _NF4_CODE
 
 
-def _target_bytes(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
-    window = target.spec.frame_tokens + TEXT_ROOM
-    cached = SESSIONS * target.sizes.cached * window
-    found = _bytes(
-        target,
-        skeleton,
-        placement,
-        cached + SESSIONS * target.sizes.features * target.spec.frame_tokens,
-        window,
+def _by_llama(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
+    """Bytes of a target whose language model runs in llama.cpp.
+
+    The file is written while torch has all weights; keys and values are float32, and so is the attention, of
+    as many tokens as are read at once over all that they might see.
+    """
+    sizes, spec = target.sizes, target.spec
+    window = llama_cells(spec.frame_tokens + TEXT_ROOM)
+    rows, numbers = SESSIONS + SPARE_SESSIONS, sum(one.numel() for one in skeleton.parameters())
+    at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
+    heads = skeleton.get_decoder().config.num_attention_heads
+    return Bytes(
+        numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype]),
+        4 * (rows * sizes.cached * window + SESSIONS * sizes.features * spec.frame_tokens),
+        4 * max(sizes.tower, (heads + 1) * at_once * seen),
     )
-    if placement.engine != LLAMA_CPP:
-        return found
-    # Its weights are there twice while its file is written, and keys and values are float32.
-    more = SPARE_SESSIONS * target.sizes.cached * window * 4 + cached * (4 - placement.torch_dtype.itemsize)
-    return Bytes(2 * found.weights, found.caches + more, found.working)
+
+
+def llama_cells(tokens: int) -> int:
+    """Places of a row in llama.cpp's cache, which gives them in multiples."""
+    return -(-tokens // _CELLS) * _CELLS
 
 
 def _bytes(

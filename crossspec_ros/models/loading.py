@@ -11,10 +11,9 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
-from crossspec_ros.models.gguf_file import check_llama
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import LLAMA_CPP, NO_DRAFT, Only, Placement
+from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.versions import check_version
@@ -39,15 +38,13 @@ def load_pair(
 
     Raises:
         InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
-            transformers is of another version than is needed, or the engine does not run such a target.
+            transformers is of another version than is needed.
     """
     torch.set_num_threads(threads)
     # All that is quick before the weights, which take their time.
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)
     tokenizer = of_target.tokenizer()
-    if placement.engine == LLAMA_CPP and only != "draft":
-        check_llama(of_target.skeleton().get_decoder().config)
     folder = draft_path(models, draft)
     if folder is None:
         if only == "draft":
@@ -57,7 +54,7 @@ def load_pair(
     of_draft = draft_architecture(folder)
     draft_tokenizer = of_draft.tokenizer()
     video = _loaded(of_target, tokenizer, placement, only != "draft")
-    events = _loaded(of_draft, draft_tokenizer, placement, only != "target")
+    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, only != "target")
     names = {"target": known_as(target_folder), "draft": known_as(folder)}
     size = min(tokenizer.get_vocab_size(), draft_tokenizer.get_vocab_size())
     differing = (i for i in range(size) if tokenizer.id_to_token(i) != draft_tokenizer.id_to_token(i))
@@ -73,7 +70,7 @@ def load_draft(
     assert folder is not None, "there is to be a draft"
     architecture = draft_architecture(folder)
     model = _loaded(architecture, architecture.tokenizer(), placement, True)
-    return ModelPair(target, model, _translation(model, target), 0)
+    return ModelPair(target, model, _translation(model, target), 0, placement=placement)
 
 
 def _translation(draft: EventModel, target: VideoTarget) -> Translation:

@@ -57,6 +57,14 @@ class Placement:
         return self.draft_device or self.device
 
     @property
+    def of_draft(self) -> Placement:
+        """Placement by which the draft is loaded, which torch runs: beside llama.cpp on the CPU in float32,
+        where bfloat16 may take ten times as long."""
+        if self.engine == TORCH:
+            return self
+        return Placement("float32" if self.draft_on == "cpu" else "bf16", self.device, self.draft_device)
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         """The dtype of everything that is not quantised."""
         import torch

@@ -18,7 +18,9 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint, loading
+from crossspec_ros.models import placement as placements
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.paths import share_dir
 from crossspec_ros.ros import captioner
 
 
@@ -232,3 +234,14 @@ def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
     assert (level, message) == (WindowReport.ERROR, f"failed: {NO_MEMORY}")
     assert following == WindowReport.WARN  # nothing to be seen
     assert decoder.is_freed
+
+
+def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch):
+    monkeypatch.setattr(placements, "has_llama", lambda: True)
+    monkeypatch.setattr(footprint, "memory", lambda device: (0, 0))
+    qwen = str(share_dir() / "models" / "tiny_qwen3_vl")
+    asked = {"models_engine": "llama.cpp", "target": qwen, "draft": "none", "models_fallback": True}
+    with pytest.raises(InputError, match=r"of the kind 'qwen3_vl_text', and only Llama's with plain rotat"):
+        captioner.load(parameters(**asked))
+    with pytest.raises(InputError, match=r"learn_heads needs the target's hidden states, which llama\.cpp"):
+        captioner.load(parameters(**asked, learn_heads=True))

@@ -17,7 +17,7 @@ from crossspec_ros.models.footprint import (
     weight_bytes,
 )
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, Placement
+from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, ladder
 from crossspec_ros.models.registry import (
     draft_architecture,
     released_draft,
@@ -128,3 +128,17 @@ def test_this_machine_has_memory_and_a_container_no_more_than_it_may(
     assert memory("cpu") == (400100, 1000000)
     (tmp_path / "memory.max").write_text("max\n")
     assert memory("cpu")[1] == total
+
+
+def test_each_smaller_choice_by_llama_cpp_takes_less() -> None:
+    for target, draft in (
+        (released_target(), released_draft()),
+        (target_architecture(TINY / "target"), draft_architecture(TINY / "draft")),
+    ):
+        choices = list(ladder(Placement(engine=LLAMA_CPP)))
+        needed = [estimate(choice, target, draft).by_device()["cpu"] for choice in choices]
+        assert len(choices) == 3 and needed == sorted(needed, reverse=True)
+    # The draft runs in torch, whatever the target's numbers are.
+    assert {estimate(choice, target, draft).draft.weights for choice in choices} == {
+        estimate(Placement(), target, draft).draft.weights
+    }

@@ -19,9 +19,8 @@ from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Only, Placement
+from crossspec_ros.models.placement import DTYPES, Only, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
-from crossspec_ros.paths import share_dir
 
 QUESTION = "What are the key elements in this scene?"
 DRIVE = 1_000_000
@@ -205,9 +204,3 @@ def test_a_file_that_has_changed_is_parsed_again(models: Path) -> None:
     # What a caller does with its values is its own.
     read_json(models / "target" / "config.json").clear()
     assert load_pair(models).frames == 8
-
-
-def test_llama_cpp_is_given_language_models_of_its_kind() -> None:
-    placement, qwen = Placement(engine=LLAMA_CPP), share_dir() / "models" / "tiny_qwen3_vl"
-    with pytest.raises(InputError, match=r"of the kind 'qwen3_vl_text', and only Llama's with plain rotat"):
-        load_pair("/nowhere", 1, placement, str(qwen), "none")
