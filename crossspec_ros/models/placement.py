@@ -30,7 +30,7 @@ ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
 """llama.cpp's types of weights by the dtypes that it takes here."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
-_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf"
+_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """Pattern of `DEVICES`."""
