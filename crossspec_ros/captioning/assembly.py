@@ -77,9 +77,10 @@ def _local_decoder(
     sampling = asked_sampling(settings)
     pair = load_models(settings, placement, "" if said is None else "target")
     handoff = load_handoff(settings, pair)
-    names, memory = (proposer_names(), _memory(settings, pair)) if is_live else (USUAL, None)
+    folder = target_path(models_folder(settings), settings.target)
+    names, memory = (proposer_names(), _memory(settings, folder, pair)) if is_live else (USUAL, None)
     # First, for heads have the numbers of the target's embeddings.
-    engine = placed_engine(pair, settings.threads, [target_path(models_folder(settings), settings.target)])
+    engine = placed_engine(pair, settings.threads, [folder])
     with _closed_if_it_fails(engine) if engine else nullcontext():
         proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
         return speculative_decoder(
@@ -108,10 +109,9 @@ def placed_engine(pair: ModelPair, threads: int, folders: Sequence[Path] = ()) -
     return llama_engine(pair.target, pair.placement.dtype, threads, digest, written)
 
 
-def _memory(settings: CaptionerSettings, pair: ModelPair) -> Path | None:
+def _memory(settings: CaptionerSettings, target: Path, pair: ModelPair) -> Path | None:
     from crossspec_ros.drafting.memory_file import memory_path
 
-    target = target_path(models_folder(settings), settings.target)
     return memory_path(settings.memory, target, vocabulary(pair))
 
 

@@ -275,18 +275,19 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
 
 
 def _is_sensible(choice: dict[str, Any]) -> bool:
-    """The models were published in half precision, and a GPU reads that in half the time."""
+    """Test for a choice worth advising: the models were published in half precision, and a
+    GPU reads that in half the time."""
     placement = Placement(**choice["placement"])
     return (placement.dtype != "float32" or placement.device == "cpu") and choice.get("measured", True)
 
 
 def _is_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two choices differ in their engine alone."""
+    """Test two choices for differing in their engine alone."""
     return {**one["placement"], "engine": ""} == {**other["placement"], "engine": ""}
 
 
 def _measured_rate(choice: dict[str, Any]) -> float:
-    """Windows a second, 0 where they were not measured."""
+    """Windows a second as measured, 0 where they were not."""
     return float(choice["measured"]["rate"]["windows_per_s"]) if choice.get("measured") else 0.0
 
 

@@ -222,8 +222,8 @@ class CaptionHealth:
                 self._model["draft_device"] = NO_DRAFT
 
     def _placed(self, asked: Placement, placement: Placement) -> None:
-        self._model |= {"dtype": placement.dtype, "draft_device": placement.draft_on, "asked": str(asked)}
-        self._model["engine"] = placement.engine
+        self._model |= {"dtype": placement.dtype, "engine": placement.engine}
+        self._model |= {"draft_device": placement.draft_on, "asked": str(asked)}
         if placement != asked:
             self._too_large = (
                 f"the models run as {placement}, because {asked} does not fit into memory: see crossspec "

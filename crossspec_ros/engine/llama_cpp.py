@@ -163,8 +163,8 @@ class LlamaRunner:
 
         seen = _SEEN
         told(seen)
-        wanted = told(1)
-        if not all(torch.equal(told(count), wanted) for count in SIZES):
+        first, *others = (told(count) for count in SIZES)
+        if not all(torch.equal(first, other) for other in others):
             _LOG.warning(
                 "llama.cpp rounds passes of different lengths differently on this processor: captions may "
                 "depend on drafts, as they do not in float32"

@@ -75,7 +75,7 @@ class Runner(Protocol):
 
     @property
     def branches(self) -> bool:
-        """Drafts may be trees: a token's outputs do not depend on what lies beside its path."""
+        """Trees may be drafted: a token's outputs do not depend on what lies beside its path."""
         ...
 
     @property

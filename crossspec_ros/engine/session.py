@@ -90,7 +90,7 @@ class Session(Protocol):
 
     @property
     def branches(self) -> bool:
-        """Whether the tree of a step may have more than one path."""
+        """Trees of a step may have more than one path."""
         ...
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:

@@ -23,7 +23,7 @@ Only = Literal["", "target", "draft"]
 NO_DRAFT = "none"
 """In place of a draft's folder: the target is to do without."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
-"""From the largest to the smallest."""
+"""Numbers, from the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
 ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 """Libraries that run a target's language model."""
@@ -123,7 +123,7 @@ def ladder(asked: Placement) -> Iterator[Placement]:
 
 
 def has_llama() -> bool:
-    """Whether llama.cpp and the writer of its files are installed."""
+    """Test for llama.cpp and the writer of its files."""
     return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 

@@ -31,9 +31,6 @@ from crossspec_ros.models.placement import LLAMA_KINDS, has_llama
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-OURS_LLAMA = "ours, llama.cpp"
-"""Beginning of the names of `llama_decoders`."""
-
 
 class LlamaCpp:
     """Target in llama.cpp, with weights of one of `LLAMA_KINDS`."""
@@ -120,4 +117,4 @@ def llama_decoders(
         return speculative_decoder(pair, heads=heads, engine=engine)
 
     kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()
-    return {f"{OURS_LLAMA}, {kind}": partial(decoder, dtype) for dtype, kind in kinds}
+    return {f"ours, llama.cpp, {kind}": partial(decoder, dtype) for dtype, kind in kinds}
