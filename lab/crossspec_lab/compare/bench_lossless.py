@@ -40,6 +40,8 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
+_LEAST_FOR_RATE = 8
+"""Windows of which a rate in bfloat16 is told."""
 
 
 class Asked(NamedTuple):
@@ -83,40 +85,39 @@ def run(args: argparse.Namespace) -> int:
     pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
-    # Others' ways of decoding, and rounding, are the usual pair's business.
+    # Others' ways of decoding are the usual pair's business.
     is_usual = not args.target
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
     exact = count_equal(pair, windows, "float32", is_usual, heads)
-    reduced = {}
-    if is_usual:
-        pair.target.module.to(torch.bfloat16)
-        # For a rate a quarter of them will do.
-        heads = fitting_heads(models, args.target, pair.target, pair.draft)
-        reduced = count_equal(pair, windows[: -(-len(windows) // 4)], "bfloat16", is_usual, heads)
     by_llama = {
         kind: count_by_llama(pair, windows, heads, dtype)
         for dtype, kind in LLAMA_KINDS.items()
         if llama_cpps(pair) and dtype != "float32"
     }
+    pair.target.module.to(torch.bfloat16)
+    # For a rate fewer will do.
+    heads = fitting_heads(models, args.target, pair.target, pair.draft)
+    reduced = count_equal(
+        pair, windows[: max(_LEAST_FOR_RATE, len(windows) // 4)], "bfloat16", is_usual, heads
+    )
     sampling = {
         name: {"passed": check.passed, **dataclasses.asdict(check)}
         for name, check in check_sampling(args.samples).items()
     }
     figures = {name: {"equal": row["identical"], "total": row["answers"]} for name, row in exact.items()}
     print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
-    if reduced:
-        print(
-            table(
-                "bfloat16, greedy: identical answers, and where the others first differ: token, and by how "
-                "many logits the target alone prefers its own there",
-                {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
-            )
+    print(
+        table(
+            "bfloat16, greedy: identical answers, and where the others first differ: token, and by how many "
+            "logits the target alone prefers its own there",
+            {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
         )
+    )
     for kind, rows in by_llama.items():
         print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
     print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
-    parts = {"bfloat16": reduced, "llama.cpp": by_llama}
-    tell(args, figures | {name: part for name, part in parts.items() if part} | {"sampling": sampling})
+    parts = {"bfloat16": reduced, **({"llama.cpp": by_llama} if by_llama else {}), "sampling": sampling}
+    tell(args, figures | parts)
     exact_ones = [figures, *by_llama.values()]
     right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
     checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())

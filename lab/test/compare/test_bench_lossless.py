@@ -42,6 +42,6 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(accept_module, "greedy_path", credulous)
     monkeypatch.setattr(bench_lossless, "check_sampling", lambda samples: {})
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
-    # A target that is named is compared with transformers alone, and in float32.
+    # A target that is named is compared with transformers alone.
     target = str(tiny_models() / "target")
     assert main(["bench", "lossless", "--windows", "1", "--samples", "1", "--target", target]) == 1
