@@ -80,7 +80,7 @@ class CaptionerSettings(Settings):
     models_engine: str = param(
         ENGINES[0],
         "library that runs the target's language model; llama.cpp is quicker on a CPU, takes float32, bf16 "
-        "and int8 of Llama's kind, and needs the packages llama-cpp-python and gguf",
+        "and int8, and needs the packages llama-cpp-python and gguf",
         choices=ENGINES,
         name="models.engine",
     )

@@ -16,7 +16,6 @@ import ctypes
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,13 @@ from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, TEXT_ROOM, llama_cells
 from crossspec_ros.models.gguf_file import check_llama, write_gguf
+from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 from crossspec_ros.paths import cache_dir
 
+_IDS = ctypes.POINTER(ctypes.c_int32)
+_POINTERS = ctypes.POINTER(ctypes.c_float), _IDS, _IDS, ctypes.POINTER(ctypes.c_int8)
+"""Types of a batch's embeddings, positions, counts of sequences, and marks of those that are read out."""
 _SEEN = 64
 """Tokens in a row when passes of several lengths are compared."""
 _LOG = logging.getLogger(__name__)
@@ -51,12 +54,18 @@ class LlamaRow:
 
     def __init__(self, runner: LlamaRunner, index: int) -> None:
         self._runner, self.index = runner, index
-        self.length = 0
+        self.places: list[int] = []
+        """Position in time of each token, by which the library knows it; those of a picture share one."""
         self.is_sound = True
         self.leaves: dict[int, np.ndarray] = {}
         """Sequences of the last pass: (tokens,) bool of those that each has, by its id."""
         self.begin = 0
         """Length before that pass."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the sequence."""
+        return len(self.places)
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
         """Forget all behind the first `length` tokens, save those at the places `moved` of the last pass,
@@ -66,15 +75,15 @@ class LlamaRow:
             at = [place - self.begin for place in wanted]
             chosen = next(leaf for leaf, has in self.leaves.items() if has[at].all())
             if chosen != self.index:
-                runner.remove(self.index, self.begin)
-                runner.copy(chosen, self.index, self.begin)
+                runner.remove(self.index, self._place(self.begin))
+                runner.copy(chosen, self.index, self._place(self.begin))
             for leaf in self.leaves:
                 if leaf != self.index:
                     runner.remove(leaf, 0)
                     runner.free.append(leaf)
             self.leaves = {}
-        self.length = length + len(moved)
-        runner.remove(self.index, self.length)
+        self.places[length:] = [self.places[i] for i in moved]
+        runner.remove(self.index, self._place(self.length))
 
     def clear(self) -> None:
         """Make it as good as new."""
@@ -82,34 +91,29 @@ class LlamaRow:
         self.keep(0)
         self.is_sound = True
 
+    def _place(self, i: int) -> int:
+        """Position of the `i`-th token, or behind the last."""
+        return self.places[i] if i < self.length else self.places[-1] + 1 if self.places else 0
+
 
 class LlamaRunner:
     """Takes rows for sequences and reads into them, as `ModelRunner` does; logits come in place of states.
 
-    One pass reads for one sequence. A token's position is its place, as in families with one axis.
+    One pass reads for one sequence.
     """
 
     is_static = has_states = False
     rows = 1
     taps: tuple[int, ...] = ()
 
-    def __init__(self, file: Path, capacity: int, threads: int, branches: bool = True) -> None:
-        import llama_cpp
-
-        self._library, self._threads, self.branches = llama_cpp, threads, branches
+    def __init__(self, model: LlamaModel, capacity: int, threads: int, branches: bool = True) -> None:
+        """The model becomes the runner's own."""
+        self._model, self._library = model, model.library
+        self._threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
         # A product with a single row is summed in another order than one with several.
         self._least = 1 if branches else 2
         """Tokens of the shortest pass, and of those read out; what lacks is filled up."""
-        llama_cpp.llama_log_set(quiet(), ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-        options = llama_cpp.llama_model_default_params()
-        options.n_gpu_layers = 0
-        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
-        if not self._model:
-            raise InputError(f"llama.cpp cannot load '{file}': delete it, so that it is written anew")
-        self._width = llama_cpp.llama_model_n_embd(self._model)
-        self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._context: Any = None
         self._rows: list[LlamaRow] = []
         self._free_rows: list[LlamaRow] = []
@@ -139,7 +143,7 @@ class LlamaRunner:
         # Flash attention, and keys and values in float16, are further from the target in float32.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         shape.type_k = shape.type_v = library.GGML_TYPE_F32
-        self._context = library.llama_init_from_model(self._model, shape)
+        self._context = library.llama_init_from_model(self._model.handle, shape)
         if not self._context:
             raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
         self._memory = library.llama_get_memory(self._context)
@@ -150,7 +154,7 @@ class LlamaRunner:
 
     def _compare_lengths(self) -> None:
         """Warn where what a pass says of a token depends on how many it reads."""
-        inputs = torch.randn(max(SIZES), self._width, generator=torch.Generator().manual_seed(0))
+        inputs = torch.randn(max(SIZES), self._model.width, generator=torch.Generator().manual_seed(0))
         row = self.take()
 
         def told(count: int) -> torch.Tensor:
@@ -196,9 +200,8 @@ class LlamaRunner:
         """Give the memory back, for good; a second time does nothing."""
         if self._context:
             self._library.llama_free(self._context)
-        if self._model:
-            self._library.llama_model_free(self._model)
-        self._context = self._model = None
+        self._context = None
+        self._model.close()
 
     def fits(self, reading: Reading) -> bool:
         return False
@@ -234,39 +237,50 @@ class LlamaRunner:
         for leaf in leaves[1:]:
             self.copy(row.index, leaf, 0)
         logits = self._decode(row, reading)
-        row.length = reading.end
+        row.places += reading.positions[0].tolist()
         row.is_sound = True
         return [(logits, None)]
 
     def _decode(self, row: LlamaRow, reading: Reading) -> torch.Tensor:
-        library, inputs = self._library, reading.inputs.float().contiguous().numpy()
-        positions = reading.positions[0].tolist()
+        library, n = self._library, len(reading)
         # What is filled up is forgotten before the next pass.
-        lacking = max(0, self._least - len(reading))
-        first = len(reading) - reading.logits
+        lacking = max(0, self._least - n)
+        first = n - reading.logits
         # The last layer goes on with those alone that are read out.
-        out = min(first, len(reading) + lacking - self._least) if reading.logits else len(reading) + lacking
-        inputs = np.pad(inputs, ((0, lacking), (0, 0)))
-        positions += range(positions[-1] + 1, positions[-1] + 1 + lacking)
-        batch: Any = library.llama_batch_init(*inputs.shape, len(row.leaves))
-        try:
-            batch.n_tokens = len(inputs)
-            ctypes.memmove(batch.embd, inputs.ctypes.data, inputs.nbytes)
-            for i, position in enumerate(positions):
-                mine = [leaf for leaf, has in row.leaves.items() if i >= len(reading) or has[i]]
-                batch.pos[i], batch.n_seq_id[i] = position, len(mine)
-                for k, leaf in enumerate(mine):
-                    batch.seq_id[i][k] = leaf
-                batch.logits[i] = i >= out
-            if library.llama_decode(self._context, batch):
-                raise RuntimeError("llama.cpp could not read a pass")
-        finally:
-            library.llama_batch_free(batch)
+        out = min(first, n + lacking - self._least) if reading.logits else n + lacking
+        inputs = np.pad(self._inputs(reading), ((0, lacking), (0, 0)))
+        has = np.ones((n + lacking, len(row.leaves)), bool)
+        has[:n] = np.stack([*row.leaves.values()], 1)
+        sequences = [np.array([*row.leaves], np.int32)[mine] for mine in has]
+        counts, is_out = has.sum(1, dtype=np.int32), np.arange(n + lacking) >= out
+        # The library reads these arrays, and keeps none.
+        kept = inputs, self._places(reading, lacking), counts, is_out.astype(np.int8)
+        embeds, places, count, logits = (
+            array.ctypes.data_as(kind) for array, kind in zip(kept, _POINTERS, strict=True)
+        )
+        ids = (_IDS * len(sequences))(*(mine.ctypes.data_as(_IDS) for mine in sequences))
+        batch = library.llama_batch(len(inputs), None, embeds, places, count, ids, logits)
+        if library.llama_decode(self._context, batch):
+            raise RuntimeError("llama.cpp could not read a pass")
         if not reading.logits:
-            return torch.empty(0, self._words)
+            return torch.empty(0, self._model.words)
         told = library.llama_get_logits(self._context)
-        rows = np.ctypeslib.as_array(told, (len(inputs) - out, self._words))
-        return torch.from_numpy(rows[first - out : len(reading) - out].copy())
+        rows = np.ctypeslib.as_array(told, (len(inputs) - out, self._model.words))
+        return torch.from_numpy(rows[first - out : n - out].copy())
+
+    def _inputs(self, reading: Reading) -> np.ndarray:
+        """(n, the model's width) float32; nothing is added to the layers of what has no `layers`."""
+        parts = [reading.inputs, *(() if reading.layers is None else reading.layers)]
+        inputs = torch.cat(parts, 1).float().numpy()
+        return np.pad(inputs, ((0, 0), (0, self._model.width - inputs.shape[1])))
+
+    def _places(self, reading: Reading, lacking: int) -> np.ndarray:
+        """(axes, n + lacking) int32; an axis that a family lacks is time, as transformers has it where the
+        library takes a fourth."""
+        told = reading.positions.numpy()[: self._model.axes]
+        filled = told[:, -1:] + 1 + np.arange(lacking)
+        places = np.concatenate([told, filled], 1, dtype=np.int32)
+        return np.concatenate([places, places[:1].repeat(self._model.axes - len(told), 0)])
 
 
 def llama_engine(
@@ -299,12 +313,5 @@ def llama_engine(
                 ) from error
         written()
         # Its pages stay mapped when the folder goes.
-        return LocalEngine(target, runner=LlamaRunner(file, capacity, threads, dtype == "float32"))
-
-
-@cache
-def quiet() -> Any:
-    """Callback that drops what the library logs; it must outlive the library's use."""
-    import llama_cpp
-
-    return llama_cpp.llama_log_callback(lambda *_: None)
+        model = LlamaModel(file, "delete it, so that it is written anew")
+    return LocalEngine(target, runner=LlamaRunner(model, capacity, threads, dtype == "float32"))

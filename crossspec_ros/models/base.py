@@ -75,7 +75,8 @@ class InputSpec:
     A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
     read together. With what is written between them they take `frame_tokens` tokens in all, or less where
     they are smaller, and the longest sequence has `most_tokens`. A response ends with one of `eos_ids`; the
-    first is that of the text itself. Positions have so many `axes`.
+    first is that of the text itself. Positions have so many `axes`. The tower adds to the hidden states
+    behind the first `added_layers` layers.
     """
 
     frames: int
@@ -85,6 +86,7 @@ class InputSpec:
     most_tokens: int
     eos_ids: tuple[int, ...]
     axes: int = 1
+    added_layers: int = 0
 
     @property
     def unit_tokens(self) -> float:

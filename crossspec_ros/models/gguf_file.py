@@ -3,69 +3,89 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import LanguageModel
+from crossspec_ros.models.base import VideoTarget
+
+
+class _Kind(NamedTuple):
+    """Form in which a language model of a `model_type` of transformers is stored."""
+
+    architecture: str
+    """Name by llama.cpp, and in capitals in `gguf.MODEL_ARCH`."""
+    rotates_by_turns: bool = False
+    """Rows of a head that are rotated together stand side by side, not in two halves."""
+
+
+_KINDS = {
+    "llama": _Kind("llama", rotates_by_turns=True),
+    "qwen2": _Kind("qwen2"),
+    "qwen3": _Kind("qwen3"),
+    "qwen3_vl_text": _Kind("qwen3vl"),
+}
+"""Kinds of language models that were compared with transformers."""
 
 
 def is_llama(config: Any) -> bool:
-    """Test a language model's config for Llama's architecture with its plain rotation, the one known here."""
-    return (
-        config.model_type == "llama"
-        and config.rope_parameters["rope_type"] == "default"
-        and config.head_dim * config.num_attention_heads == config.hidden_size
-    )
+    """Test a language model's config for one that llama.cpp is given."""
+    return config.model_type in _KINDS and config.rope_parameters["rope_type"] == "default"
 
 
 def check_llama(config: Any) -> None:
     """Raise InputError for the config of a language model that llama.cpp is not given."""
     if not is_llama(config):
         raise InputError(
-            f"models.engine is llama.cpp, but the target's language model is of the kind "
-            f"'{config.model_type}', and only Llama's with plain rotations are given to it: set "
-            f"models.engine to torch"
+            f"models.engine is llama.cpp, which is given {', '.join(_KINDS)} with default rotations, but the "
+            f"target's language model is of the kind '{config.model_type}' with "
+            f"'{config.rope_parameters['rope_type']}' ones: set models.engine to torch"
         )
 
 
-def write_gguf(target: LanguageModel, file: Path, kind: str) -> None:
-    """Write the weights as `kind` (F32, BF16, ...); norms stay in float32."""
+def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
+    """Write the weights as `kind` (F32, BF16, ...); norms and biases stay in float32."""
     from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
     from gguf.quants import quantize
 
     config = target.body.config
+    stored = _KINDS[config.model_type]
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    writer = GGUFWriter(file, "llama")
+    writer = GGUFWriter(file, stored.architecture)
     writer.add_block_count(layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if sections := config.rope_parameters.get("mrope_section"):
+        writer.add_rope_dimension_sections([*sections, 0])
+        writer.add_num_deepstack_layers(target.spec.added_layers)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     module: Any = target.module
     head = module.get_output_embeddings().weight
     writer.add_vocab_size(len(head))
     writer.add_tokenizer_model("no_vocab")
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, layers)
+    names = get_tensor_name_map(MODEL_ARCH[stored.architecture.upper()], layers)
     tensors = {f"model.{name}": tensor for name, tensor in target.body.state_dict().items()}
     if head is not target.body.get_input_embeddings().weight:
         tensors["lm_head.weight"] = head
     for name, tensor in tensors.items():
         values = tensor.float().cpu().numpy()
-        if ".q_proj." in name:
-            values = _by_turns(values, heads)
-        elif ".k_proj." in name:
-            values = _by_turns(values, config.num_key_value_heads)
-        stored = names.get_name(name, (".weight",))
-        assert stored is not None, name
+        for part, count in ((".q_proj.", heads), (".k_proj.", config.num_key_value_heads)):
+            if stored.rotates_by_turns and part in name:
+                values = _by_turns(values, count)
+        found = names.get_name(name, (".weight", ".bias"))
+        assert found is not None, name
         as_kind = GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
-        writer.add_tensor(stored, quantize(values, as_kind), raw_dtype=as_kind)
+        writer.add_tensor(found, quantize(values, as_kind), raw_dtype=as_kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

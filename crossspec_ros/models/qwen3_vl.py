@@ -129,7 +129,12 @@ class Qwen3VLArchitecture(TransformersTarget):
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
-    vision_left_out: ClassVar[Values] = {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}
+    vision_left_out: ClassVar[Values] = {
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "deepstack_visual_indexes": (8, 16, 24),
+    }
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 
     @classmethod
@@ -149,6 +154,7 @@ class Qwen3VLArchitecture(TransformersTarget):
             most_tokens=room,
             eos_ids=(),
             axes=Qwen3VL.axes,
+            added_layers=len(vision["deepstack_visual_indexes"]),
         )
 
     @classmethod
@@ -174,8 +180,7 @@ class Qwen3VLArchitecture(TransformersTarget):
     def sizes(self) -> Sizes:
         vision: Any = self.config.vision_config
         patches = self._budget[1] // vision.patch_size**2
-        added = len(vision.deepstack_visual_indexes)
-        return sizes(self.config.get_text_config(), vision, patches, added)
+        return sizes(self.config.get_text_config(), vision, patches, self.spec.added_layers)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         return Qwen3VL(module, tokenizer, self.spec, self._budget)

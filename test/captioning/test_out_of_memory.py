@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import weakref
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models import footprint, loading
 from crossspec_ros.models import placement as placements
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.ros import captioner
 
 
@@ -236,12 +237,15 @@ def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
     assert decoder.is_freed
 
 
-def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch):
+def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(placements, "has_llama", lambda: True)
     monkeypatch.setattr(footprint, "memory", lambda device: (0, 0))
-    qwen = str(share_dir() / "models" / "tiny_qwen3_vl")
-    asked = {"models_engine": "llama.cpp", "target": qwen, "draft": "none", "models_fallback": True}
-    with pytest.raises(InputError, match=r"of the kind 'qwen3_vl_text', and only Llama's with plain rotat"):
+    target = shutil.copytree(tiny_models() / "target", tmp_path / "target")
+    config = json.loads((target / "config.json").read_text())
+    config["text_config"]["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    (target / "config.json").write_text(json.dumps(config))
+    asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none", "models_fallback": True}
+    with pytest.raises(InputError, match=r"of the kind 'llama' with 'linear' ones: set models\.engine to"):
         captioner.load(parameters(**asked))
     with pytest.raises(InputError, match=r"learn_heads needs the target's hidden states, which llama\.cpp"):
         captioner.load(parameters(**asked, learn_heads=True))

@@ -23,6 +23,7 @@ from crossspec_ros.engine.runner import ModelRunner, Reading, Runner
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.gguf_file import write_gguf
+from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -99,7 +100,9 @@ def test_a_path_says_the_same_to_the_bit_however_it_is_read(
     rng, target = random.Random(3), pair.target
     words = target.tokenizer.get_vocab_size()
     write_gguf(target, tmp_path / "target.gguf", kind)
-    runner, alone = (LlamaRunner(tmp_path / "target.gguf", 600, 1, branches=False) for _ in range(2))
+    runner, alone = (
+        LlamaRunner(LlamaModel(tmp_path / "target.gguf", ""), 600, 1, branches=False) for _ in range(2)
+    )
     assert "depend on drafts" not in caplog.text
     row, other, plain = runner.take(), runner.take(), alone.take()
 
@@ -182,4 +185,4 @@ def test_a_cut_file_is_told(tmp_path: Path) -> None:
     file = tmp_path / "target.gguf"
     file.write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(InputError, match=r"cannot load '.*target\.gguf': delete it"):
-        LlamaRunner(file, 600, 1)
+        LlamaModel(file, "delete it")

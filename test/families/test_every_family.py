@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
@@ -91,14 +92,25 @@ def test_any_of_several_end_tokens_ends_the_response(family: Family, tmp_path: P
     engine.close()
 
 
+def by_llama(target: VideoTarget) -> LocalEngine:
+    pytest.importorskip("llama_cpp")
+    return import_module("crossspec_ros.engine.llama_cpp").llama_engine(target, "float32", 1)
+
+
 @pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])
 @pytest.mark.parametrize("ahead", [0, 5, 8])
+@pytest.mark.parametrize("engine_of", [LocalEngine, by_llama])
 def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
-    family: Family, count: int, height: int, width: int, ahead: int
+    family: Family,
+    count: int,
+    height: int,
+    width: int,
+    ahead: int,
+    engine_of: Callable[[VideoTarget], LocalEngine],
 ) -> None:
     known = target_architecture(family.folder)
     target, seen = known.model(known.load(Placement()), known.tokenizer()), frames(count, height, width)
-    engine, random = LocalEngine(target), np.random.default_rng(ahead)
+    engine, random = engine_of(target), np.random.default_rng(ahead)
     session = engine.open(0, Trace())
     for i, frame in enumerate(seen[:ahead]):
         session.append(frame, i).result(20)

@@ -178,7 +178,7 @@ def test_the_released_sizes(tmp_path: Path, size: str) -> None:
     ("family", "spec", "cached", "tower"),
     [("llava_onevision", InputSpec(8, 1, 30, 8 * 16, 2048, ()), 2 * 2 * 2 * 16, 49 * (6 * 32 + 4 * 64)),
      ("internvl", InputSpec(8, 1, 32, 8 * 18 + 7 * 5, 2048, ()), 2 * 2 * 2 * 16, 65 * (6 * 32 + 4 * 64)),
-     ("qwen3_vl", InputSpec(8, 2, 40, 4 * (13 + 48 + 2), 2048, (), 3), 2 * 3 * 2 * 16,
+     ("qwen3_vl", InputSpec(8, 2, 40, 4 * (13 + 48 + 2), 2048, (), 3, 2), 2 * 3 * 2 * 16,
       192 * (6 * 32 + 4 * 48)),
      ("smolvlm", InputSpec(8, 1, 64, 8 * 19 + 7 * 10, 2048, ()), 2 * 3 * 2 * 16, 64 * (6 * 32 + 4 * 48)),
      ("video_llava", InputSpec(8, 1, 64, 8 * 17, 1024, ()), None, None)],

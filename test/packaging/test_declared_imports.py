@@ -64,7 +64,7 @@ SYSTEM = {
 
 
 EXTRAS = {
-    "crossspec_ros/engine/llama_cpp.py": ("-gguf",),
+    "crossspec_ros/models/llama_library.py": ("-gguf",),
     "crossspec_ros/models/gguf_file.py": ("-gguf",),
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),

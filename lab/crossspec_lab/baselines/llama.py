@@ -22,10 +22,11 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.engine.llama_cpp import llama_engine, quiet
+from crossspec_ros.engine.llama_cpp import llama_engine
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
+from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import LLAMA_KINDS, has_llama
 from crossspec_ros.telemetry.trace import Trace
@@ -36,29 +37,23 @@ class LlamaCpp:
     """Target in llama.cpp, with weights of one of `LLAMA_KINDS`."""
 
     def __init__(self, pair: ModelPair, kind: str) -> None:
-        import llama_cpp
-
-        self._pair, self._library = pair, llama_cpp
-        llama_cpp.llama_log_set(quiet(), ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
+        self._pair = pair
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "target.gguf"
             write_gguf(pair.target, file, kind)
-            options = llama_cpp.llama_model_default_params()
-            # Or the weights would go with the folder.
-            options.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-            options.n_gpu_layers = 0
-            self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
+            # Its pages stay mapped when the folder goes.
+            self._model = LlamaModel(file, "write it anew")
+        self._library = llama_cpp = self._model.library
         shape = llama_cpp.llama_context_default_params()
         shape.n_ctx = shape.n_batch = shape.n_ubatch = pair.target.spec.frame_tokens + TEXT_ROOM
         shape.n_threads = shape.n_threads_batch = torch.get_num_threads()
-        self._context = llama_cpp.llama_init_from_model(self._model, shape)
+        self._context = llama_cpp.llama_init_from_model(self._model.handle, shape)
         assert self._context, "llama.cpp takes no such model"
 
     def close(self) -> None:
         """Give its memory back."""
         self._library.llama_free(self._context)
-        self._library.llama_model_free(self._model)
+        self._model.close()
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:

@@ -1,0 +1,57 @@
+"""Language model of llama.cpp from a GGUF, by `llama-cpp-python` (0.3.36, whose calls these are)."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+
+
+class LlamaModel:
+    """Weights of one file, mapped into memory; for one thread."""
+
+    def __init__(self, file: Path, remedy: str) -> None:
+        """Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load."""
+        self.library = library = quiet_library()
+        options = library.llama_model_default_params()
+        options.n_gpu_layers = 0
+        self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
+        if not self.handle:
+            raise InputError(f"llama.cpp cannot load '{file}': {remedy}")
+        self.vocabulary: Any = library.llama_model_get_vocab(self.handle)
+        self.words: int = library.llama_vocab_n_tokens(self.vocabulary)
+        """Rows of logits' columns."""
+        self.width: int = library.llama_model_n_embd_inp(self.handle)
+        """Numbers of a token's input: its embedding, and what a tower adds to the first layers."""
+        by_axes = (library.LLAMA_ROPE_TYPE_MROPE, library.LLAMA_ROPE_TYPE_IMROPE)
+        self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
+        """Numbers of a token's position."""
+
+    def close(self) -> None:
+        """Give the memory back; a second time does nothing."""
+        if self.handle:
+            self.library.llama_model_free(self.handle)
+        self.handle = None
+
+
+@cache
+def quiet_library() -> Any:
+    """The library, begun, which logs nothing."""
+    import llama_cpp
+    from llama_cpp import mtmd_cpp
+
+    llama_cpp.llama_log_set(_quiet(), ctypes.c_void_p(0))
+    mtmd_cpp.mtmd_log_set(_quiet(), ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+@cache
+def _quiet() -> Any:
+    """Callback that drops what is logged; it must outlive the library's use."""
+    import llama_cpp
+
+    return llama_cpp.llama_log_callback(lambda *_: None)
