@@ -61,7 +61,7 @@ def named_models(parser: argparse.ArgumentParser) -> None:
     """Add models that are elsewhere than the other."""
     parser.add_argument(
         "--target",
-        help="folder or hub id, ORG/NAME or ORG/NAME@REVISION, of the target alone [that in --models]",
+        help="folder, GGUF or hub id, ORG/NAME or ORG/NAME@REVISION, of the target alone [that in --models]",
     )
     parser.add_argument(
         "--draft", help="folder or hub id of the draft alone, or none for no draft [that in --models]"

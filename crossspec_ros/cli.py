@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.arguments import at_least, captioned, checked, lazily, named_models, recorded, seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.extensions import extension
-from crossspec_ros.models.placement import DTYPES
+from crossspec_ros.models.placement import DTYPES, ENGINES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
@@ -239,9 +239,17 @@ def _serve(subparsers: Subparsers) -> None:
         "their target: grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
     )
     default = ServeOptions()
-    parser.add_argument("--target", default="", help="folder or hub id of the target; empty for the tiny one")
+    parser.add_argument(
+        "--target", default="", help="folder, GGUF or hub id of the target; empty for the tiny one"
+    )
     parser.add_argument(
         "--dtype", choices=DTYPES, default=default.dtype, help=f"numbers it is loaded in [{default.dtype}]"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=default.engine,
+        help=f"library that runs its language model [{default.engine}]",
     )
     parser.add_argument(
         "--device", default=default.device, help="where it runs; auto is the first GPU or the CPU [auto]"

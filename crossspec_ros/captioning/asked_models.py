@@ -13,7 +13,15 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.hub import draft_path, target_path
-from crossspec_ros.models.placement import LLAMA_CPP, NO_DRAFT, Only, Placement, available
+from crossspec_ros.models.placement import (
+    GGUF,
+    LLAMA_CPP,
+    NO_DRAFT,
+    Only,
+    Placement,
+    available,
+    is_gguf,
+)
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
@@ -46,15 +54,20 @@ def models_folder(settings: CaptionerSettings) -> Path:
 
 def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
-    if settings.models_engine == LLAMA_CPP and settings.learn_heads:
+    if (settings.models_engine == LLAMA_CPP or is_gguf(settings.target)) and settings.learn_heads:
         raise InputError(
             "learn_heads needs the target's hidden states, which llama.cpp does not give: set it to false, "
             "or models.engine to torch"
         )
     # One for a draft that there is not would never be found taken.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
-    engine = settings.models_engine
-    return available(settings.models_dtype, settings.models_device, draft_device, engine)
+    return available(
+        settings.models_dtype,
+        settings.models_device,
+        draft_device,
+        settings.models_engine,
+        settings.target,
+    )
 
 
 def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
@@ -118,6 +131,13 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
     from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
     from crossspec_ros.drafting.proposer import proposer_names
 
+    if is_gguf(settings.target):
+        if settings.heads not in ("", NO_HEADS):
+            raise InputError(
+                f"heads is {settings.heads}, but draft heads need a target in torch, and this one is a GGUF: "
+                f"leave heads empty"
+            )
+        return {}
     if not settings.heads:
         return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
@@ -162,7 +182,7 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
 
     models = models_folder(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
-    if placement.engine == LLAMA_CPP and only != "draft":
+    if placement.engine == LLAMA_CPP and placement.dtype != GGUF and only != "draft":
         check_llama(target.skeleton().get_decoder().config)
     draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)

@@ -91,22 +91,16 @@ def _local_decoder(
 def placed_engine(pair: ModelPair, threads: int, folders: Sequence[Path] = ()) -> Engine | None:
     """The engine by the placement of the pair; None for torch's, which a decoder makes itself.
 
-    The target's own layers are gone where another engine has them. What that needs of them is kept for the
-    next time where the target's `folders` are named.
+    What another engine needs of the target's `folders` is kept for the next time where they are named.
     """
     if pair.placement.engine != LLAMA_CPP:
         return None
-    from torch import nn
-
-    from crossspec_ros.engine.llama_cpp import llama_engine
-
-    def written() -> None:
-        # Nobody else needs them, and a CPU computes little in bfloat16.
-        pair.target.body.layers = nn.ModuleList()
-        pair.target.module.float()
+    from crossspec_ros.engine.llama_cpp import llama_runner
+    from crossspec_ros.engine.local import LocalEngine
 
     digest = models_digest(folders) if folders else ""
-    return llama_engine(pair.target, pair.placement.dtype, threads, digest, written)
+    runner = llama_runner(pair.target, pair.placement.dtype, threads, digest, frees=True)
+    return LocalEngine(pair.target, runner=runner)
 
 
 def _memory(settings: CaptionerSettings, target: Path, pair: ModelPair) -> Path | None:
@@ -229,7 +223,7 @@ def speculative_decoder(
         decoder.policy = Policy(proposers, decoder.engine.measure())
         captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if memory is not None and captions is not None:
-            ids = pair.target.body.get_input_embeddings().num_embeddings
+            ids = pair.target.vocabulary
             decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), ids)
     return decoder
 

@@ -28,6 +28,7 @@ from crossspec_ros.drafting.stored_draft import load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.checkpoint import stored_tensors
+from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.summary import Summary
@@ -92,7 +93,8 @@ def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, S
         sizes = draft_architecture(setup.draft_folders[0]).sizes
         return load_drafts(path, identity, sizes.vocabulary, sizes.width)
     # Before the draft speaks for minutes.
-    stored_tensors(setup.target_folder)
+    if not is_gguf(setup.target_folder.name):
+        stored_tensors(setup.target_folder)
     said: dict[bytes, Said] = {}
     for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
         pass

@@ -28,11 +28,14 @@ from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.gguf import GgufArchitecture
+from crossspec_ros.models.gguf_facts import gguf_facts
 from crossspec_ros.models.gguf_file import is_llama
 from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import (
     DTYPES,
+    GGUF,
     LLAMA_CPP,
     LLAMA_KINDS,
     TORCH,
@@ -100,8 +103,9 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
     models = architectures(target, draft)
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
-    here = placements(skeletons[0])
-    footprints = estimates([*here, *ON_A_GPU], *models, skeletons)
+    here = placements(*models[:1], skeletons[0])
+    elsewhere = () if here[0].dtype == GGUF else ON_A_GPU
+    footprints = estimates([*here, *elsewhere], *models, skeletons)
     choices = [judged(footprint) for footprint in footprints[: len(here)]]
     untimed: list[str] = []
     # Now, because it takes memory.
@@ -145,15 +149,17 @@ def run(args: argparse.Namespace) -> None:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def placements(target: Any) -> list[Placement]:
-    """Every choice worth a thought for a target, of which there is the skeleton: the whole ladder, with two
-    GPUs a model on each, and llama.cpp where it is installed."""
+def placements(target: TargetArchitecture, skeleton: Any) -> list[Placement]:
+    """Every choice worth a thought for a target: the whole ladder, with two GPUs a model on each, and
+    llama.cpp where it is installed; of a file in llama.cpp's format there is one."""
+    if isinstance(target, GgufArchitecture):
+        return [available(target=target.file.name)]
     choices = []
     for choice in ladder(available(DTYPES[0])):
         choices.append(choice)
         if _gpus() > 1 and choice.draft_on != "cpu":
             choices.append(replace(choice, draft_device="cuda:1"))
-    if has_llama() and is_llama(target.get_decoder().config):
+    if has_llama() and is_llama(skeleton.get_decoder().config):
         choices += [available(dtype, "cpu", engine=LLAMA_CPP) for dtype in LLAMA_KINDS]
     return choices
 
@@ -201,7 +207,7 @@ def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
             "pair": fitting(machine, footprints) if footprints[0].draft.total else None,
             "target": fitting(machine, footprints, "target"),
         }
-        for machine in MACHINES
+        for machine in (MACHINES if footprints else ())
     ]
 
 
@@ -235,14 +241,17 @@ def measured(target: str, draft: str, placement: Placement, untimed: list[str]) 
         loading_s = time.perf_counter() - started
         # Now, because bitsandbytes packs some anew at the first pass on a CPU.
         weights = {
-            "target": measured_bytes(pair.target.module),
+            "target": gguf_facts(Path(target)).bytes
+            if placement.dtype == GGUF
+            else measured_bytes(pair.target.module),
             "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
         }
         decoder = speculative_decoder(pair, engine=placed_engine(pair, 1))
-        decoder.close()
         assert decoder.policy.cost is not None
         seconds = decoder.policy.cost.table()
+        # Not after: a target of llama.cpp's is closed with its engine.
         pace = measured_pace(pair.target, seconds)
+        decoder.close()
     except Exception as error:
         if isinstance(error, InputError) and placement.engine == LLAMA_CPP:
             untimed.append(f"{placement} was not measured: {error}")
@@ -270,6 +279,8 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
             engine = f" --engine {placement.engine}" if placement.engine != TORCH else ""
             draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
             options = f"--dtype {placement.dtype} --device {placement.device}{engine}{draft}"
+            if placement.dtype == GGUF:
+                options = f"--device {placement.device}"
             return advice.format(options) + _slowness(choice)
     return "none fits now: end what else uses the memory, or name smaller models"
 

@@ -59,8 +59,9 @@ def _parts(report: dict[str, Any]) -> Iterator[str | Table]:
         passes = (f"a pass over {size}, ms" for size in TIMED)
         yield _table((*heads, *passes), [_measured(one) for one in choices if "measured" in one])
     yield f"recommended: {report['recommendation']}"
-    yield "estimated for other machines:"
-    yield _table(("machine", "both models", "target alone"), [_other(one) for one in report["machines"]])
+    if report["machines"]:
+        yield "estimated for other machines:"
+        yield _table(("machine", "both models", "target alone"), [_other(one) for one in report["machines"]])
     yield "findings:" if report["findings"] else "findings: nothing is wrong with the set-up"
     yield from (f"- {finding}" for finding in report["findings"])
 

@@ -11,22 +11,19 @@ from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
 from crossspec_ros.models.config_files import open_part
+from crossspec_ros.models.gguf_facts import projector_of
+from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.paths import state_dir
 
 
 def models_digest(folders: Iterable[Path]) -> str:
-    """Digest of all files of the checkpoints in these folders.
+    """Digest of all files of the checkpoints in these folders, or of llama.cpp's own.
 
     They are read whole, unless their paths, sizes and times are those of an earlier call. What is remembered
     of that lies in the user's state folder, a small file for each set of weights, and may be deleted.
     Raises InputError that names the file which cannot be read.
     """
-    found = [
-        (path, path.relative_to(folder).as_posix())
-        for folder in folders
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in (".json", ".safetensors", ".bin", ".model") and path.is_file()
-    ]
+    found = [found for folder in folders for found in _files(folder)]
     remembered = _place([path for path, _ in found])
     try:
         if remembered and re.fullmatch(r"sha256 [0-9a-f]{64}", text := read_small(remembered, 100).decode()):
@@ -47,6 +44,17 @@ def models_digest(folders: Iterable[Path]) -> str:
             remembered.parent.mkdir(parents=True, exist_ok=True)
             replace_file(remembered, told.encode())
     return told
+
+
+def _files(folder: Path) -> list[tuple[Path, str]]:
+    """Files of a checkpoint that its captions depend on, with their names in it."""
+    if is_gguf(folder.name):
+        return [(path, path.name) for path in (folder, projector_of(folder))]
+    return [
+        (path, path.relative_to(folder).as_posix())
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".json", ".safetensors", ".bin", ".model") and path.is_file()
+    ]
 
 
 def _place(paths: Iterable[Path]) -> Path | None:

@@ -123,7 +123,7 @@ def chosen_models(
     chosen = given(**{MODEL_ARGUMENTS[name]: value for name, value in placed.items()})
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
-        if value and found(value).is_dir():
+        if value and found(value).exists():
             chosen[name] = str(found(value).resolve())
     return chosen | {"models.folder": str(folder.resolve())}
 

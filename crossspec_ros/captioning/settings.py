@@ -67,7 +67,7 @@ class CaptionerSettings(Settings):
     )
     target: str = param(
         "",
-        "folder or hub id, ORG/NAME or ORG/NAME@REVISION, of the target alone, empty for that in "
+        "folder, GGUF file or hub id, ORG/NAME or ORG/NAME@REVISION, of the target alone, empty for that in "
         "models.folder; or grpcs://HOST:PORT, or "
         "grpc:// without TLS, of a server that crossspec serve runs",
     )

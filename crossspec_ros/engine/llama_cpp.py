@@ -15,14 +15,13 @@ from __future__ import annotations
 import ctypes
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, attention_mask
@@ -30,6 +29,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, TEXT_ROOM, llama_cells
+from crossspec_ros.models.gguf import GgufTarget
 from crossspec_ros.models.gguf_file import check_llama, write_gguf
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
@@ -106,9 +106,13 @@ class LlamaRunner:
     rows = 1
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: LlamaModel, capacity: int, threads: int, branches: bool = True) -> None:
-        """The model becomes the runner's own."""
+    def __init__(
+        self, model: LlamaModel, capacity: int, threads: int, branches: bool = True, fills_axes: bool = True
+    ) -> None:
+        """The model becomes the runner's own. An axis of positions that the library has and a family lacks
+        is filled with time, as transformers has it, or with 0, as the library has it."""
         self._model, self._library = model, model.library
+        self._fills_axes = fills_axes
         self._threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
         # A product with a single row is summed in another order than one with several.
@@ -275,29 +279,30 @@ class LlamaRunner:
         return np.pad(inputs, ((0, 0), (0, self._model.width - inputs.shape[1])))
 
     def _places(self, reading: Reading, lacking: int) -> np.ndarray:
-        """(axes, n + lacking) int32; an axis that a family lacks is time, as transformers has it where the
-        library takes a fourth."""
+        """(axes, n + lacking) int32."""
         told = reading.positions.numpy()[: self._model.axes]
         filled = told[:, -1:] + 1 + np.arange(lacking)
         places = np.concatenate([told, filled], 1, dtype=np.int32)
-        return np.concatenate([places, places[:1].repeat(self._model.axes - len(told), 0)])
+        more = places[:1].repeat(self._model.axes - len(told), 0)
+        return np.concatenate([places, more if self._fills_axes else np.zeros_like(more)])
 
 
-def llama_engine(
-    target: VideoTarget,
-    dtype: str,
-    threads: int,
-    digest: str = "",
-    written: Callable[[], None] = lambda: None,
-) -> LocalEngine:
-    """An engine whose language model is llama.cpp with the target's weights in `dtype`, the tower torch.
+def llama_runner(
+    target: VideoTarget, dtype: str, threads: int, digest: str = "", frees: bool = False
+) -> LlamaRunner:
+    """Runner of a target in llama.cpp's own format, or of another's weights in `dtype`, whose tower stays in
+    torch.
 
-    The weights are written as a GGUF once, into the user's cache under their `digest`; without one they are
-    written anew. Once that is done, `written` is called. Raises InputError for targets that llama.cpp is not
-    given, and where they cannot be written; MemoryError where there is none for its cache.
+    Weights of torch are written as a GGUF once, into the user's cache under their `digest`; without one they
+    are written anew. Where it `frees`, the layers in torch are gone afterwards. Raises InputError for targets
+    that llama.cpp is not given, and where they cannot be written; MemoryError where there is none for its
+    cache.
     """
+    capacity = target.spec.frame_tokens + TEXT_ROOM
+    if isinstance(target, GgufTarget):
+        return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, fills_axes=False)
     check_llama(target.body.config)
-    kind, capacity = LLAMA_KINDS[dtype], target.spec.frame_tokens + TEXT_ROOM
+    kind = LLAMA_KINDS[dtype]
     with tempfile.TemporaryDirectory() as folder:
         name = f"{digest.replace(' ', '-') or 'target'}-{kind}-{_FORMAT}.gguf"
         file = (cache_dir() if digest else Path(folder)) / name
@@ -311,7 +316,11 @@ def llama_engine(
                     f"llama.cpp needs the target's weights as a file, but '{file}' cannot be written "
                     f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
                 ) from error
-        written()
+        if frees:
+            target.body.layers = torch.nn.ModuleList()
+            # What is left, the tower, is slow in bfloat16 on a CPU.
+            target.module.float()
         # Its pages stay mapped when the folder goes.
         model = LlamaModel(file, "delete it, so that it is written anew")
-    return LocalEngine(target, runner=LlamaRunner(model, capacity, threads, dtype == "float32"))
+    _LOG.info("llama.cpp runs the target's language model, from '%s'", file)
+    return LlamaRunner(model, capacity, threads, dtype == "float32")

@@ -111,6 +111,11 @@ class LanguageModel(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     @property
+    def vocabulary(self) -> int:
+        """Number of token ids for which it has embeddings."""
+        ...
+
+    @property
     def device(self) -> torch.device: ...
 
     @property
@@ -188,15 +193,16 @@ class EventModel(LanguageModel, Protocol):
 class Sizes:
     """Counts of the numbers that a model keeps and works with, beside its weights.
 
-    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`. In a KV
-    cache a token takes `cached`; inside a layer `layer` a token live at once, in a pass of so many `patches`
-    through the vision tower `tower` in all. A quantised weight is unpacked for a pass, at most `unpacked`
-    numbers at a time.
+    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`,
+    attention `heads`. In a KV cache a token takes `cached`; inside a layer `layer` a token live at once, in a
+    pass of so many `patches` through the vision tower `tower` in all. A quantised weight is unpacked for a
+    pass, at most `unpacked` numbers at a time.
     """
 
     width: int
     features: int
     vocabulary: int
+    heads: int
     cached: int
     layer: int
     patches: int

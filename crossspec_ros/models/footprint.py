@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from crossspec_ros.models.base import Architecture, DraftArchitecture, Sizes, TargetArchitecture
+from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
 
 SESSIONS = 3
@@ -138,18 +139,22 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
 def _by_llama(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
     """Bytes of a target whose language model runs in llama.cpp.
 
-    The file is written while torch has all weights; keys and values are float32, and so is the attention, of
-    as many tokens as are read at once over all that they might see.
+    A file that is written here is so while torch has all weights; keys and values are float32, and so is the
+    attention, of as many tokens as are read at once over all that they might see.
     """
     sizes, spec = target.sizes, target.spec
     window = llama_cells(spec.frame_tokens + TEXT_ROOM)
-    rows, numbers = SESSIONS + SPARE_SESSIONS, sum(one.numel() for one in skeleton.parameters())
+    rows = SESSIONS + SPARE_SESSIONS
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
-    heads = skeleton.get_decoder().config.num_attention_heads
+    if isinstance(target, GgufArchitecture):
+        weights = target.facts.bytes
+    else:
+        numbers = sum(one.numel() for one in skeleton.parameters())
+        weights = numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype])
     return Bytes(
-        numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype]),
+        weights,
         4 * (rows * sizes.cached * window + SESSIONS * sizes.features * spec.frame_tokens),
-        4 * max(sizes.tower, (heads + 1) * at_once * seen),
+        4 * max(sizes.tower, (sizes.heads + 1) * at_once * seen),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.adapted import whole
-from crossspec_ros.models.placement import NO_DRAFT
+from crossspec_ros.models.placement import NO_DRAFT, is_gguf
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found
 
@@ -116,7 +116,7 @@ def known_as(folder: Path) -> str:
 
 def is_hub_id(name: str) -> bool:
     """Whether this is a hub id, not the name of a folder."""
-    return bool(_HUB_ID.fullmatch(name)) and not found(name).is_dir()
+    return bool(_HUB_ID.fullmatch(name)) and not (is_gguf(name) or found(name).is_dir())
 
 
 def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:

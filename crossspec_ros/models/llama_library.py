@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,27 +14,55 @@ from crossspec_ros.errors import InputError
 class LlamaModel:
     """Weights of one file, mapped into memory; for one thread."""
 
-    def __init__(self, file: Path, remedy: str) -> None:
-        """Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load."""
+    def __init__(self, file: Path, remedy: str, only_words: bool = False) -> None:
+        """Load the whole file, or its vocabulary alone.
+
+        Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load.
+        """
         self.library = library = quiet_library()
         options = library.llama_model_default_params()
-        options.n_gpu_layers = 0
+        options.n_gpu_layers, options.vocab_only = 0, only_words
         self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
         if not self.handle:
             raise InputError(f"llama.cpp cannot load '{file}': {remedy}")
+        self.closing: list[Callable[[], None]] = []
+        """To be called before its memory is given back."""
         self.vocabulary: Any = library.llama_model_get_vocab(self.handle)
         self.words: int = library.llama_vocab_n_tokens(self.vocabulary)
-        """Rows of logits' columns."""
+        """Number of token ids."""
         self.width: int = library.llama_model_n_embd_inp(self.handle)
         """Numbers of a token's input: its embedding, and what a tower adds to the first layers."""
         by_axes = (library.LLAMA_ROPE_TYPE_MROPE, library.LLAMA_ROPE_TYPE_IMROPE)
         self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
         """Numbers of a token's position."""
 
+    def told(self, key: str) -> str:
+        """Value of this key in the file, as text; empty where there is none."""
+        size = self.library.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
+        room = ctypes.create_string_buffer(max(size, 0) + 1)
+        self.library.llama_model_meta_val_str(self.handle, key.encode(), room, len(room))
+        return room.value.decode(errors="replace") if size > 0 else ""
+
+    def ids(self, text: str, begins: bool) -> tuple[int, ...]:
+        """Tokens of a text, as the library makes them of a template's; for any thread.
+
+        What `begins` a sequence has the token before it that the file asks for.
+        """
+        content = text.encode()
+        room = (ctypes.c_int32 * (len(content) + 8))()
+        count = self.library.llama_tokenize(
+            self.vocabulary, content, len(content), room, len(room), begins, True
+        )
+        assert count >= 0, "a byte is a token at most"
+        return tuple(room[:count])
+
     def close(self) -> None:
         """Give the memory back; a second time does nothing."""
+        for close in self.closing:
+            close()
         if self.handle:
             self.library.llama_model_free(self.handle)
+        self.closing.clear()
         self.handle = None
 
 

@@ -27,10 +27,12 @@ DTYPES = ("float32", "bf16", "int8", "nf4")
 QUANTIZED = ("int8", "nf4")
 ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 """Libraries that run a target's language model."""
+GGUF = "gguf"
+"""In place of a dtype: the numbers are those in the target's own file, of this suffix."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
 """llama.cpp's types of weights by the dtypes that it takes here."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
-_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
+INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """Pattern of `DEVICES`."""
@@ -104,7 +106,7 @@ def smaller(placement: Placement) -> Placement | None:
 
     First the smaller dtypes, as far as there is bitsandbytes, then the draft on the CPU, then both there.
     """
-    known = list(LLAMA_KINDS) if placement.engine == LLAMA_CPP else DTYPES
+    known = [GGUF] if placement.dtype == GGUF else DTYPES if placement.engine == TORCH else [*LLAMA_KINDS]
     following = known[known.index(placement.dtype) + 1 :]
     can_quantize = placement.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
     if following and (following[0] not in QUANTIZED or can_quantize):
@@ -122,17 +124,36 @@ def ladder(asked: Placement) -> Iterator[Placement]:
         choice = smaller(choice)
 
 
+def is_gguf(name: str) -> bool:
+    """Test for the name of a model's own file in llama.cpp's format."""
+    return name.endswith(f".{GGUF}")
+
+
 def has_llama() -> bool:
     """Test for llama.cpp and the writer of its files."""
     return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
-def available(dtype: str, device: str = "auto", draft_device: str = "", engine: str = TORCH) -> Placement:
-    """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none.
+def available(
+    dtype: str = DTYPES[0],
+    device: str = "auto",
+    draft_device: str = "",
+    engine: str = TORCH,
+    target: str = "",
+) -> Placement:
+    """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none. A
+    `target` in llama.cpp's own format says its engine and its numbers itself.
 
     Raises InputError for what is no device or not there, for a quantisation or an engine without its library,
     and for what the engine does not take.
     """
+    if is_gguf(target):
+        if dtype != DTYPES[0]:
+            raise InputError(
+                f"models.dtype is {dtype}, but the target is a GGUF, whose numbers are those of the file: "
+                f"leave models.dtype at {DTYPES[0]}, or name another file"
+            )
+        engine, dtype = LLAMA_CPP, GGUF
     if engine == LLAMA_CPP:
         _check_llama(dtype, device)
         device = "cpu"
@@ -148,7 +169,7 @@ def available(dtype: str, device: str = "auto", draft_device: str = "", engine: 
 def _check_llama(dtype: str, device: str) -> None:
     if not has_llama():
         raise InputError(
-            f"models.engine is llama.cpp, but its packages are missing: {_INSTALL_LLAMA}, which compiles for "
+            f"models.engine is llama.cpp, but its packages are missing: {INSTALL_LLAMA}, which compiles for "
             f"some minutes, or set models.engine to torch"
         )
     if device not in ("auto", "cpu"):
@@ -156,7 +177,7 @@ def _check_llama(dtype: str, device: str) -> None:
             f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set it "
             f"to cpu, or models.engine to torch"
         )
-    if dtype not in LLAMA_KINDS:
+    if dtype not in (*LLAMA_KINDS, GGUF):
         raise InputError(
             f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
             f"{dtype}: set one of these, or models.engine to torch"

@@ -14,6 +14,7 @@ from typing import Any
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import DraftArchitecture, InputSpec, TargetArchitecture
 from crossspec_ros.models.config_files import read_config
+from crossspec_ros.models.placement import is_gguf
 
 TARGETS = {
     "video_llava": "video_llava",
@@ -36,7 +37,10 @@ _NOT_STREAMED = {
 
 
 def target_spec(folder: Path) -> InputSpec:
-    """Spec of the target in `folder`; without torch. Raises InputError where there is none."""
+    """Spec of the target in `folder`, which may be llama.cpp's file; without torch.
+
+    Raises InputError where there is none.
+    """
     return _file(folder, TARGETS, "target").FAMILY.spec_of(folder)
 
 
@@ -74,6 +78,8 @@ def released_draft() -> DraftArchitecture:
 
 
 def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -> Any:
+    if is_gguf(folder.name) and families is TARGETS:
+        return import_module("crossspec_ros.models.gguf")
     file = folder / "config.json"
     values = read_config(file, ["model_type"])
     kind = str(values["model_type"])

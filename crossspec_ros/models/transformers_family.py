@@ -49,6 +49,10 @@ class TransformersModel:
         self._embeddings = module.get_input_embeddings()
 
     @property
+    def vocabulary(self) -> int:
+        return self._embeddings.num_embeddings
+
+    @property
     def device(self) -> torch.device:
         return self._embeddings.weight.device
 
@@ -311,6 +315,7 @@ def sizes(text: Any, vision: Any, patches: int, added_layers: int = 0) -> Sizes:
         width=text.hidden_size,
         features=(1 + added_layers) * text.hidden_size,
         vocabulary=text.vocab_size,
+        heads=text.num_attention_heads,
         cached=cached_numbers(text),
         layer=_numbers_in_layer(text),
         patches=patches,

@@ -50,7 +50,7 @@ AS_CONFIGURED = "as in config where none is given"
 
 CAPTIONS = {
     "models": f"folder of the target and draft checkpoints; {AS_CONFIGURED}",
-    "target": f"folder or hub id of the target alone; {AS_CONFIGURED}",
+    "target": f"folder, GGUF file or hub id of the target alone; {AS_CONFIGURED}",
     "draft": f"folder or hub id of the draft alone, or none for no draft; {AS_CONFIGURED}",
     "dtype": f"float32, bf16, int8 or nf4, the numbers of both models; {AS_CONFIGURED}",
     "engine": f"torch or llama.cpp, what runs the target's language model; {AS_CONFIGURED}",

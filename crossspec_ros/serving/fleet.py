@@ -17,6 +17,7 @@ from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.runner import Runner
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -131,9 +132,11 @@ class Fleet:
         target: VideoTarget,
         settings: FleetSettings,
         encode_elsewhere: Elsewhere | None = None,
+        runner: Runner | None = None,
     ) -> None:
+        """Without a `runner` the target's own body runs."""
         self.target, self.settings = target, settings
-        self.engine = LocalEngine(target, robots=settings.robots, encode_elsewhere=encode_elsewhere)
+        self.engine = LocalEngine(target, None, settings.robots, encode_elsewhere, runner)
         self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
         self._sharing = threading.Lock()
         self._robots: dict[str, Robot] = {}
@@ -258,7 +261,7 @@ class Fleet:
 
     def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
         assert self.settings.memories is not None
-        ids = self.target.body.get_input_embeddings().num_embeddings
+        ids = self.target.vocabulary
         file = self.settings.memories / f"{name}.json"
         try:
             return MemoryFile(memory, file, tokenizer_digest(self.target.tokenizer), ids)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
-from crossspec_ros.models.placement import DTYPES
+from crossspec_ros.models.placement import DTYPES, ENGINES, LLAMA_CPP, TORCH, Placement, available, is_gguf
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.batching import Elsewhere
@@ -27,6 +27,7 @@ class ServeOptions:
 
     target: str = ""
     dtype: str = DTYPES[0]
+    engine: str = TORCH
     device: str = "auto"
     robots: int = 8
     proposers: str = "memory,event_draft"
@@ -61,6 +62,13 @@ class ServeOptions:
             raise InputError(f"room for {options.robots} robots is asked for: take 1 to 64 a replica")
         if not 0 <= options.encoders <= 64:
             raise InputError(f"{options.encoders} replicas for encoding are asked for: take 0 to 64")
+        if options.engine not in ENGINES:
+            raise InputError(f"engine is '{options.engine}': it must be one of {', '.join(ENGINES)}")
+        if options.encoders and (options.engine != TORCH or is_gguf(options.target)):
+            raise InputError(
+                "replicas for encoding are asked for, but those are torch's, and captions would not be the "
+                "target's own: set encoders to 0, or engine to torch"
+            )
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
@@ -76,12 +84,11 @@ class ServeOptions:
     def load_target(self) -> VideoTarget:
         """The target; raises InputError for a checkpoint that is missing or does not fit."""
         from crossspec_ros.models.loading import load_pair
-        from crossspec_ros.models.placement import NO_DRAFT, available
+        from crossspec_ros.models.placement import NO_DRAFT
         from crossspec_ros.paths import tiny_models
 
-        placement = available(self.dtype, self.device, "")
         models = tiny_models()
-        return load_pair(models, self.threads, placement, self.target, NO_DRAFT).target
+        return load_pair(models, self.threads, self._placement(), self.target, NO_DRAFT).target
 
     def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:
         """The fleet of this target, warm."""
@@ -95,9 +102,21 @@ class ServeOptions:
             self.shared_passes,
             self.idle_s,
         )
-        fleet = Fleet(target, settings, encode_elsewhere)
+        runner = None
+        if (placement := self._placement()).engine == LLAMA_CPP:
+            from crossspec_ros.captioning.models_digest import models_digest
+            from crossspec_ros.engine.llama_cpp import llama_runner
+            from crossspec_ros.models.hub import target_path
+            from crossspec_ros.paths import tiny_models
+
+            digest = models_digest([target_path(tiny_models(), self.target)])
+            runner = llama_runner(target, placement.dtype, self.threads, digest, frees=True)
+        fleet = Fleet(target, settings, encode_elsewhere, runner)
         fleet.warm_up()
         return fleet
+
+    def _placement(self) -> Placement:
+        return available(self.dtype, self.device, engine=self.engine, target=self.target)
 
 
 def read_tokens(file: Path) -> dict[str, str]:

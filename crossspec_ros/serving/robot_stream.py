@@ -63,7 +63,7 @@ class RobotStream:
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
-        self._ids = fleet.target.body.get_input_embeddings().num_embeddings
+        self._ids = fleet.target.vocabulary
 
     def take(self, message: wire.Up) -> None:
         """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes

@@ -35,7 +35,7 @@ def test_what_is_measured_is_what_was_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [Placement("float32"), Placement("nf4")]
-    monkeypatch.setattr(doctor, "placements", lambda _: chosen)
+    monkeypatch.setattr(doctor, "placements", lambda _, skeleton: chosen)
     out = tmp_path / "doctor.json"
     assert main(["doctor", "--models", str(TINY), "--measure", "--json", str(out)]) == 0
     report = json.loads(out.read_text())
@@ -84,7 +84,7 @@ def choices(target: str = "", draft: str = "") -> list[dict[str, Any]]:
     models = doctor.architectures(target, draft)
     return [
         doctor.judged(footprint)
-        for footprint in doctor.estimates(doctor.placements(models[0].skeleton()), *models)
+        for footprint in doctor.estimates(doctor.placements(models[0], models[0].skeleton()), *models)
     ]
 
 
@@ -148,7 +148,7 @@ def test_where_only_the_target_fits_it_captions_alone(
     gpu: Callable[[int, float, float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu(1, 4, 5)
-    monkeypatch.setattr(doctor, "placements", lambda _: [Placement("bf16", "cuda:0")])
+    monkeypatch.setattr(doctor, "placements", lambda _, skeleton: [Placement("bf16", "cuda:0")])
     alone = choices(str(TINY / "target"))
     assert alone[0]["verdict"] == "fits without a draft"
     assert doctor.recommendation(alone) == "--dtype bf16 --device cuda:0 --draft none"

@@ -31,12 +31,12 @@ from crossspec_ros.windows.window import Window
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 from crossspec_ros.engine import llama_cpp
-from crossspec_ros.engine.llama_cpp import LlamaRow, LlamaRunner, llama_engine
+from crossspec_ros.engine.llama_cpp import LlamaRow, LlamaRunner, llama_runner
 
 
 @pytest.fixture
 def engine(pair: ModelPair) -> Iterator[LocalEngine]:
-    with closing(llama_engine(pair.target, "float32", 1)) as made:
+    with closing(LocalEngine(pair.target, runner=llama_runner(pair.target, "float32", 1))) as made:
         yield made
 
 
@@ -178,7 +178,7 @@ def test_a_full_disk_is_told(pair: ModelPair, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(llama_cpp, "write_gguf", full)
     with pytest.raises(InputError, match=r"cannot be written \(No space left on device\): make room there"):
-        llama_engine(pair.target, "float32", 1, "sha256 0")
+        llama_runner(pair.target, "float32", 1, "sha256 0")
 
 
 def test_a_cut_file_is_told(tmp_path: Path) -> None:

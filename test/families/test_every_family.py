@@ -94,7 +94,8 @@ def test_any_of_several_end_tokens_ends_the_response(family: Family, tmp_path: P
 
 def by_llama(target: VideoTarget) -> LocalEngine:
     pytest.importorskip("llama_cpp")
-    return import_module("crossspec_ros.engine.llama_cpp").llama_engine(target, "float32", 1)
+    library = import_module("crossspec_ros.engine.llama_cpp")
+    return LocalEngine(target, runner=library.llama_runner(target, "float32", 1))
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])

@@ -65,6 +65,9 @@ SYSTEM = {
 
 EXTRAS = {
     "crossspec_ros/models/llama_library.py": ("-gguf",),
+    "crossspec_ros/models/llama_projector.py": ("-gguf",),
+    "crossspec_ros/models/gguf.py": ("-gguf",),
+    "crossspec_ros/models/gguf_facts.py": ("-gguf",),
     "crossspec_ros/models/gguf_file.py": ("-gguf",),
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),

@@ -41,6 +41,7 @@ from crossspec_ros.serving import conversation
 from crossspec_ros.serving.conversation import add_servicer, again_and_again, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
+from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.serving.serve_command import await_end
 from crossspec_ros.telemetry.pulse import Pulse
@@ -136,6 +137,27 @@ def caption(decoder: PrefillHiddenDecoder, window: Window) -> tuple[int, ...]:
 def test_captions_of_many_robots_at_once_are_those_of_the_target_alone(
     server: Server, pair: ModelPair, windows: list[Window]
 ) -> None:
+    check_many_robots(server, pair, windows)
+
+
+def test_captions_of_many_robots_by_llama_cpp_are_those_of_the_target_alone(
+    pair: ModelPair, windows: list[Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llama_cpp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = ServeOptions.of({"engine": "llama.cpp", "robots": 4})
+    with (
+        contextlib.closing(options.fleet(options.load_target())) as fleet,
+        contextlib.closing(Server(fleet)) as server,
+    ):
+        check_many_robots(server, pair, windows)
+    with pytest.raises(InputError, match="set encoders to 0, or engine to torch"):
+        ServeOptions.of({"engine": "llama.cpp", "encoders": 2})
+    with pytest.raises(InputError, match=r"engine is 'rust': it must be one of torch, llama\.cpp"):
+        ServeOptions.of({"engine": "rust"})
+
+
+def check_many_robots(server: Server, pair: ModelPair, windows: list[Window]) -> None:
     wanted = [generated(pair, window) for window in windows]
 
     def live(name: str) -> None:

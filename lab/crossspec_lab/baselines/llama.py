@@ -22,7 +22,8 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.engine.llama_cpp import llama_engine
+from crossspec_ros.engine.llama_cpp import llama_runner
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
@@ -108,7 +109,8 @@ def llama_decoders(
     """Makers of ours by name, the target's language model in llama.cpp; as many as `llama_cpps`."""
 
     def decoder(dtype: str) -> PrefillHiddenDecoder:
-        engine = llama_engine(pair.target, dtype, torch.get_num_threads())
+        runner = llama_runner(pair.target, dtype, torch.get_num_threads())
+        engine = LocalEngine(pair.target, runner=runner)
         return speculative_decoder(pair, heads=heads, engine=engine)
 
     kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()

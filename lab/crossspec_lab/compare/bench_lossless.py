@@ -30,7 +30,8 @@ from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
-from crossspec_ros.engine.llama_cpp import llama_engine
+from crossspec_ros.engine.llama_cpp import llama_runner
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
@@ -218,7 +219,8 @@ def _by_llama(
         "adversary": (adversary,),
         "draft heads": make_proposers([HEADS], heads),
     }
-    engine = llama_engine(pair.target, dtype, torch.get_num_threads())
+    runner = llama_runner(pair.target, dtype, torch.get_num_threads())
+    engine = LocalEngine(pair.target, runner=runner)
     # Each decoder keeps its last window beside the one in work.
     engine.warm_up(2 * (len(ways) + 2))
     # The first to be entered is the last to be closed.

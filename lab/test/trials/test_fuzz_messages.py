@@ -78,7 +78,7 @@ def test_a_report_of_nothing_seen_is_no_caption(slow: Slow, monkeypatch: pytest.
 
 def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, pair: ModelPair) -> None:
     fill_memory(path := tmp_path / "memory.json")
-    memory, ids = CaptionMemory(), pair.target.body.get_input_embeddings().num_embeddings
+    memory, ids = CaptionMemory(), pair.target.vocabulary
     MemoryFile(memory, path, vocabulary(pair), ids).close()
     assert memory.known == CAPACITY
 

@@ -1,0 +1,194 @@
+"""Targets in llama.cpp's own format: a GGUF of the language model, and the projector of frames beside it.
+
+llama.cpp makes prompt and frames as it does for itself: frames are pictures in a row before the question, and
+those models that join two frames of a video get them in pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.models.base import Chunk, InputSpec, Sizes
+from crossspec_ros.models.gguf_facts import FRAMES, QUESTION, GgufFacts, gguf_facts, projector_of
+from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
+from crossspec_ros.models.placement import Placement
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from tokenizers import Tokenizer
+
+    from crossspec_ros.models.llama_library import LlamaModel
+
+_QUESTIONS = 64
+_COPY = "copy it again"
+_EMBEDDINGS = "token_embd.weight"
+_PATCHES_A_TOKEN, _NUMBERS_A_PATCH = 4, 24_000
+
+
+class GgufTarget:
+    """Target behind `VideoTarget`, whose language model is llama.cpp's: nothing of it is in torch."""
+
+    body: Any = None
+    module: Any = None
+
+    def __init__(self, model: LlamaModel, tokenizer: Tokenizer, known: GgufArchitecture) -> None:
+        import torch
+
+        self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, known.spec, known.facts
+        self.vocabulary = known.facts.vocabulary
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self._file = known.file
+        self._embeddings = _Embeddings(known.file)
+        self._prompt_ids = lru_cache(_QUESTIONS)(self._texts)
+
+    def words(self, token_ids: tuple[int, ...]) -> Chunk:
+        return Chunk.in_a_row(self._embeddings.of(token_ids), self.spec.axes)
+
+    def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self._prompt_ids(question)
+
+    def opening(self) -> Chunk:
+        return self.words(self.prompt_ids("")[0])
+
+    def closing(self, question: str) -> Chunk:
+        return self.words(self.prompt_ids(question)[1])
+
+    def encode(self, frames: np.ndarray) -> list[list[Part]]:
+        per_unit = self.spec.frames_per_unit
+        return [self._projector.parts([*frames[i : i + per_unit]]) for i in range(0, len(frames), per_unit)]
+
+    def unit(self, features: Sequence[Part], i: int) -> Chunk:
+        return Chunk.joined(
+            [self._seen(part) if isinstance(part, Picture) else self.words(part) for part in features]
+        )
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("llama.cpp gives logits itself")
+
+    @cached_property
+    def _projector(self) -> LlamaProjector:
+        """The model's own, with which it is closed; loaded for the first frame."""
+        import torch
+
+        return LlamaProjector(projector_of(self._file), self.llama, torch.get_num_threads())
+
+    def _seen(self, picture: Picture) -> Chunk:
+        import torch
+
+        inputs = torch.from_numpy(picture.inputs)
+        embeds, *layers = inputs.split(self.facts.width, 1)
+        positions = torch.from_numpy(picture.positions[:, : self.spec.axes].T)
+        return Chunk(embeds, positions, torch.stack(layers) if layers else None)
+
+    def _texts(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        before, behind = self.facts.prompt
+        return self.llama.ids(before, True), self.llama.ids(behind.replace(QUESTION, question), False)
+
+
+class _Embeddings:
+    """Rows of the embeddings in a file, brought to float32 when they are asked for."""
+
+    def __init__(self, file: Path) -> None:
+        from gguf import GGUFReader
+
+        self._stored = next(one for one in GGUFReader(file).tensors if one.name == _EMBEDDINGS)
+
+    def of(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """(n, width) float32."""
+        import torch
+        from gguf.quants import dequantize
+
+        rows = self._stored.data[list(token_ids)]
+        return torch.from_numpy(dequantize(rows, self._stored.tensor_type))
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """Target in a `file`, known by what llama.cpp says of it."""
+
+    file: Path
+    facts: GgufFacts
+
+    unquantized = ()
+
+    @classmethod
+    def of_folder(cls, file: Path) -> GgufArchitecture:
+        """Architecture of the model in this file; raises InputError for what is none."""
+        return cls(file, gguf_facts(file))
+
+    @classmethod
+    def spec_of(cls, file: Path) -> InputSpec:
+        """Spec of the model in this file, likewise."""
+        return cls.of_folder(file).spec
+
+    @property
+    def folder(self) -> Path:
+        return self.file
+
+    @cached_property
+    def spec(self) -> InputSpec:
+        facts = self.facts
+        return InputSpec(
+            frames=FRAMES,
+            frames_per_unit=facts.frames_per_unit,
+            image_size=facts.image_size,
+            frame_tokens=FRAMES // facts.frames_per_unit * facts.unit_tokens,
+            most_tokens=facts.most_tokens,
+            eos_ids=facts.eos_ids,
+            axes=facts.axes,
+            added_layers=facts.added_layers,
+        )
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes, of which those of the tower are those of SigLIP, of the size that published models have."""
+        facts, patches = self.facts, _PATCHES_A_TOKEN * self.facts.unit_tokens
+        return Sizes(
+            width=facts.width,
+            features=(1 + facts.added_layers) * facts.width,
+            vocabulary=facts.vocabulary,
+            heads=facts.heads,
+            cached=facts.cached,
+            layer=0,
+            patches=patches,
+            tower=_NUMBERS_A_PATCH * patches,
+            unpacked=0,
+        )
+
+    def tokenizer(self) -> Tokenizer:
+        from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+
+        try:
+            kind, values, _ = get_gguf_tokenizer(str(self.file))
+            return convert_gguf_tokenizer(kind, values)[0]
+        # Whatever the libraries make of a vocabulary that they do not know.
+        except Exception as error:
+            raise InputError(
+                f"transformers cannot read the vocabulary of '{self.file}' ({first_line(error)}): take "
+                f"another target"
+            ) from error
+
+    def skeleton(self) -> LlamaModel:
+        from crossspec_ros.models.llama_library import LlamaModel
+
+        return LlamaModel(self.file, _COPY, only_words=True)
+
+    def examine(self, placement: Placement, skeleton: Any) -> None:
+        """Nothing: the child has loaded both files."""
+
+    def load(self, placement: Placement) -> LlamaModel:
+        from crossspec_ros.models.llama_library import LlamaModel
+
+        return LlamaModel(self.file, _COPY)
+
+    def model(self, module: LlamaModel, tokenizer: Tokenizer) -> GgufTarget:
+        return GgufTarget(module, tokenizer, self)
+
+
+FAMILY = GgufArchitecture

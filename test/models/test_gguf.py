@@ -1,0 +1,222 @@
+"""A GGUF with its projector says what llama.cpp's own loop says, whatever is drafted; others are refused."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_targets import TINY_FAMILIES, noise
+
+from crossspec_ros.captioning.assembly import load_decoder
+from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.cli import main
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.gguf_facts import gguf_facts
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.paths import share_dir
+from crossspec_ros.telemetry.trace import Trace
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+from gguf_pairs import TEMPLATE, write_pair
+from llama_cpp import llama_cpp, mtmd_cpp
+
+from crossspec_ros.engine.llama_cpp import llama_runner
+from crossspec_ros.models.gguf import GgufTarget
+
+QUESTION = "What are the key elements in this scene?"
+LIMIT = 40
+TYPED = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path_factory.mktemp("qwen") / "target")
+
+
+@pytest.fixture(scope="module")
+def file(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pair(checkpoint, tmp_path_factory.mktemp("pair"))
+
+
+def loaded(file: Path) -> GgufTarget:
+    known = target_architecture(file)
+    target: Any = known.model(known.load(Placement()), known.tokenizer())
+    return target
+
+
+def frames(target: GgufTarget, count: int = 8) -> np.ndarray:
+    return noise(count, target.spec.image_size, 40, seed=count)
+
+
+def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
+    """Greedy tokens by the library's own calls: its prompt, its reading of chunks, a token a pass."""
+    before, behind = target.facts.prompt
+    marker = mtmd_cpp.mtmd_default_marker() * len(seen)
+    content = before.encode() + marker + behind.replace("<__crossspec_question__>", QUESTION).encode()
+    text = mtmd_cpp.mtmd_input_text(content, len(content), True, True)
+    shape = llama_cpp.llama_context_default_params()
+    shape.n_ctx = shape.n_batch = shape.n_ubatch = 2048
+    shape.n_threads = shape.n_threads_batch = 1
+    shape.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    shape.type_k = shape.type_v = 0
+    context = llama_cpp.llama_init_from_model(target.llama.handle, shape)
+    handle, passed = target._projector._handle, ctypes.c_int32()
+    with target._projector._bitmaps(list(seen)) as bitmaps, target._projector._chunks() as chunks:
+        assert mtmd_cpp.mtmd_tokenize(handle, chunks, ctypes.byref(text), bitmaps, len(seen)) == 0
+        assert not mtmd_cpp.mtmd_helper_eval_chunks(
+            handle, context, chunks, 0, 0, 2048, True, ctypes.byref(passed)
+        )
+    told: list[int] = []
+    while len(told) < limit and not (told and told[-1] in target.spec.eos_ids):
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (target.vocabulary,))
+        told.append(int(logits.argmax()))
+        batch = llama_cpp.llama_batch_get_one((ctypes.c_int32 * 1)(told[-1]), 1)
+        assert llama_cpp.llama_decode(context, batch) == 0
+    llama_cpp.llama_free(context)
+    return told
+
+
+def answer(engine: LocalEngine, seen: np.ndarray, ahead: int, draft: Callable[[int], DraftTree]) -> list[int]:
+    session, said, ended = engine.open(0, Trace()), list[int](), False
+    for i, frame in enumerate(seen[:ahead]):
+        session.append(frame, i).result(20)
+    session.fit(list(seen), list(range(len(seen))))
+    session.ask(QUESTION, Trace())
+    while not ended and len(said) < LIMIT:
+        step = session.step(draft(len(said))).result(20)
+        said, ended = [*said, *step.tokens], step.ended
+    session.close()
+    return said[:LIMIT]
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0"])
+def test_whatever_is_drafted_the_answer_is_that_of_the_librarys_own_loop(
+    checkpoint: Path, tmp_path: Path, kind: str
+) -> None:
+    target, rng = loaded(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
+    assert target.spec == target_spec(tmp_path / f"tiny-{kind}.gguf")
+    runner = llama_runner(target, "gguf", 1)
+    assert runner.branches == (kind == "F32")
+    with closing(LocalEngine(target, runner=runner)) as engine, torch.inference_mode():
+        for count in (8, 5):
+            seen = frames(target, count)
+            alone = answer(engine, seen, 0, lambda at: DraftTree())
+            assert len(set(alone)) > 3
+            if kind == "F32":
+                # Of fewer bits the library's own passes over one row are summed in another order.
+                assert own_answer(target, seen, LIMIT) == alone
+
+            def draft(at: int, alone: list[int] = alone) -> DraftTree:
+                right = alone[at : at + rng.randrange(6)]
+                wrong = [rng.randrange(300) for _ in range(3)]
+                chains = [right, right[:1] + wrong] if runner.branches else [right + wrong]
+                return DraftTree.merged([DraftTree.chain(ids, [0.5] * len(ids), "guess") for ids in chains])
+
+            for ahead in (0, 3, count):
+                assert answer(engine, seen, ahead, draft) == alone
+
+
+@torch.inference_mode()
+def test_it_sees_and_reads_what_the_checkpoint_does(checkpoint: Path, file: Path) -> None:
+    target, known = loaded(file), target_architecture(checkpoint)
+    own: Any = known.model(known.load(Placement()), known.tokenizer())
+    assert torch.equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds)
+    assert target.prompt_ids(QUESTION)[1] == own.prompt_ids(QUESTION)[1][1:]
+    assert target.tokenizer.decode(own.tokenizer.encode(QUESTION).ids) == QUESTION
+    (unit,), (theirs,) = target.encode(frames(target, 2)), own.encode(frames(target, 2))
+    made = target.unit(unit, 0)
+    assert torch.allclose(made.embeds[1:-1], theirs.embeds, atol=0.05) and made.layers is not None
+    assert torch.allclose(made.layers[:, 1:-1], theirs.layers, atol=0.05)
+    assert made.span == 2 + max(theirs.rows, theirs.columns) and len(made) == len(theirs.embeds) + 2
+    assert theirs.embeds.abs().max() > 2
+    target.llama.close()
+    with pytest.raises(RuntimeError, match="the model is closed"):
+        target.encode(frames(target, 2))
+
+
+def test_it_captions_by_the_command_and_drafts_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_pair(share_dir() / "models" / "tiny_qwen3_vl", tmp_path / "pair", "Q8_0")
+    drive, said = str(share_dir() / "rosbags" / "synthetic_drive"), []
+    for draft in ("none", ""):
+        out = tmp_path / f"{draft}.json"
+        options = ["--draft", draft] if draft else []
+        assert main(["caption", drive, "--target", str(file), "--json", str(out), *options]) == 0
+        said.append([line for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()])
+    assert said[0] == said[1] and len(said[0]) == 9
+    assert main(["doctor", "--target", str(file), "--draft", "none", "--measure"]) == 0
+    assert "gguf on cpu by llama.cpp, measured" in capsys.readouterr().out
+
+
+def test_templates_of_parts_and_none_at_all(checkpoint: Path, tmp_path: Path) -> None:
+    typed = gguf_facts(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
+    assert typed.prompt == gguf_facts(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
+    for template, sentence in (("", "has no chat template"), ("{{ 1 // 0 }}", "does not take a question")):
+        with pytest.raises(InputError, match=sentence):
+            gguf_facts(write_pair(checkpoint, tmp_path / "other", template=template))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [(lambda file, projector: projector.unlink(), "needs one projector .* none lies there"),
+     (lambda file, projector: (file.parent / "mmproj-2.gguf").touch(), "several lie there"),
+     (lambda file, projector: cut(file), r"cannot load .*tiny-F32\.gguf.: copy it again"),
+     (lambda file, projector: cut(projector), "mmproj-tiny.gguf. is not the projector"),
+     (lambda file, projector: file.write_text("words"), "cannot load"),
+     (lambda file, projector: projector.write_bytes(file.read_bytes()), "is not the projector"),
+     (lambda file, projector: file.unlink(), "there is no file")],
+)  # fmt: skip
+def test_what_is_no_pair_gets_a_sentence(
+    file: Path, tmp_path: Path, harm: Callable[[Path, Path], object], sentence: str
+) -> None:
+    mine, projector = tmp_path / file.name, tmp_path / "mmproj-tiny.gguf"
+    for made in (mine, projector):
+        made.write_bytes((file.parent / made.name).read_bytes())
+    harm(mine, projector)
+    with pytest.raises(InputError, match=sentence):
+        gguf_facts(mine)
+
+
+def test_other_parameters_than_it_has_are_refused(file: Path) -> None:
+    for asked, sentence in (
+        ({"models.dtype": "int8"}, "numbers are those of the file"),
+        ({"models.device": "cuda"}, "runs on the CPU here"),
+        ({"heads": "some"}, "draft heads need a target in torch"),
+        ({"learn_heads": True}, "llama.cpp does not give"),
+        ({"target": str(file.parent / "mmproj-tiny.gguf")}, "is a projector"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            load_decoder(CaptionerSettings.of({"target": str(file), "draft": "none", **asked}))
+
+
+def test_its_digest_is_that_of_both_files(file: Path, tmp_path: Path) -> None:
+    copy = tmp_path / file.name
+    copy.write_bytes(file.read_bytes())
+    projector = tmp_path / "mmproj-other.gguf"
+    projector.write_bytes((file.parent / "mmproj-tiny.gguf").read_bytes())
+    before = models_digest([copy])
+    (tmp_path / "beside.gguf").touch()
+    assert models_digest([copy]) == before
+    cut(projector)
+    assert models_digest([copy]) != before
