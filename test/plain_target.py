@@ -14,7 +14,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels

@@ -14,7 +14,8 @@ import torch
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.model_runner import ModelRunner
+from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, EventModel

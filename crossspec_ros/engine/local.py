@@ -14,7 +14,7 @@ from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
-from crossspec_ros.engine.runner import BATCHES, ModelRunner, Runner
+from crossspec_ros.engine.runner import BATCHES, Runner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
@@ -47,9 +47,12 @@ class LocalEngine:
         self.target, self._robots = target, robots
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
-        self.runner: Runner = runner or ModelRunner(
-            target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes
-        )
+        if runner is None:
+            # Another runner need not wait for transformers.
+            from crossspec_ros.engine.model_runner import ModelRunner
+
+            runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
+        self.runner: Runner = runner
         self.batcher = Batcher(target, self.runner, self.stream)
         self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}

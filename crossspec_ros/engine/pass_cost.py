@@ -13,7 +13,9 @@ these. The last is the largest tree and the token before it."""
 _FORGETTING = 0.02
 """Share of a pass of the running system in the belief about its size."""
 _REPEATS = 5
-"""Measured passes of each size."""
+"""Measured passes of each size, at most."""
+_ENOUGH_S = 0.25
+"""Time of a size's passes after which no more are made."""
 
 
 class PassCost:
@@ -120,12 +122,16 @@ class PassCost:
 def measured_cost(
     read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()
 ) -> PassCost:
-    """From the medians of passes: `read(sequences, tokens)` makes one and returns its seconds."""
+    """From the medians of passes: `read(sequences, tokens)` makes one and returns its seconds.
+
+    What takes long is measured less often, for what disturbs it is a smaller part of it.
+    """
     rows = (1, *batches)
     runs: dict[tuple[int, int], list[float]] = {(b, n): [] for b in rows for n in SIZES}
     for _ in range(_REPEATS):
         # Size by size within each repeat: a machine that slows down slows all sizes.
         for (b, n), times in runs.items():
-            times.append(read(b, n))
+            if sum(times) < _ENOUGH_S:
+                times.append(read(b, n))
     tables = {b: {n: float(np.median(runs[b, n])) for n in SIZES} for b in rows}
     return PassCost(tables[1], is_static, {b: tables[b] for b in batches})

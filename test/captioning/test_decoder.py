@@ -23,8 +23,8 @@ from crossspec_ros.engine import accept, sequence
 from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError

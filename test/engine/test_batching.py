@@ -16,8 +16,8 @@ from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
+from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import ModelRunner
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair

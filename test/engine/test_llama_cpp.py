@@ -18,8 +18,9 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES, PassCost
-from crossspec_ros.engine.runner import ModelRunner, Reading, Runner
+from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.gguf_file import write_gguf

@@ -10,8 +10,9 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 from crossspec_ros.engine.kv import KVPool, KVRow, RowCache
+from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.runner import Reading
 
 Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

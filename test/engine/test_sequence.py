@@ -13,7 +13,8 @@ from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.model_runner import ModelRunner
+from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.pair import ModelPair

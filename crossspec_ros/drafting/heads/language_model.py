@@ -14,7 +14,8 @@ from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_soft
 from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
-from crossspec_ros.engine.runner import ModelRunner, Reading
+from crossspec_ros.engine.model_runner import ModelRunner
+from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import VideoTarget
 

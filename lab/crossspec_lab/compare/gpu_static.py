@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from crossspec_ros.engine.runner import ModelRunner
+from crossspec_ros.engine.model_runner import ModelRunner
 
 
 def make_static(is_static: bool) -> None:

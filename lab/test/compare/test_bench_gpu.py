@@ -26,7 +26,7 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.engine.runner import SIZES, ModelRunner
+from crossspec_ros.engine.model_runner import SIZES, ModelRunner
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
