@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -23,10 +23,12 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.footprint import TEXT_ROOM
 from crossspec_ros.telemetry.pulse import Pulse
-from crossspec_ros.telemetry.trace import READ_AHEAD, Trace
+from crossspec_ros.telemetry.trace import Trace
 
 Result = TypeVar("Result")
 
+_JOINED_UNITS = 3
+"""Units that are read together where another robot's caption may wait for it."""
 _NOISE_QUESTION = "What is this?"
 _WARM_UP_TOKENS = 8
 
@@ -45,6 +47,8 @@ class LocalEngine:
         runner: Runner | None = None,
     ) -> None:
         self.target, self._robots = target, robots
+        self.joined_units = math.inf if robots == 1 else _JOINED_UNITS
+        """Units of frames that a pass ahead of a question reads at most."""
         self.stream = CudaStream(target.device, first=True)
         spec = target.spec
         if runner is None:
@@ -56,8 +60,6 @@ class LocalEngine:
         self.batcher = Batcher(target, self.runner, self.stream)
         self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
         self.verifiers: dict[str, Verifier] = {}
-        self.answer_traces: dict[str, Trace] = {}
-        """Traces of the answers that are in work, by robot."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -106,11 +108,6 @@ class LocalEngine:
         verifier = self.verifiers.setdefault(robot, Verifier())
         return TargetSequence(self.target, self.runner, self.stream, verifier, trace)
 
-    def reading_ahead(self, robot: str) -> AbstractContextManager[object]:
-        """A span in the trace of the robot's answer that is in work, if one is: it may have to wait."""
-        trace = self.answer_traces.get(robot)
-        return trace.span(READ_AHEAD) if trace else nullcontext()
-
     def shared(self) -> None:
         """Tell the cost how many answers share a pass now."""
         if self.batcher.cost is not None:
@@ -153,7 +150,6 @@ class LocalSession:
         # Frames that wait to be read together with the next.
         self._encoded_only = 0
         self._is_closed = False
-        self._answer_trace: Trace | None = None
         self._sequence: TargetSequence | None = None
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
@@ -166,10 +162,11 @@ class LocalSession:
 
     def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
         def read() -> Requests[None]:
-            with self._engine.reading_ahead(self._window.robot):
-                is_read = yield from self._do(
-                    lambda sequence: sequence.read_ahead(frame, stamp_ns, self._has_read_up)
+            is_read = yield from self._do(
+                lambda sequence: sequence.read_ahead(
+                    frame, stamp_ns, self._has_read_up, self._engine.joined_units
                 )
+            )
             self._encoded_only = 0 if is_read else self._encoded_only + 1
 
         future = self._scheduler.submit_ahead(self._window, read)
@@ -187,8 +184,6 @@ class LocalSession:
         return self._scheduler.submit(fit, self._window)
 
     def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
-        self._answer_trace = trace
-        self._engine.answer_traces[self._window.robot] = trace
         self._scheduler.begin_answer(self._window)
         self._engine.shared()
         self._scheduler.submit(lambda: self._do(lambda sequence: sequence.ask(question, trace)), self._window)
@@ -212,9 +207,6 @@ class LocalSession:
 
     def rest(self) -> None:
         self._scheduler.end_answer(self._window)
-        # Another window's answer may have begun meanwhile.
-        if self._engine.answer_traces.get(self._window.robot) is self._answer_trace:
-            self._engine.answer_traces.pop(self._window.robot, None)
         self._engine.shared()
 
     def close(self) -> None:

@@ -123,7 +123,8 @@ class Scheduler:
 
     Work that is a generator of requests is served by `serve`, together with that of other sessions; the work
     of one session is done in its order. While a window is being answered, frames are read only between two
-    passes, and only those of robots whose frames pile up. A frame of a robot's next window waits while the
+    passes, and only those of other robots, where they pile up: its own robot's cost less together afterwards,
+    and none where the next window is skipped. A frame of a robot's next window waits while the
     window before it is about to close, for its caption would begin later. A window that is still open when a
     second such frame has come is not about to close.
 
@@ -251,8 +252,10 @@ class Scheduler:
         is_between = self._is_between or (bool(active) and not is_serving)
         if not self._answering and (begun or is_held_up or self._closing):
             return begun
-        for robot in self._robots.values():
-            if robot.may_read(bool(self._answering), is_between) and robot.ahead[0].of not in taken:
+        answered = {window.robot for window in self._answering}
+        for name, robot in self._robots.items():
+            may_read = robot.may_read(bool(answered), is_between and name not in answered)
+            if may_read and robot.ahead[0].of not in taken:
                 begun.append(robot.take())
                 self._works.append(begun[-1])
         return begun

@@ -6,6 +6,7 @@ generator of requests (`batching.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,9 +23,6 @@ from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
-
-_JOINED_UNITS = 3
-"""Units of frames that a pass ahead of the question reads at most: another window's caption may wait."""
 
 
 class TargetSequence:
@@ -74,17 +72,21 @@ class TargetSequence:
         yield from self._encode(self._whole())
 
     def read_ahead(
-        self, frame: np.ndarray, stamp_ns: int, is_last: Callable[[], bool] = lambda: True
+        self,
+        frame: np.ndarray,
+        stamp_ns: int,
+        is_last: Callable[[], bool] = lambda: True,
+        joined: float = math.inf,
     ) -> Requests[bool]:
         """Encode and read the next frame ahead of the question; after `fit` it changes nothing.
 
-        One that is not the last of those that wait is read together with the next, up to `_JOINED_UNITS`: a
-        pass over both takes less time than two. Returns whether all is read.
+        One that is not the last of those that wait is read together with the next, up to so many `joined`
+        units: a pass over both takes less time than two. Returns whether all is read.
         """
         if self._is_whole:
             return True
         yield from self.append(frame, stamp_ns)
-        most = _JOINED_UNITS * self._target.spec.unit_tokens
+        most = joined * self._target.spec.unit_tokens
         if self._waiting or (self.unread < most and not is_last()):
             return False
         with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):

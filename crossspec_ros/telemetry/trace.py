@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
 TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
-READ_AHEAD = "read_ahead"
-"""A frame of a window that is still open, read while another's caption waits."""
 LATENCIES = ("total", "first_token", *DRAFT_STAGES, "target_prefill", "verify", "hidden", "queue")
 """Stages that the captioner publishes under `~/latency/`."""
 
@@ -103,7 +101,7 @@ class Trace:
         """Milliseconds from the close to the caption, the span `total`, in which no model worked."""
         spans = self.spans
         total = [span for span in spans if span.stage == "total"]
-        models = (*DRAFT_STAGES, *TARGET_STAGES, READ_AHEAD)
+        models = (*DRAFT_STAGES, *TARGET_STAGES)
         return _common_ms(total, total) - _common_ms(total, [s for s in spans if s.stage in models])
 
 

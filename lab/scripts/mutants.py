@@ -116,7 +116,7 @@ MUTANTS = {
         ("self._states.zero_()", "pass"),
         ("values[:, :, self._begin :] = value_states", "pass"),
     ],
-    "engine/runner.py": [
+    "engine/model_runner.py": [
         ("at = torch.full(shape, capacity - 1)", "at = torch.full(shape, 0)"),
         ("reading.row.length = reading.end", "reading.row.length += 1"),
         ("mask[i, :, :n, : reading.end] = reading.mask[0]", "mask[i, :, :n, : reading.end] = 0"),

@@ -62,10 +62,11 @@ def test_a_window_that_is_about_to_close_does_not_wait_for_the_next_ones_first_f
         future.result(WAIT_S)
 
 
-def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Scheduler) -> None:
+def test_where_another_robots_frames_pile_up_one_is_read_between_two_passes(scheduler: Scheduler) -> None:
     session = Window(3)
     scheduler.begin_answer(session)
-    frames = [scheduler.submit_ahead(Window(4), nothing) for _ in range(4)]
+    frames = [scheduler.submit_ahead(Window(4, "other"), nothing) for _ in range(4)]
+    own = [scheduler.submit_ahead(Window(4), nothing) for _ in range(4)]
     for read in range(3):
         assert sum(done(*frames)) == read
         scheduler.submit(nothing).result(WAIT_S)
@@ -80,8 +81,11 @@ def test_where_frames_pile_up_one_is_read_between_two_passes(scheduler: Schedule
     scheduler.end_answer(Window(3))
     settle(scheduler)
     assert not frames[3].done()
+    # Those of its own robot wait for the answer, and are read together.
+    assert not any(done(*own))
     scheduler.end_answer(session)
-    frames[3].result(WAIT_S)
+    for future in (frames[3], *own):
+        future.result(WAIT_S)
 
 
 def test_what_fails_is_the_failure_of_its_piece_alone(scheduler: Scheduler) -> None:

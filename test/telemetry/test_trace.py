@@ -51,7 +51,7 @@ def test_what_no_model_did_between_close_and_caption_is_beside_the_models():
     trace.add("queue", 12 * MS, 15 * MS)
     trace.add("target_prefill[8]", 15 * MS, 25 * MS)
     trace.add("verify[1]", 27 * MS, 30 * MS)
-    trace.add("read_ahead", 30 * MS, 35 * MS)
+    trace.add("decode[2]", 30 * MS, 35 * MS)
     trace.add("propose", 25 * MS, 27 * MS)
     assert trace.beside_models == 10.0  # 12 to 15, 25 to 27, 35 to 40
     assert Trace().beside_models == 0.0
