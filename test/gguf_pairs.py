@@ -69,7 +69,7 @@ def _add_words(wordless: Path, file: Path, target: Any, template: str, kind: str
     copy_with_new_metadata(reader, writer, added, [])
 
 
-_FILE_TYPES = {"F32": "ALL_F32", "BF16": "MOSTLY_BF16", "Q8_0": "MOSTLY_Q8_0"}
+_FILE_TYPES = {"F32": "ALL_F32", "BF16": "MOSTLY_BF16", "Q8_0": "MOSTLY_Q8_0", "Q4_0": "MOSTLY_Q4_0"}
 
 
 def _write_projector(target: Any, file: Path) -> None:

@@ -56,8 +56,7 @@ def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
     if (settings.models_engine == LLAMA_CPP or is_gguf(settings.target)) and settings.learn_heads:
         raise InputError(
-            "learn_heads needs the target's hidden states, which llama.cpp does not give: set it to false, "
-            "or models.engine to torch"
+            "learn_heads needs the target's hidden states, which llama.cpp does not give: set it to false"
         )
     # One for a draft that there is not would never be found taken.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
@@ -86,6 +85,11 @@ def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
         raise InputError(
             "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
             "or set generation to greedy"
+        )
+    if is_gguf(settings.target):
+        raise InputError(
+            "generation is published, but a GGUF has no generation_config.json: set generation to greedy, "
+            "and temperature and top_p to what its publisher says"
         )
     if is_remote(settings.target):
         raise InputError(
@@ -128,9 +132,6 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
 
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
-    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
-    from crossspec_ros.drafting.proposer import proposer_names
-
     if is_gguf(settings.target):
         if settings.heads not in ("", NO_HEADS):
             raise InputError(
@@ -138,6 +139,9 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
                 f"leave heads empty"
             )
         return {}
+    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
+    from crossspec_ros.drafting.proposer import proposer_names
+
     if not settings.heads:
         return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
     folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
@@ -165,6 +169,11 @@ def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> StandIn | None
     off. Raises InputError where it is missing, damaged, or of another pair."""
     if settings.handoff == "off":
         return None
+    if is_gguf(settings.target):
+        raise InputError(
+            f"handoff is {settings.handoff}, but event features can only stand in for frames of a target in "
+            f"torch, and this one is a GGUF: set handoff to off"
+        )
     load = extension("handoff", "the feature hand-off")
     stand_in: StandIn = load(models_folder(settings), pair, settings.handoff)
     return stand_in

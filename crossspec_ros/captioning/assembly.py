@@ -26,9 +26,10 @@ from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_names
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import LLAMA_CPP, NO_DRAFT, Placement
+from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
@@ -80,7 +81,7 @@ def _local_decoder(
     folder = target_path(models_folder(settings), settings.target)
     names, memory = (proposer_names(), _memory(settings, folder, pair)) if is_live else (USUAL, None)
     # First, for heads have the numbers of the target's embeddings.
-    engine = placed_engine(pair, settings.threads, [folder])
+    engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
         proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
         return speculative_decoder(
@@ -88,18 +89,23 @@ def _local_decoder(
         )
 
 
-def placed_engine(pair: ModelPair, threads: int, folders: Sequence[Path] = ()) -> Engine | None:
+def placed_engine(
+    pair: ModelPair, threads: int, folders: Sequence[Path] = (), max_new_tokens: int = 0
+) -> Engine | None:
     """The engine by the placement of the pair; None for torch's, which a decoder makes itself.
 
     What another engine needs of the target's `folders` is kept for the next time where they are named.
+    Answers may have so many tokens, or as many as usual.
     """
     if pair.placement.engine != LLAMA_CPP:
         return None
     from crossspec_ros.engine.llama_cpp import llama_runner
     from crossspec_ros.engine.local import LocalEngine
 
-    digest = models_digest(folders) if folders else ""
-    runner = llama_runner(pair.target, pair.placement.dtype, threads, digest, frees=True)
+    placement = pair.placement
+    digest = models_digest(folders) if folders and placement.dtype != GGUF else ""
+    room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
+    runner = llama_runner(pair.target, placement.dtype, threads, digest, frees=True, text_room=room)
     return LocalEngine(pair.target, runner=runner)
 
 

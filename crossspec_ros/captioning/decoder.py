@@ -214,7 +214,7 @@ class PrefillHiddenDecoder:
             opened = self._open.close(window)
             self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
-            devices = {model.device.type for model in (self.pair.target, self.pair.draft) if model}
+            devices = {str(model.device) for model in (self.pair.target, self.pair.draft) if model}
             if devices == {"cpu"} or not len(window.frames):
                 opened.end_draft()
             try:

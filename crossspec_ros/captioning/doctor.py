@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> None:
     names = {one: getattr(args, one) or (str(args.models / one) if args.models else "") for one in _MODELS}
     target, draft = names.values()
     if args.measure and not (target and draft):
-        raise InputError("--measure needs weights: name them with --models, or with --target and --draft")
+        raise InputError(
+            "--measure needs weights: name them with --models, or with --target and --draft (or none)"
+        )
     models = architectures(target, draft)
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
     here = placements(*models[:1], skeletons[0])

@@ -50,10 +50,11 @@ def _parts(report: dict[str, Any]) -> Iterator[str | Table]:
     yield "estimated sizes, GB:"
     heads = ("choice", *(f"{model}: {', '.join(_PARTS)}" for model in _MODELS), "needed", "verdict")
     yield _table(heads, [_estimated(choice) for choice in choices])
-    yield "windows a second that the target sustains:"
-    heads = ("choice", "speculating", "alone", "of that before the first token", "frames for one a second")
-    yield _table(heads, list(_rates(choices)))
-    yield ASSUMED
+    if rates := list(_rates(choices)):
+        yield "windows a second that the target sustains:"
+        heads = "choice", "speculating", "alone", "of that before the first token", "frames for 1 Hz"
+        yield _table(heads, rates)
+        yield ASSUMED
     if any("measured" in choice for choice in choices):
         heads = ("measured", "target weights, GB", "draft weights, GB", "most in use, GB", "loading, s")
         passes = (f"a pass over {size}, ms" for size in TIMED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,8 @@ def chosen_models(
     for name in ("target", "draft"):
         value = str(chosen.get(name, configured.get(name, "")))
         if value and found(value).exists():
-            chosen[name] = str(found(value).resolve())
+            # Not what a link leads to: a file in the hub's cache has its name and its projector there.
+            chosen[name] = os.path.abspath(found(value))
     return chosen | {"models.folder": str(folder.resolve())}
 
 

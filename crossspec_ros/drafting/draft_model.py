@@ -16,7 +16,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.tree import DraftTree, attention_mask
+from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
@@ -109,8 +109,8 @@ class EventDraft:
         return self.ended
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
-        mask = attention_mask(row.length, len(chunk), DraftTree(), chunk.embeds.dtype)
-        reading = Reading(row, chunk.embeds, row.length + chunk.positions, mask)
+        seen = sees(row.length, len(chunk), DraftTree())
+        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
         [(hidden, _)] = self._runner.read([reading])
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both; float32 holds every token id exactly.

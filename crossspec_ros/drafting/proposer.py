@@ -127,9 +127,11 @@ def make_proposers(
     made: list[Proposer] = []
     for name in names:
         if name == HEADS:
-            from crossspec_ros.drafting.proposers.heads import HeadProposer
+            for own, head in heads.items():
+                # Who has none need not wait for torch.
+                from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-            made += [HeadProposer(own, head, learn) for own, head in heads.items()]
+                made.append(HeadProposer(own, head, learn))
         else:
             made.append(_class(name)())
     return tuple(made)

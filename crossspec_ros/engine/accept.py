@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from crossspec_ros.engine.sampling import Sampling, sample_path
 from crossspec_ros.engine.tree import DraftTree, follow
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossspec_ros.engine.sampling import Sampling
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
@@ -32,13 +35,17 @@ class Verifier:
     def __init__(self) -> None:
         self._draws: tuple[int, torch.Generator] | None = None
 
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
-        """The accepted nodes and the token after them, from the (1 + nodes, vocabulary) logits of a pass."""
+    def accept(self, tree: DraftTree, logits: Any, sampling: Sampling | None) -> tuple[tuple[int, ...], int]:
+        """The accepted nodes and the token after them, from the (1 + nodes, vocabulary) logits of a pass, of
+        torch or of numpy."""
         if sampling is None:
             return greedy_path(tree, logits.argmax(-1).tolist())
         if self._draws is None or self._draws[0] != sampling.seed:
             self._draws = sampling.seed, sampling.generator()
-        rows = logits.cpu()
+        # Greedy captions need no torch.
+        import torch
+
+        from crossspec_ros.engine.sampling import sample_path
+
+        rows = torch.as_tensor(logits).cpu()
         return sample_path(tree, lambda node: sampling.probs(rows[1 + node]), self._draws[1])

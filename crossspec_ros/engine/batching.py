@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import Reading, Runner
+from crossspec_ros.engine.runner import Outputs, Reading, Runner
 from crossspec_ros.models.base import VideoTarget
+
+if TYPE_CHECKING:
+    import torch
 
 Result = TypeVar("Result")
 
@@ -40,7 +42,7 @@ class PassOutput:
 
     hidden: torch.Tensor | None
     tapped: torch.Tensor | None
-    logits: torch.Tensor
+    logits: Any
     rows: int
     tokens: int
     begun: Any
@@ -109,17 +111,22 @@ class Batcher:
     def _read(self, group: Sequence[Reading]) -> list[PassOutput]:
         begun = self._stream.mark()
         outputs, has_states = self._runner.read(group), self._runner.has_states
-        hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
-        # One reading of the head's weights for all.
-        wanted = torch.cat(hidden)
-        told = self._target.logits(wanted) if has_states and len(wanted) else wanted
-        logits = told.split([one.logits for one in group])
+        logits = self._logits(outputs, group) if has_states else [told for told, _ in outputs]
         ended = self._stream.mark()
         rows, tokens = len(group), max(map(len, group))
         return [
             PassOutput(states if has_states else None, tapped, own, rows, tokens, begun, ended)
             for (states, tapped), own in zip(outputs, logits, strict=True)
         ]
+
+    def _logits(self, outputs: Sequence[Outputs], group: Sequence[Reading]) -> Sequence[torch.Tensor]:
+        import torch
+
+        hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
+        # One reading of the head's weights for all.
+        wanted = torch.cat(hidden)
+        told = self._target.logits(wanted) if len(wanted) else wanted
+        return told.split([one.logits for one in group])
 
     def _parts(self, readings: dict[int, Reading]) -> list[list[int]]:
         fitting = [i for i, reading in readings.items() if self.cost and self._runner.fits(reading)]

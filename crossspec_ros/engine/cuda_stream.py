@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class CudaStream:
     """Stream of its own for what is done inside `with stream():`, where the device has streams.
 
-    A `first` stream goes before others of the same device.
+    A `first` stream goes before others of the same device. Of a model that is not torch's the device is a
+    text, and torch is not needed.
     """
 
-    def __init__(self, device: torch.device, first: bool = False) -> None:
+    def __init__(self, device: torch.device | str, first: bool = False) -> None:
         self._stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
+        self._is_torch = not isinstance(device, str)
+        if not isinstance(device, str) and device.type == "cuda":
+            import torch
+
             self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
             # The weights have come on another.
             torch.cuda.synchronize(device)
@@ -30,6 +36,8 @@ class CudaStream:
         """This point of what is queued, see `seconds`."""
         if self._stream is None:
             return time.perf_counter()
+        import torch
+
         event = torch.cuda.Event(enable_timing=True)
         event.record(self._stream)
         return event
@@ -41,5 +49,13 @@ class CudaStream:
         until.synchronize()
         return since.elapsed_time(until) / 1e3
 
-    def __call__(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._stream) if self._stream else nullcontext()
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Inference on this stream."""
+        if not self._is_torch:
+            yield
+            return
+        import torch
+
+        with torch.inference_mode(), torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            yield

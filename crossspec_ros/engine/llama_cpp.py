@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.tree import DraftTree, attention_mask
+from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
-from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, TEXT_ROOM, llama_cells
+from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
+from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, VERIFIED, llama_cells
 from crossspec_ros.models.gguf import GgufTarget
 from crossspec_ros.models.gguf_file import check_llama, write_gguf
 from crossspec_ros.models.llama_library import LlamaModel
@@ -113,7 +112,7 @@ class LlamaRunner:
         is filled with time, as transformers has it, or with 0, as the library has it."""
         self._model, self._library = model, model.library
         self._fills_axes = fills_axes
-        self._threads, self.branches = threads, branches
+        model.threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
         # A product with a single row is summed in another order than one with several.
         self._least = 1 if branches else 2
@@ -138,12 +137,17 @@ class LlamaRunner:
             self._context = None
         shape = library.llama_context_default_params()
         rows = count + SPARE_SESSIONS
+        if self.branches and rows + VERIFIED > _MOST_SEQUENCES:
+            raise InputError(
+                f"{count} windows at a time are too many for llama.cpp, whose {_MOST_SEQUENCES} sequences "
+                f"draft trees need as well: lower robots, or set dtype to bf16"
+            )
         shape.n_ctx = shape.n_batch = rows * self._capacity
         # In parts attention takes less memory; but a part with a single row is summed in another order.
         shape.n_ubatch = LLAMA_AT_ONCE if self.branches else self._capacity
         shape.n_seq_max = sequences = _MOST_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
-        shape.n_threads = shape.n_threads_batch = self._threads
+        shape.n_threads = shape.n_threads_batch = self._model.threads
         # Flash attention, and keys and values in float16, are further from the target in float32.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         shape.type_k = shape.type_v = library.GGML_TYPE_F32
@@ -151,28 +155,26 @@ class LlamaRunner:
         if not self._context:
             raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
         self._memory = library.llama_get_memory(self._context)
-        self._room = shape.n_batch
         self._rows = [LlamaRow(self, i) for i in range(rows)]
         self._free_rows = [*self._rows]
         self.free = list(range(rows, sequences))
 
     def _compare_lengths(self) -> None:
         """Warn where what a pass says of a token depends on how many it reads."""
-        inputs = torch.randn(max(SIZES), self._model.width, generator=torch.Generator().manual_seed(0))
+        inputs = np.random.default_rng(0).standard_normal((max(SIZES), self._model.width), np.float32)
         row = self.take()
 
-        def told(count: int) -> torch.Tensor:
+        def told(count: int) -> np.ndarray:
             """Logits of the first of so many tokens that follow."""
-            places = row.length + torch.arange(count)[None]
-            mask = attention_mask(row.length, count, DraftTree(), torch.float32)
-            ((logits, _),) = self.read([Reading(row, inputs[:count], places, mask, None, count)])
-            row.keep(seen)
+            places = row.length + np.arange(count)[None]
+            seen = sees(row.length, count, DraftTree())
+            ((logits, _),) = self.read([Reading(row, inputs[:count], places, seen, None, count)])
+            row.keep(_SEEN)
             return logits[0]
 
-        seen = _SEEN
-        told(seen)
+        told(_SEEN)
         first, *others = (told(count) for count in SIZES)
-        if not all(torch.equal(first, other) for other in others):
+        if not all(np.array_equal(first, other) for other in others):
             _LOG.warning(
                 "llama.cpp rounds passes of different lengths differently on this processor: captions may "
                 "depend on drafts, as they do not in float32"
@@ -219,25 +221,28 @@ class LlamaRunner:
         """Let a sequence have the tokens of another from this place on, too."""
         self._library.llama_memory_seq_cp(self._memory, source, target, begin, -1)
 
-    def read(self, readings: Sequence[Reading]) -> list[tuple[torch.Tensor, None]]:
+    def read(self, readings: Sequence[Reading]) -> list[tuple[np.ndarray, None]]:
         """Logits (k, vocabulary) of the last tokens of the one sequence, good until the next pass."""
         (reading,) = readings
         row: Any = reading.row
         row.is_sound = False
         if not self._context:
             raise RuntimeError("the engine is closed")
-        # The library would end the process.
-        if len(reading) > self._room:
+        # In the library it would take the room of others, or fail.
+        if reading.end > self._capacity:
             raise RuntimeError(
-                f"a pass over {len(reading)} tokens, where llama.cpp has room for {self._room}"
+                f"{reading.end} tokens of a window, where llama.cpp has room for {self._capacity}: shorten "
+                f"the question, or set max_new_tokens lower"
             )
         row.keep(row.length)
-        sees = (reading.mask[0, 0, :, row.length :] == 0).numpy()
+        seen = reading.sees[:, row.length :]
         # What only itself sees is the end of a path.
-        ends = np.flatnonzero(sees.sum(0) == 1)
+        ends = np.flatnonzero(seen.sum(0) == 1)
+        if len(ends) > 1 + len(self.free):
+            raise RuntimeError(f"a draft tree with {len(ends)} ends, where llama.cpp has no room for so many")
         row.begin = row.length
         leaves = [row.index, *(self.free.pop() for _ in ends[1:])]
-        row.leaves = {leaf: sees[end] for leaf, end in zip(leaves, ends, strict=True)}
+        row.leaves = {leaf: seen[end] for leaf, end in zip(leaves, ends, strict=True)}
         for leaf in leaves[1:]:
             self.copy(row.index, leaf, 0)
         logits = self._decode(row, reading)
@@ -245,7 +250,7 @@ class LlamaRunner:
         row.is_sound = True
         return [(logits, None)]
 
-    def _decode(self, row: LlamaRow, reading: Reading) -> torch.Tensor:
+    def _decode(self, row: LlamaRow, reading: Reading) -> np.ndarray:
         library, n = self._library, len(reading)
         # What is filled up is forgotten before the next pass.
         lacking = max(0, self._least - n)
@@ -267,38 +272,48 @@ class LlamaRunner:
         if library.llama_decode(self._context, batch):
             raise RuntimeError("llama.cpp could not read a pass")
         if not reading.logits:
-            return torch.empty(0, self._model.words)
+            return np.empty((0, self._model.words), np.float32)
         told = library.llama_get_logits(self._context)
         rows = np.ctypeslib.as_array(told, (len(inputs) - out, self._model.words))
-        return torch.from_numpy(rows[first - out : n - out].copy())
+        return rows[first - out : n - out].copy()
 
     def _inputs(self, reading: Reading) -> np.ndarray:
         """(n, the model's width) float32; nothing is added to the layers of what has no `layers`."""
         parts = [reading.inputs, *(() if reading.layers is None else reading.layers)]
-        inputs = torch.cat(parts, 1).float().numpy()
+        inputs = np.concatenate([_on_host(part) for part in parts], 1)
         return np.pad(inputs, ((0, 0), (0, self._model.width - inputs.shape[1])))
 
     def _places(self, reading: Reading, lacking: int) -> np.ndarray:
         """(axes, n + lacking) int32."""
-        told = reading.positions.numpy()[: self._model.axes]
+        told = np.asarray(reading.positions)[: self._model.axes]
         filled = told[:, -1:] + 1 + np.arange(lacking)
         places = np.concatenate([told, filled], 1, dtype=np.int32)
         more = places[:1].repeat(self._model.axes - len(told), 0)
         return np.concatenate([places, more if self._fills_axes else np.zeros_like(more)])
 
 
+def _on_host(values: Any) -> np.ndarray:
+    """Values of torch or of numpy as an array of float32."""
+    return values if isinstance(values, np.ndarray) else values.float().numpy()
+
+
 def llama_runner(
-    target: VideoTarget, dtype: str, threads: int, digest: str = "", frees: bool = False
+    target: VideoTarget,
+    dtype: str,
+    threads: int,
+    digest: str = "",
+    frees: bool = False,
+    text_room: int = TEXT_ROOM,
 ) -> LlamaRunner:
     """Runner of a target in llama.cpp's own format, or of another's weights in `dtype`, whose tower stays in
     torch.
 
     Weights of torch are written as a GGUF once, into the user's cache under their `digest`; without one they
-    are written anew. Where it `frees`, the layers in torch are gone afterwards. Raises InputError for targets
-    that llama.cpp is not given, and where they cannot be written; MemoryError where there is none for its
-    cache.
+    are written anew. Where it `frees`, the layers in torch are gone afterwards. Beside its frames a window
+    has room for `text_room` tokens. Raises InputError for targets that llama.cpp is not given, and where they
+    cannot be written; MemoryError where there is none for its cache.
     """
-    capacity = target.spec.frame_tokens + TEXT_ROOM
+    capacity = target.spec.frame_tokens + text_room
     if isinstance(target, GgufTarget):
         return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, fills_axes=False)
     check_llama(target.body.config)
@@ -317,7 +332,9 @@ def llama_runner(
                     f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
                 ) from error
         if frees:
-            target.body.layers = torch.nn.ModuleList()
+            from torch import nn
+
+            target.body.layers = nn.ModuleList()
             # What is left, the tower, is slow in bfloat16 on a CPU.
             target.module.float()
         # Its pages stay mapped when the folder goes.

@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
 
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
 from crossspec_ros.engine.runner import BATCHES, Runner
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.footprint import TEXT_ROOM
+from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossspec_ros.engine.sampling import Sampling
 
 Result = TypeVar("Result")
 

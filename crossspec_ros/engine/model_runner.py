@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import LlamaModel
 
@@ -99,8 +100,8 @@ class ModelRunner:
             self._free = [*self._pool.rows]
         weight = self._model.embed_tokens.weight
         for row in self._free:
-            places, mask = torch.zeros(self._axes, 1, dtype=torch.long), weight.new_zeros(1, 1, 1, 1).cpu()
-            self.read([Reading(row, weight.new_zeros(1, weight.shape[1]), places, mask)])
+            places = torch.zeros(self._axes, 1, dtype=torch.long)
+            self.read([Reading(row, weight.new_zeros(1, weight.shape[1]), places, np.ones((1, 1), bool))])
             row.keep(0)
         states = self._pool.states
         if self.is_static and states is not None:
@@ -148,7 +149,7 @@ class ModelRunner:
             RowCache(row, len(reading)),
             reading.inputs[None],
             to_device(reading.positions, device)[:, None],
-            to_device(reading.mask, device),
+            to_device(additive(reading.sees, reading.inputs.dtype), device),
             None if reading.layers is None else reading.layers[:, None],
             self._taps,
         )
@@ -250,7 +251,8 @@ def padded(
     the places (b, n) where keys and values go, and the rows (b,) of the sequences."""
     like = readings[0]
     positions = torch.zeros(len(like.positions), *shape, dtype=torch.long)
-    mask = torch.full((shape[0], 1, shape[1], seen), torch.finfo(like.mask.dtype).min, dtype=like.mask.dtype)
+    dtype = like.inputs.dtype
+    mask = torch.full((shape[0], 1, shape[1], seen), torch.finfo(dtype).min, dtype=dtype)
     at = torch.full(shape, capacity - 1)
     rows = torch.full((shape[0],), like.row.index)
     # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
@@ -258,11 +260,20 @@ def padded(
     for i, reading in enumerate(readings):
         n = len(reading)
         positions[:, i, :n] = reading.positions
-        mask[i, :, :n, : reading.end] = reading.mask[0]
+        mask[i, :, :n, : reading.end] = additive(reading.sees, dtype)[0]
         mask[i, :, n:] = 0
         at[i, :n] = torch.arange(reading.row.length, reading.end)
         rows[i] = reading.row.index
     return positions, mask, at, rows
+
+
+def additive(sees: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """Additive (1, 1, n, all) mask on the host.
+
+    It is float, not bool: eager attention in transformers adds what it is given.
+    """
+    mask = torch.zeros(sees.shape, dtype=dtype)
+    return mask.masked_fill_(torch.from_numpy(~sees), torch.finfo(dtype).min)[None, None]
 
 
 def _side_by_side(readings: Sequence[Reading], n: int) -> torch.Tensor | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
+import numpy as np
 
 BATCHES = (2, 4, 8, 16, 32)
 """Sequences of the passes over several that have buffers of their own; others are filled up to the next."""
@@ -16,16 +16,16 @@ BATCHES = (2, 4, 8, 16, 32)
 class Reading:
     """Tokens that one sequence reads in a pass, into its `row`, of the runner's own kind.
 
-    `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; an additive `mask`
-    (1, 1, n, length + n), on the host; `layers` (k, n, width), added behind the first k layers, of passes
-    that read frames. The last `logits` of them are to be read out.
+    `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; `sees` (n, length +
+    n) bool, see `tree.sees`; `layers` (k, n, width), added behind the first k layers, of passes that read
+    frames. The last `logits` of them are to be read out. Inputs, positions and layers are as in `Chunk`.
     """
 
     row: Any
-    inputs: torch.Tensor
-    positions: torch.Tensor
-    mask: torch.Tensor
-    layers: torch.Tensor | None = None
+    inputs: Any
+    positions: Any
+    sees: np.ndarray
+    layers: Any = None
     logits: int = 0
 
     def __len__(self) -> int:
@@ -37,9 +37,9 @@ class Reading:
         return self.row.length + len(self)
 
 
-Outputs = tuple[torch.Tensor, torch.Tensor | None]
-"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width), good until the next pass; of a
-runner without states the logits (k, vocabulary) that were asked for."""
+Outputs = tuple[Any, Any]
+"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width) or None, good until the next
+pass; of a runner without states the logits (k, vocabulary) that were asked for, as an array of numpy."""
 
 
 class Runner(Protocol):

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-import torch
-
 from crossspec_ros.engine.batching import Elsewhere, Encode, Request, Requests, Served
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.telemetry.pulse import Pulse
@@ -262,7 +260,7 @@ class Scheduler:
 
     def _work(self) -> None:
         try:
-            with torch.inference_mode(), self._stream():
+            with self._stream():
                 while (begun := self._next()) is not None:
                     with self.pulse.busy():
                         self._begin(begun)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.batching import Encode, PassOutput, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import Reading, Runner
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.session import HiddenStates, Step
-from crossspec_ros.engine.tree import DraftTree, attention_mask, tree_positions
+from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossspec_ros.engine.sampling import Sampling
 
 
 class TargetSequence:
@@ -189,10 +191,10 @@ class TargetSequence:
         found: list[Any] = []
         for unit in units:
             first, known = self._waiting[unit[0]], tuple(self._stamps[begin + i] for i in unit)
-            if isinstance(first, torch.Tensor):
-                found.append(first.to(self._target.dtype))
-            else:
+            if isinstance(first, np.ndarray):
                 found.append(self._features.get(known) if is_known else None)
+            else:
+                found.append(first.to(self._target.dtype))
         new = [at for at, features in enumerate(found) if features is None]
         if new:
             with self._trace.span(f"frame_encode[{begin + count - 1}]"):
@@ -212,12 +214,12 @@ class TargetSequence:
         """Output of a pass over all that is unread and the tree, with the logits of so many last tokens; all
         of it is in the cache afterwards."""
         place = self._following_place()
-        nodes = self._target.words(tree.token_ids)
-        nodes = replace(nodes, positions=tree_positions(tree, -1).expand(len(nodes.positions), -1))
+        words = self._target.words(tree.token_ids)
+        nodes = Chunk.at(words.embeds, [depth - 1 for depth in tree.depths()], len(words.positions))
         read = Chunk.joined([*self._unread, nodes])
-        mask = attention_mask(self._row.length, self.unread, tree, read.embeds.dtype)
+        seen = sees(self._row.length, self.unread, tree)
         places = self._place + read.positions
-        output: PassOutput = yield Reading(self._row, read.embeds, places, mask, read.layers, logits)
+        output: PassOutput = yield Reading(self._row, read.embeds, places, seen, read.layers, logits)
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
         return output

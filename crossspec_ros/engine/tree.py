@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 ROOT = -1
 """The parent of a first token: the last token that is already verified."""
@@ -144,21 +144,9 @@ def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ..
     return tuple(nodes[1:]), token
 
 
-def tree_positions(tree: DraftTree, after: int) -> torch.Tensor:
-    """The (nodes,) positions of the tree's nodes by their depth; `after` is that of the token before it."""
-    import torch
-
-    return after + torch.tensor(tree.depths(), dtype=torch.long)
-
-
-def attention_mask(cached: int, unread: int, tree: DraftTree, dtype: torch.dtype) -> torch.Tensor:
-    """Additive (1, 1, unread + nodes, all) mask of what each of `unread` tokens and each node sees.
-
-    It is float, not bool: eager attention in transformers adds what it is given.
-    """
-    import torch
-
+def sees(cached: int, unread: int, tree: DraftTree) -> np.ndarray:
+    """(unread + nodes, all) bool: tokens that each of `unread` tokens and each node sees."""
     nodes = len(tree)
-    seen = torch.ones(unread + nodes, cached + unread + nodes, dtype=torch.bool).tril(cached)
-    seen[unread:, cached + unread :] = torch.from_numpy(tree.mask())
-    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
+    seen = np.tri(unread + nodes, cached + unread + nodes, cached, bool)
+    seen[unread:, cached + unread :] = tree.mask()
+    return seen

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from crossspec_ros.models.placement import Placement
 
+TEXT_ROOM = 512
+"""Tokens in a KV cache of the target beside those of the frames."""
 Model_co = TypeVar("Model_co", covariant=True)
 
 
@@ -27,36 +29,52 @@ Model_co = TypeVar("Model_co", covariant=True)
 class Chunk:
     """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
-    Positions count from the place where the chunk begins, 0 for its first token. What follows begins one
-    after the largest of them, so that a family with three axes needs no other rule. `layers` (k, n, width) is
-    what a tower adds to the hidden states behind each of the first k layers, if it does.
+    All are tensors of torch, or arrays of numpy where the model is not torch's. Positions count from the
+    place where the chunk begins, 0 for its first token. What follows begins one after the largest of them, so
+    that a family with three axes needs no other rule. `layers` (k, n, width) is what a tower adds to the
+    hidden states behind each of the first k layers, if it does.
     """
 
-    embeds: torch.Tensor
-    positions: torch.Tensor
-    layers: torch.Tensor | None = None
+    embeds: Any
+    positions: Any
+    layers: Any = None
 
     def __len__(self) -> int:
         return len(self.embeds)
 
     @classmethod
-    def in_a_row(cls, embeds: torch.Tensor, axes: int = 1) -> Chunk:
+    def in_a_row(cls, embeds: Any, axes: int = 1) -> Chunk:
         """A chunk whose tokens follow one another."""
+        return cls.at(embeds, range(len(embeds)), axes)
+
+    @classmethod
+    def at(cls, embeds: Any, places: Sequence[int], axes: int = 1) -> Chunk:
+        """A chunk whose tokens are at these places on every axis."""
+        import numpy as np
+
+        positions = np.tile(np.array(places, np.int64), (axes, 1))
+        if isinstance(embeds, np.ndarray):
+            return cls(embeds, positions)
         import torch
 
-        return cls(embeds, torch.arange(len(embeds)).expand(axes, -1))
+        return cls(embeds, torch.from_numpy(positions))
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Chunks that follow one another, as one; to those without `layers` nothing is added."""
-        import torch
+        import numpy as np
 
+        join: Any = np.concatenate
+        if not isinstance(chunks[0].embeds, np.ndarray):
+            import torch
+
+            join = torch.cat
         places = accumulate((chunk.span for chunk in chunks), initial=0)
         like = next((chunk.layers for chunk in chunks if chunk.layers is not None), None)
         return cls(
-            torch.cat([chunk.embeds for chunk in chunks]),
-            torch.cat([place + chunk.positions for place, chunk in zip(places, chunks, strict=False)], 1),
-            None if like is None else torch.cat([chunk._layers_like(like) for chunk in chunks], 1),
+            join([chunk.embeds for chunk in chunks]),
+            join([place + chunk.positions for place, chunk in zip(places, chunks, strict=False)], 1),
+            None if like is None else join([chunk._layers_like(like) for chunk in chunks], 1),
         )
 
     @property
@@ -64,8 +82,13 @@ class Chunk:
         """Distance from where the chunk begins to what follows."""
         return int(self.positions.max()) + 1 if len(self) else 0
 
-    def _layers_like(self, like: torch.Tensor) -> torch.Tensor:
-        return like.new_zeros(len(like), len(self), like.shape[2]) if self.layers is None else self.layers
+    def _layers_like(self, like: Any) -> Any:
+        if self.layers is not None:
+            return self.layers
+        import numpy as np
+
+        shape = len(like), len(self), like.shape[2]
+        return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(shape)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import read_small
+from crossspec_ros.models.placement import is_gguf
 
 _REMEMBERED = 32
 _MOST_BYTES = 4 << 20
@@ -60,10 +61,16 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
 
 def check_kind(folder: Path) -> None:
     """Raise InputError where this is a file, or a folder with something else than a checkpoint in it."""
-    if "gguf" in folder.name.lower() or (folder.is_dir() and any(folder.glob("*.gguf"))):
+    files = [file for file in folder.glob("*") if is_gguf(file.name) and "mmproj" not in file.name.lower()]
+    if files:
         raise InputError(
-            f"'{folder}' is a GGUF, which is not read: give the folder or hub id of the safetensors that it "
-            f"was made from"
+            f"'{folder}' has no checkpoint of transformers, but a GGUF: name that file itself, "
+            f"'{min(files)}', as the target"
+        )
+    if "gguf" in folder.name.lower():
+        raise InputError(
+            f"'{folder}' is of llama.cpp's files: download the model's and its projector into a folder, and "
+            f"name the model's file; or give the hub id of the safetensors that they were made from"
         )
     if folder.is_file():
         raise InputError(f"'{folder}' is a file: give the folder of the whole checkpoint")

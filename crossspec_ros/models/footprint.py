@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-import torch
-from torch import nn
 
-from crossspec_ros.models.base import Architecture, DraftArchitecture, Sizes, TargetArchitecture
+from crossspec_ros.models.base import TEXT_ROOM, Architecture, DraftArchitecture, Sizes, TargetArchitecture
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 SESSIONS = 3
 """Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
@@ -23,8 +25,6 @@ SPARE_SESSIONS = 3
 """Sessions beside those in llama.cpp, whose cache does not grow: a window that was dropped ends late."""
 LLAMA_AT_ONCE = 512
 """Tokens that llama.cpp reads at once where all rows share its cache."""
-TEXT_ROOM = 512
-"""Tokens in a KV cache of the target beside those of the frames."""
 DRAFT_TOKENS = 1024
 """Tokens in the KV cache of the draft, which has one."""
 VERIFIED = 129
@@ -83,7 +83,10 @@ def estimates(
 ) -> list[Footprint]:
     """Footprints in each of several placements; `skeletons` are those of the models, where they were made."""
     # They refuse what sizes would be nonsense of.
-    outlines = skeletons or [model.skeleton() if model else None for model in (target, draft)]
+    outlines = skeletons or [
+        model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
+        for model in (target, draft)
+    ]
     window = target.spec.frame_tokens + TEXT_ROOM
     kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
     of_target = [
@@ -103,6 +106,8 @@ def estimates(
 
 def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
     """The bytes that a model's parameters and their quantisation constants will take."""
+    from torch import nn
+
     quantized = {
         f"{name}.weight"
         for name, module in skeleton.named_modules()
@@ -185,6 +190,8 @@ def _working(sizes: Sizes, tokens: int, placement: Placement) -> int:
 def memory(device: str) -> tuple[int, int]:
     """Free and total bytes of a device; of the CPU, what this process may still take."""
     if device != "cpu":
+        import torch
+
         return torch.cuda.mem_get_info(torch.device(device))
     machine = psutil.virtual_memory()
     free, total = machine.available, machine.total

@@ -12,14 +12,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Chunk, InputSpec, Sizes
 from crossspec_ros.models.gguf_facts import FRAMES, QUESTION, GgufFacts, gguf_facts, projector_of
+from crossspec_ros.models.gguf_header import Embeddings, GgufHeader, gguf_header
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from tokenizers import Tokenizer
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 _QUESTIONS = 64
 _COPY = "copy it again"
-_EMBEDDINGS = "token_embd.weight"
+_SPECIAL = (3, 4)
+"""Types of tokens that control, and that users have defined."""
 _PATCHES_A_TOKEN, _NUMBERS_A_PATCH = 4, 24_000
 
 
@@ -38,13 +41,12 @@ class GgufTarget:
     module: Any = None
 
     def __init__(self, model: LlamaModel, tokenizer: Tokenizer, known: GgufArchitecture) -> None:
-        import torch
-
         self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, known.spec, known.facts
         self.vocabulary = known.facts.vocabulary
-        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.device: Any = "cpu"
+        self.dtype: Any = "float32"
         self._file = known.file
-        self._embeddings = _Embeddings(known.file)
+        self._embeddings = Embeddings(known.file)
         self._prompt_ids = lru_cache(_QUESTIONS)(self._texts)
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
@@ -74,38 +76,16 @@ class GgufTarget:
     @cached_property
     def _projector(self) -> LlamaProjector:
         """The model's own, with which it is closed; loaded for the first frame."""
-        import torch
-
-        return LlamaProjector(projector_of(self._file), self.llama, torch.get_num_threads())
+        return LlamaProjector(projector_of(self._file), self.llama)
 
     def _seen(self, picture: Picture) -> Chunk:
-        import torch
-
-        inputs = torch.from_numpy(picture.inputs)
-        embeds, *layers = inputs.split(self.facts.width, 1)
-        positions = torch.from_numpy(picture.positions[:, : self.spec.axes].T)
-        return Chunk(embeds, positions, torch.stack(layers) if layers else None)
+        embeds, *layers = np.split(picture.inputs, 1 + self.facts.added_layers, 1)
+        positions = picture.positions[:, : self.spec.axes].T
+        return Chunk(embeds, positions, np.stack(layers) if layers else None)
 
     def _texts(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         before, behind = self.facts.prompt
         return self.llama.ids(before, True), self.llama.ids(behind.replace(QUESTION, question), False)
-
-
-class _Embeddings:
-    """Rows of the embeddings in a file, brought to float32 when they are asked for."""
-
-    def __init__(self, file: Path) -> None:
-        from gguf import GGUFReader
-
-        self._stored = next(one for one in GGUFReader(file).tensors if one.name == _EMBEDDINGS)
-
-    def of(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """(n, width) float32."""
-        import torch
-        from gguf.quants import dequantize
-
-        rows = self._stored.data[list(token_ids)]
-        return torch.from_numpy(dequantize(rows, self._stored.tensor_type))
 
 
 @dataclass(frozen=True)
@@ -162,6 +142,10 @@ class GgufArchitecture:
         )
 
     def tokenizer(self) -> Tokenizer:
+        with gguf_header(self.file) as header:
+            if header.text("tokenizer.ggml.model") == "gpt2":
+                return _byte_level(header)
+        # Of the others the merges must be found out.
         from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
 
         try:
@@ -192,3 +176,21 @@ class GgufArchitecture:
 
 
 FAMILY = GgufArchitecture
+
+
+def _byte_level(header: GgufHeader) -> Tokenizer:
+    """Byte-level BPE of a header's vocabulary; a text is cut as GPT-2's, for only drafts are cut by it."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    words = header.texts("tokenizer.ggml.tokens")
+    merges = [merge.partition(" ")[::2] for merge in header.texts("tokenizer.ggml.merges")]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    # What joins to no word would be refused.
+    known = [merge for merge in merges if "".join(merge) in vocabulary]
+    tokenizer = Tokenizer(models.BPE(vocabulary, known))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    types = header.numbers("tokenizer.ggml.token_type")
+    special = [word for word, kind in zip(words, types, strict=True) if kind in _SPECIAL]
+    tokenizer.add_special_tokens([AddedToken(word, normalized=False, special=True) for word in special])
+    return tokenizer

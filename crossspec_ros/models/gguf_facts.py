@@ -6,7 +6,9 @@ what is to be known before there are weights: sizes, ends of a response, the pro
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +20,10 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.models.gguf_header import Embeddings, gguf_header
 from crossspec_ros.models.placement import INSTALL_LLAMA, has_llama
+from crossspec_ros.plain_text import plain_text
 
 PROJECTOR = "*mmproj*.gguf"
 """Name of a projector's file, beside the model's."""
@@ -26,9 +31,18 @@ FRAMES = 8
 """Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _LIMIT_S = 300.0
+_INTS = ctypes.POINTER(ctypes.c_int32)
+_MOST_REASON = 160
 _STEP = 32
 """Step in pixels of the heights that are tried."""
-_SHAPES = ((9, 16), (3, 4), (1, 1))
+_SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
+"""Heights and widths of frames, of which the one with most tokens counts."""
+_USUAL_SIZE = 448
+"""Height in pixels of a frame, where the projector says none."""
+_PROBED = 4
+"""Words by which both ways into a model are compared."""
+_ROUNDING = 1e-3
+"""Share of the largest logit by which both may differ."""
 _ALL_FLOAT32 = "0"
 """Value of a file's type."""
 
@@ -62,9 +76,9 @@ def projector_of(file: Path) -> Path:
     if file in found:
         raise InputError(f"'{file}' is a projector: name the model's own file, which stands beside it")
     if len(found) != 1:
-        lies = "several lie" if found else "none lies"
+        lie = " and ".join(f"'{one.name}'" for one in found) or "none"
         raise InputError(
-            f"'{file}' needs one projector beside it, a file whose name has mmproj in it, but {lies} there: "
+            f"'{file}' needs one projector beside it, a file with mmproj in its name, but there lie {lie}: "
             f"give the model a folder of its own with the projector that was published with it"
         )
     return found[0]
@@ -100,8 +114,12 @@ def _facts(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> Ggu
     try:
         values: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
     except (ValueError, IndexError):
+        told_last = (told.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        killed = told.returncode == -signal.SIGKILL
+        reason = "it was killed, maybe for want of memory" if killed else plain_text(told_last)[:_MOST_REASON]
         raise InputError(
-            f"llama.cpp ends when it loads {names}, for one is damaged or of another kind: copy both again"
+            f"llama.cpp ends when it loads {names} ({reason}): copy both again, or take another file of this "
+            f"model"
         ) from None
     if "refused" in values:
         raise InputError(values["refused"])
@@ -136,6 +154,16 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
             f"'{file}' has layers that cannot take back what was read, and so cannot verify drafts: take "
             f"another target"
         )
+    if model.told("split.count") not in ("", "0", "1"):
+        raise InputError(
+            f"'{file}' is a part of a model: join all by llama.cpp's llama-gguf-split --merge, and name the "
+            f"result"
+        )
+    if not _takes_embeddings(file, model):
+        raise InputError(
+            f"llama.cpp reads the words of '{file}' otherwise where they come as embeddings, as here: take "
+            f"another target"
+        )
     projector = LlamaProjector(projector_file, model)
 
     def parts(frames: int, height: int, shape: tuple[int, int]) -> Sequence[Any]:
@@ -148,19 +176,36 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
             for part in parts(1, height, shape)
         )
 
-    def pictures(frames: int) -> list[Picture]:
-        return [part for part in parts(frames, image_size, _SHAPES[-1]) if isinstance(part, Picture)]
+    def pictures(frames: int, height: int) -> list[Picture]:
+        return [part for part in parts(frames, height, _SHAPES[0]) if isinstance(part, Picture)]
 
-    image_size = int(_meta(projector_file, "clip.vision.image_size"))
+    with gguf_header(projector_file) as header:
+        image_size = header.number("clip.vision.image_size")
+    image_size = image_size or _USUAL_SIZE
     heights = range(_STEP, image_size, _STEP)
-    if heights and tokens(heights[0]) != (most := tokens(image_size)):
+    is_cut = any(len(pictures(1, height)) > 1 for height in (*heights, image_size))
+    if heights and not is_cut and tokens(heights[0]) != (most := tokens(image_size)):
         # What a larger frame adds is not looked at.
         image_size = next((height for height in heights if tokens(height) == most), image_size)
-    per_unit = 2 if len(pictures(2)) == len(pictures(1)) else 1
-    if not all(picture.is_causal for picture in pictures(1)):
+    per_unit = 2 if len(pictures(2, image_size)) == len(pictures(1, image_size)) else 1
+    seen = pictures(1, image_size)
+    if not all(picture.is_causal for picture in seen):
         raise InputError(
             f"the frames of '{file}' see one another in both directions, so that none can be read before the "
             f"last: take another target"
+        )
+    if model.axes > 1 and any(picture.positions[:, 3].any() for picture in seen):
+        raise InputError(
+            f"the frames of '{file}' have positions of a kind that is not known here: take another target"
+        )
+    unit_tokens, most_tokens = (
+        max(tokens(image_size, shape) for shape in _SHAPES),
+        library.llama_model_n_ctx_train(handle),
+    )
+    if FRAMES // per_unit * unit_tokens + TEXT_ROOM > most_tokens:
+        raise InputError(
+            f"{FRAMES} frames take {FRAMES // per_unit * unit_tokens} tokens, but '{file}' was trained with "
+            f"{most_tokens} in all: take another target"
         )
     heads, kv_heads = library.llama_model_n_head(handle), library.llama_model_n_head_kv(handle)
     own_width, layers = library.llama_model_n_embd(handle), library.llama_model_n_layer(handle)
@@ -177,24 +222,58 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
         heads=heads,
         cached=2 * layers * kv_heads * head_width,
         vocabulary=model.words,
-        most_tokens=library.llama_model_n_ctx_train(handle),
-        eos_ids=_ends(model),
+        most_tokens=most_tokens,
+        eos_ids=_ends(file, model),
         prompt=_prompt(file, model),
         image_size=image_size,
-        unit_tokens=max(tokens(image_size, shape) for shape in _SHAPES),
+        unit_tokens=unit_tokens,
         frames_per_unit=per_unit,
         is_float32=model.told("general.file_type") == _ALL_FLOAT32,
     )
 
 
-def _ends(model: Any) -> tuple[int, ...]:
+def _ends(file: Path, model: Any) -> tuple[int, ...]:
     """Ids that end a response, that of the text itself first."""
     library, vocabulary = model.library, model.vocabulary
     ends = [i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i)]
-    own = library.llama_vocab_eot(vocabulary)
-    if own < 0:
-        own = library.llama_vocab_eos(vocabulary)
-    return (own, *(end for end in ends if end != own))
+    # Of several the library may take any for the end of a turn.
+    own = [library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary), *ends]
+    if not (known := [end for end in own if end >= 0]):
+        raise InputError(f"'{file}' names no token that ends a text: take another file of this model")
+    return tuple(dict.fromkeys(known))
+
+
+def _takes_embeddings(file: Path, model: Any) -> bool:
+    """Test for a model that says the same of words as tokens and as embeddings."""
+    library, ids = model.library, list(range(min(_PROBED, model.words)))
+    shape = library.llama_context_default_params()
+    shape.n_ctx = shape.n_batch = shape.n_ubatch = 256
+    shape.n_threads = shape.n_threads_batch = 1
+    embeds = Embeddings(file).of(ids)
+    embeds = np.pad(embeds, ((0, 0), (0, model.width - embeds.shape[1]))).astype(np.float32)
+    places = np.tile(np.arange(len(ids), dtype=np.int32), (model.axes, 1))
+    places[3:] = 0
+    n, one = len(ids), np.zeros(1, np.int32)
+    counts, is_out = np.ones(n, np.int32), (np.arange(n) == n - 1).astype(np.int8)
+    sequences = (_INTS * n)(*[one.ctypes.data_as(_INTS)] * n)
+    told: list[np.ndarray] = []
+    for tokens in (np.array(ids, np.int32), None):
+        context = library.llama_init_from_model(model.handle, shape)
+        batch = library.llama_batch(
+            n,
+            None if tokens is None else tokens.ctypes.data_as(_INTS),
+            embeds.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) if tokens is None else None,
+            places.ctypes.data_as(_INTS),
+            counts.ctypes.data_as(_INTS),
+            sequences,
+            is_out.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+        if not context or library.llama_decode(context, batch):
+            return False
+        told.append(np.ctypeslib.as_array(library.llama_get_logits(context), (model.words,)).copy())
+        library.llama_free(context)
+    by_ids, by_embeddings = told
+    return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
 
 
 def _prompt(file: Path, model: Any) -> tuple[str, str]:
@@ -229,14 +308,3 @@ def _prompt(file: Path, model: Any) -> tuple[str, str]:
     raise InputError(
         f"the chat template of '{file}' does not take a question: take another file of this model"
     )
-
-
-def _meta(file: Path, key: str) -> str:
-    from gguf import GGUFReader
-
-    field = GGUFReader(file).get_field(key)
-    if field is None:
-        raise InputError(
-            f"'{file}' does not say {key}: take the mmproj file that was published with the model"
-        )
-    return str(field.contents())

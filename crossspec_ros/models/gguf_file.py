@@ -32,7 +32,8 @@ _KINDS = {
 
 def is_llama(config: Any) -> bool:
     """Test a language model's config for one that llama.cpp is given."""
-    return config.model_type in _KINDS and config.rope_parameters["rope_type"] == "default"
+    slides = getattr(config, "use_sliding_window", False)
+    return config.model_type in _KINDS and config.rope_parameters["rope_type"] == "default" and not slides
 
 
 def check_llama(config: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,9 @@ class LlamaModel:
         self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
         if not self.handle:
             raise InputError(f"llama.cpp cannot load '{file}': {remedy}")
+        self._lock = threading.Lock()
+        self.threads = 1
+        """Threads of what is loaded later for this model."""
         self.closing: list[Callable[[], None]] = []
         """To be called before its memory is given back."""
         self.vocabulary: Any = library.llama_model_get_vocab(self.handle)
@@ -50,9 +54,13 @@ class LlamaModel:
         """
         content = text.encode()
         room = (ctypes.c_int32 * (len(content) + 8))()
-        count = self.library.llama_tokenize(
-            self.vocabulary, content, len(content), room, len(room), begins, True
-        )
+        with self._lock:
+            # The library would end the process.
+            if not self.handle:
+                raise RuntimeError("the model is closed")
+            count = self.library.llama_tokenize(
+                self.vocabulary, content, len(content), room, len(room), begins, True
+            )
         assert count >= 0, "a byte is a token at most"
         return tuple(room[:count])
 
@@ -60,10 +68,11 @@ class LlamaModel:
         """Give the memory back; a second time does nothing."""
         for close in self.closing:
             close()
-        if self.handle:
-            self.library.llama_model_free(self.handle)
         self.closing.clear()
-        self.handle = None
+        with self._lock:
+            if self.handle:
+                self.library.llama_model_free(self.handle)
+            self.handle = None
 
 
 @cache

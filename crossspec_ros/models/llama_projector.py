@@ -34,7 +34,7 @@ Part = Picture | tuple[int, ...]
 class LlamaProjector:
     """Tower and projector of one file; for one thread, which is that of the model."""
 
-    def __init__(self, file: Path, model: LlamaModel, threads: int = 1) -> None:
+    def __init__(self, file: Path, model: LlamaModel) -> None:
         """Raises InputError for a file that does not fit the model."""
         from llama_cpp import mtmd_cpp
 
@@ -43,13 +43,13 @@ class LlamaProjector:
         self._model, self._library = model, mtmd_cpp
         options = mtmd_cpp.mtmd_context_params_default()
         options.use_gpu = options.warmup = options.print_timings = False
-        options.n_threads, options.image_max_tokens = threads, MOST_TOKENS
+        options.n_threads, options.image_max_tokens = model.threads, MOST_TOKENS
         self._handle: Any = mtmd_cpp.mtmd_init_from_file(str(file).encode(), model.handle, options)
         if not self._handle or not mtmd_cpp.mtmd_support_vision(self._handle):
             self.close()
             raise InputError(
-                f"'{file}' is not the projector of images for this model: take the mmproj file that was "
-                f"published with it"
+                f"'{file}' is damaged, or not the projector of images for this model: copy the mmproj file "
+                f"that was published with it again"
             )
         model.closing.append(self.close)
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-import torch
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
+from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
@@ -40,7 +40,6 @@ def load_pair(
         InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
             transformers is of another version than is needed.
     """
-    torch.set_num_threads(threads)
     # All that is quick before the weights, which take their time.
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)
@@ -50,11 +49,12 @@ def load_pair(
         if only == "draft":
             raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
         names = {"target": known_as(target_folder)}
-        return ModelPair(_loaded(of_target, tokenizer, placement, True), None, None, 0, names, placement)
+        video = _loaded(of_target, tokenizer, placement, True, threads)
+        return ModelPair(video, None, None, 0, names, placement)
     of_draft = draft_architecture(folder)
     draft_tokenizer = of_draft.tokenizer()
-    video = _loaded(of_target, tokenizer, placement, only != "draft")
-    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, only != "target")
+    video = _loaded(of_target, tokenizer, placement, only != "draft", threads)
+    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, only != "target", threads)
     names = {"target": known_as(target_folder), "draft": known_as(folder)}
     size = min(tokenizer.get_vocab_size(), draft_tokenizer.get_vocab_size())
     differing = (i for i in range(size) if tokenizer.id_to_token(i) != draft_tokenizer.id_to_token(i))
@@ -65,11 +65,10 @@ def load_draft(
     models: Path | str, threads: int, placement: Placement, draft: str, target: VideoTarget
 ) -> ModelPair:
     """The event draft for a `target` that is elsewhere; see `load_pair`."""
-    torch.set_num_threads(threads)
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
     architecture = draft_architecture(folder)
-    model = _loaded(architecture, architecture.tokenizer(), placement, True)
+    model = _loaded(architecture, architecture.tokenizer(), placement, True, threads)
     return ModelPair(target, model, _translation(model, target), 0, placement=placement)
 
 
@@ -84,8 +83,16 @@ def _translation(draft: EventModel, target: VideoTarget) -> Translation:
 
 
 def _loaded(
-    architecture: Architecture[Model], tokenizer: Tokenizer, placement: Placement, is_wanted: bool
+    architecture: Architecture[Model],
+    tokenizer: Tokenizer,
+    placement: Placement,
+    is_wanted: bool,
+    threads: int,
 ) -> Model:
+    if not isinstance(architecture, GgufArchitecture):
+        import torch
+
+        torch.set_num_threads(threads)
     # Of others hidden states are those of other layers, and captions differ.
     check_version("transformers")
     module = architecture.load(placement) if is_wanted else architecture.skeleton()

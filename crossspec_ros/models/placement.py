@@ -126,7 +126,7 @@ def ladder(asked: Placement) -> Iterator[Placement]:
 
 def is_gguf(name: str) -> bool:
     """Test for the name of a model's own file in llama.cpp's format."""
-    return name.endswith(f".{GGUF}")
+    return name.lower().endswith(f".{GGUF}")
 
 
 def has_llama() -> bool:
@@ -152,6 +152,11 @@ def available(
             raise InputError(
                 f"models.dtype is {dtype}, but the target is a GGUF, whose numbers are those of the file: "
                 f"leave models.dtype at {DTYPES[0]}, or name another file"
+            )
+        if device not in ("auto", "cpu"):
+            raise InputError(
+                f"models.device is {device}, but the target is a GGUF, which llama.cpp runs on the CPU here: "
+                f"set models.device to cpu"
             )
         engine, dtype = LLAMA_CPP, GGUF
     if engine == LLAMA_CPP:
@@ -185,12 +190,14 @@ def _check_llama(dtype: str, device: str) -> None:
 
 
 def _device(name: str, device: str) -> str:
+    if device == "cpu":
+        return device
     import torch
 
     if device != "auto" and not re.fullmatch(DEVICE, device):
         raise InputError(f"{name} is '{device}', which is no device: give one of {', '.join(DEVICES)}")
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "cpu" or (device == "auto" and not number):
+    if device == "auto" and not number:
         return "cpu"
     if not number:
         raise InputError(

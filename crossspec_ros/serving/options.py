@@ -66,8 +66,8 @@ class ServeOptions:
             raise InputError(f"engine is '{options.engine}': it must be one of {', '.join(ENGINES)}")
         if options.encoders and (options.engine != TORCH or is_gguf(options.target)):
             raise InputError(
-                "replicas for encoding are asked for, but those are torch's, and captions would not be the "
-                "target's own: set encoders to 0, or engine to torch"
+                "replicas for encoding are asked for, but those are torch's, and captions by llama.cpp would "
+                "not be the target's own: set encoders to 0"
             )
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
@@ -88,7 +88,7 @@ class ServeOptions:
         from crossspec_ros.paths import tiny_models
 
         models = tiny_models()
-        return load_pair(models, self.threads, self._placement(), self.target, NO_DRAFT).target
+        return load_pair(models, self.threads, self.placement(), self.target, NO_DRAFT).target
 
     def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:
         """The fleet of this target, warm."""
@@ -103,19 +103,21 @@ class ServeOptions:
             self.idle_s,
         )
         runner = None
-        if (placement := self._placement()).engine == LLAMA_CPP:
+        if (placement := self.placement()).engine == LLAMA_CPP:
             from crossspec_ros.captioning.models_digest import models_digest
             from crossspec_ros.engine.llama_cpp import llama_runner
             from crossspec_ros.models.hub import target_path
             from crossspec_ros.paths import tiny_models
 
-            digest = models_digest([target_path(tiny_models(), self.target)])
+            folder = target_path(tiny_models(), self.target)
+            digest = "" if is_gguf(folder.name) else models_digest([folder])
             runner = llama_runner(target, placement.dtype, self.threads, digest, frees=True)
         fleet = Fleet(target, settings, encode_elsewhere, runner)
         fleet.warm_up()
         return fleet
 
-    def _placement(self) -> Placement:
+    def placement(self) -> Placement:
+        """Placement of the target; raises InputError where this machine has none such."""
         return available(self.dtype, self.device, engine=self.engine, target=self.target)
 
 

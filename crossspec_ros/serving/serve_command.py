@@ -124,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it, 0 then, or nobody can reach it any more, 1. Raises InputError for what
     cannot be served."""
     options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
+    # Ray takes half a minute to come to it.
+    options.placement()
     if bool(args.tls_cert) != bool(args.tls_key):
         raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
     if options.tokens:

@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from crossspec_lab.world.grammar import QUESTION
@@ -21,7 +22,7 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES, PassCost
 from crossspec_ros.engine.runner import Reading, Runner
-from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
+from crossspec_ros.engine.tree import ROOT, DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.gguf_file import write_gguf
 from crossspec_ros.models.llama_library import LlamaModel
@@ -64,11 +65,11 @@ def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: 
 
     def read(runner: Runner, row: object, tokens: tuple[int, ...], tree: DraftTree) -> torch.Tensor:
         length = row.length  # type: ignore[attr-defined]
-        mask = attention_mask(length, len(tokens), tree, torch.float32)
-        places = torch.cat([torch.arange(len(tokens)), tree_positions(tree, len(tokens) - 1)])[None] + length
-        inputs = target.words(tokens + tree.token_ids).embeds
-        [(out, _)] = runner.read([Reading(row, inputs, places, mask, None, len(tree) + 1)])
-        return target.logits(out[-len(tree) - 1 :]) if runner.has_states else out
+        depths = [len(tokens) - 1 + depth for depth in tree.depths()]
+        places = torch.tensor([[*range(len(tokens)), *depths]]) + length
+        inputs, seen = target.words(tokens + tree.token_ids).embeds, sees(length, len(tokens), tree)
+        [(out, _)] = runner.read([Reading(row, inputs, places, seen, None, len(tree) + 1)])
+        return target.logits(out[-len(tree) - 1 :]) if runner.has_states else torch.from_numpy(out)
 
     for turn in range(16):
         rows = pairs[turn % 2]
@@ -88,8 +89,8 @@ def test_passes_over_trees_say_what_the_targets_own_do(pair: ModelPair, runner: 
     taken = [runner.take() for _ in range(4)]
     with pytest.raises(RuntimeError, match=r"llama\.cpp has 5 sequences"):
         runner.take()
-    long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), torch.zeros(1, 1, 1, 1))
-    with pytest.raises(RuntimeError, match="a pass over 20000 tokens"):
+    long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
+    with pytest.raises(RuntimeError, match="20000 tokens of a window"):
         runner.read([long])
 
 
@@ -107,10 +108,10 @@ def test_a_path_says_the_same_to_the_bit_however_it_is_read(
     assert "depend on drafts" not in caplog.text
     row, other, plain = runner.take(), runner.take(), alone.take()
 
-    def read(runner: LlamaRunner, row: LlamaRow, *tokens: int, logits: int = 1) -> torch.Tensor:
-        mask = attention_mask(row.length, len(tokens), DraftTree(), torch.float32)
+    def read(runner: LlamaRunner, row: LlamaRow, *tokens: int, logits: int = 1) -> np.ndarray:
+        seen = sees(row.length, len(tokens), DraftTree())
         places = torch.arange(len(tokens))[None] + row.length
-        [(out, _)] = runner.read([Reading(row, target.words(tokens).embeds, places, mask, None, logits)])
+        [(out, _)] = runner.read([Reading(row, target.words(tokens).embeds, places, seen, None, logits)])
         return out
 
     prompt = [rng.randrange(words) for _ in range(90)]
@@ -124,7 +125,7 @@ def test_a_path_says_the_same_to_the_bit_however_it_is_read(
         taken = rng.randrange(1, len(drafted) + 1)
         row.keep(row.length - len(drafted) + taken)
         for token, wanted in zip(drafted[:taken], told, strict=False):
-            assert torch.equal(read(alone, plain, token)[0], wanted)
+            assert np.array_equal(read(alone, plain, token)[0], wanted)
     runner.release()
     alone.release()
 

@@ -13,10 +13,11 @@ from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.model_runner import ModelRunner
+from crossspec_ros.engine.model_runner import ModelRunner, additive
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask, tree_positions
+from crossspec_ros.engine.tree import ROOT, DraftTree, sees
+from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -185,16 +186,18 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
 
 def test_positions_and_sight_follow_the_tree() -> None:
     tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (1.0,) * 3, (("a",),) * 3)
-    assert tree_positions(tree, 11).tolist() == [12, 12, 13]
-    mask = attention_mask(1, 2, tree, torch.float32)
-    assert mask.dtype == torch.float32 and mask.shape == (1, 1, 5, 6)
-    assert (mask[0, 0] == 0).int().tolist() == [
+    chunk = Chunk.at(torch.zeros(3, 8), tree.depths(), 3)
+    assert chunk.positions.tolist() == [[1, 1, 2]] * 3 and chunk.span == 3
+    seen = sees(1, 2, tree)
+    assert seen.astype(int).tolist() == [
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
         [1, 1, 1, 1, 0, 0],
         [1, 1, 1, 0, 1, 0],
         [1, 1, 1, 1, 0, 1],
     ]
+    mask = additive(seen, torch.float32)
+    assert mask.shape == (1, 1, 5, 6) and torch.equal(mask[0, 0] == 0, torch.from_numpy(seen))
     assert set(mask.unique().tolist()) == {0.0, torch.finfo(torch.float32).min}
 
 

@@ -318,10 +318,10 @@ def test_a_file_that_may_not_be_read(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("model-Q4.gguf", r"model-Q4\.gguf' is a GGUF, which is not read: give the folder"),
+        ("model-Q4.gguf", r"model-Q4\.gguf' is of llama\.cpp's files: download the model's"),
         ("model.safetensors", r"model\.safetensors' is a file: give the folder of the whole checkpoint"),
         ("lora/adapter_config.json", r"lora' is an adapter \(LoRA\) and no whole model: merge it"),
-        ("quantised/model-Q4.gguf", "quantised' is a GGUF"),
+        ("quantised/model-Q4.gguf", r"but a GGUF: name that file itself, '.*model-Q4\.gguf', as the target"),
     ],
 )
 def test_what_is_no_checkpoint_is_named_with_what_to_do(tmp_path, name, sentence):

@@ -16,7 +16,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.tree import DraftTree, attention_mask
+from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
@@ -256,8 +256,8 @@ class LanguageModel(Head):
     def _read(self, inputs: Tensor) -> Tensor:
         row = self._row
         places = row.length + torch.arange(len(inputs))[None]
-        mask = attention_mask(row.length, len(inputs), DraftTree(), self.dtype)
-        [(hidden, _)] = self._runner.read([Reading(row, inputs, places, mask)])
+        seen = sees(row.length, len(inputs), DraftTree())
+        [(hidden, _)] = self._runner.read([Reading(row, inputs, places, seen)])
         return hidden
 
     @property

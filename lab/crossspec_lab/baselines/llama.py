@@ -24,8 +24,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.footprint import TEXT_ROOM
+from crossspec_ros.models.base import TEXT_ROOM, Chunk
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.pair import ModelPair
