@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import InputError
@@ -37,6 +36,8 @@ from crossspec_ros.paths import cache_dir
 _IDS = ctypes.POINTER(ctypes.c_int32)
 _POINTERS = ctypes.POINTER(ctypes.c_float), _IDS, _IDS, ctypes.POINTER(ctypes.c_int8)
 """Types of a batch's embeddings, positions, counts of sequences, and marks of those that are read out."""
+_COMPARED = (1, 4, 16, 64, 129)
+"""Tokens of passes that are compared when the runner begins."""
 _SEEN = 64
 """Tokens in a row when passes of several lengths are compared."""
 _LOG = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class LlamaRunner:
 
     def _compare_lengths(self) -> None:
         """Warn where what a pass says of a token depends on how many it reads."""
-        inputs = np.random.default_rng(0).standard_normal((max(SIZES), self._model.width), np.float32)
+        inputs = np.random.default_rng(0).standard_normal((max(_COMPARED), self._model.width), np.float32)
         row = self.take()
 
         def told(count: int) -> np.ndarray:
@@ -173,7 +174,7 @@ class LlamaRunner:
             return logits[0]
 
         told(_SEEN)
-        first, *others = (told(count) for count in SIZES)
+        first, *others = (told(count) for count in _COMPARED)
         if not all(np.array_equal(first, other) for other in others):
             _LOG.warning(
                 "llama.cpp rounds passes of different lengths differently on this processor: captions may "

@@ -16,8 +16,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 
+# The format's own numbers of types.
 _UINT32, _INT32, _STRING, _LIST = 4, 5, 8, 9
-"""Types of values by the format."""
 _RESULTS = {
     "gguf_init_from_file": ctypes.c_void_p,
     "gguf_find_key": ctypes.c_int64,

@@ -68,6 +68,7 @@ EXTRAS = {
     "crossspec_ros/models/llama_projector.py": ("-gguf",),
     "crossspec_ros/models/gguf.py": ("-gguf",),
     "crossspec_ros/models/gguf_facts.py": ("-gguf",),
+    "crossspec_ros/models/gguf_header.py": ("-gguf",),
     "crossspec_ros/models/gguf_file.py": ("-gguf",),
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),
