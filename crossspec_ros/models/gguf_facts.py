@@ -52,12 +52,10 @@ class GgufFacts:
     """Facts of both files; `prompt` are the texts before and behind the frames, the second with `QUESTION`
     in it."""
 
-    name: str
     bytes: int
     width: int
     added_layers: int
     axes: int
-    layers: int
     heads: int
     cached: int
     vocabulary: int
@@ -198,10 +196,8 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
         raise InputError(
             f"the frames of '{file}' have positions of a kind that is not known here: take another target"
         )
-    unit_tokens, most_tokens = (
-        max(tokens(image_size, shape) for shape in _SHAPES),
-        library.llama_model_n_ctx_train(handle),
-    )
+    unit_tokens = max(tokens(image_size, shape) for shape in _SHAPES)
+    most_tokens = library.llama_model_n_ctx_train(handle)
     if FRAMES // per_unit * unit_tokens + TEXT_ROOM > most_tokens:
         raise InputError(
             f"{FRAMES} frames take {FRAMES // per_unit * unit_tokens} tokens, but '{file}' was trained with "
@@ -213,12 +209,10 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
         model.told(f"{model.told('general.architecture')}.attention.key_length") or own_width // heads
     )
     return GgufFacts(
-        name=model.told("general.name") or file.stem,
         bytes=file.stat().st_size + projector_file.stat().st_size,
         width=own_width,
         added_layers=model.width // own_width - 1,
         axes=3 if model.axes > 1 else 1,
-        layers=layers,
         heads=heads,
         cached=2 * layers * kv_heads * head_width,
         vocabulary=model.words,
