@@ -19,7 +19,7 @@ from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.engine import accept, sequence
+from crossspec_ros.engine import accept
 from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.local import LocalEngine
@@ -275,7 +275,7 @@ def test_a_verifier_that_is_off_by_one_is_caught(
 def test_wrong_positions_are_caught(
     pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequence, "tree_positions", lambda tree, after: torch.full((len(tree),), after))
+    monkeypatch.setattr(DraftTree, "depths", lambda tree: [0] * len(tree))
     wanted = generated(pair, windows[1])
     assert caption(pair, windows[1], script(wanted)).token_ids != wanted
 
