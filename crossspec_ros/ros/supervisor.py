@@ -27,10 +27,6 @@ TERMINATE_S = 10.0
 KILL_S = 5.0
 
 
-class _InterruptedError(Exception):
-    """The supervisor was told to end."""
-
-
 def run(args: argparse.Namespace) -> int:
     """Handler of `crossspec replay`; returns the exit code, raises InputError before anything is started."""
     placed = {name: getattr(args, name) for name in MODEL_ARGUMENTS}
@@ -67,17 +63,22 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str], log:
             )
     if fault := next(ros_faults(environment), None) or server_fault(environment):
         raise InputError(fault)
+    signals: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        # An exception would be lost where it comes while a child is forked.
+        signals.append(number)
+
     handlers = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     children: list[subprocess.Popen[bytes]] = []
     try:
         with log.open("ab") if log else nullcontext() as out:
             for process in processes:
-                children.append(start(process.command(), environment, stdout=out, stderr=out))
-        return _watch(processes, children)
-    except _InterruptedError:
-        return 130
+                if not signals:
+                    children.append(start(process.command(), environment, stdout=out, stderr=out))
+        return 130 if signals else _watch(processes, children, signals)
     finally:
         for number in handlers:
             signal.signal(number, signal.SIG_IGN)
@@ -86,8 +87,10 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str], log:
             signal.signal(number, handler)
 
 
-def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[bytes]]) -> int:
-    while True:
+def _watch(
+    processes: Sequence[Process], children: Sequence[subprocess.Popen[bytes]], signals: Sequence[int]
+) -> int:
+    while not signals:
         for process, child in zip(processes, children, strict=True):
             code = child.poll()
             if code is None:
@@ -100,6 +103,7 @@ def _watch(processes: Sequence[Process], children: Sequence[subprocess.Popen[byt
             print(f"crossspec: error: {process.name} {why} during the replay", file=sys.stderr)
             return 1
         time.sleep(0.05)
+    return 130
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -114,7 +118,3 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
         deadline_s = time.monotonic() + patience_s
         while any(child.poll() is None for child in running) and time.monotonic() < deadline_s:
             time.sleep(0.01)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise _InterruptedError

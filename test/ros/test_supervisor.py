@@ -148,12 +148,14 @@ def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
     eventually(lambda: not living())
 
 
-def test_a_replay_that_is_interrupted_while_its_nodes_import_says_nothing_of_it(bag, tmp_path):
+# While children are forked, and while they import.
+@pytest.mark.parametrize("after_s", [0.05, 0.15, 0.3])
+def test_a_replay_that_is_interrupted_while_its_nodes_start_says_nothing_of_it(bag, tmp_path, after_s):
     models = write_models(tmp_path / "models")
     command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(bag), "--models", str(models)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert "replaying" in process.stdout.readline()
-    time.sleep(0.3)  # no moment is the wrong one
+    time.sleep(after_s)
     process.send_signal(signal.SIGINT)
     assert "Traceback" not in process.communicate(timeout=20.0)[0]
     assert process.returncode == 130
