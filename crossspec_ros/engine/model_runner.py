@@ -117,7 +117,7 @@ class ModelRunner:
             self._pool, self._free = self._new_pool(0), []
 
     def fits(self, reading: Reading) -> bool:
-        """Whether others may be read in the same pass."""
+        """Test for others that may be read in the same pass."""
         # The last place is where the padding goes.
         return reading.row.is_pooled and reading.end < self._capacity
 
@@ -231,7 +231,7 @@ class StaticPass:
         )
 
     def _capture(self, graphs: Any) -> None:
-        """On the stream that is current; what libraries set up at a first pass must not be captured."""
+        """Capture on the current stream; what libraries set up at a first pass must not be captured."""
         for _ in range(2):
             self._pass()
         stream = torch.cuda.current_stream(self._inputs.device)

@@ -18,14 +18,13 @@ from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Chunk, InputSpec, Sizes
 from crossspec_ros.models.gguf_facts import FRAMES, QUESTION, GgufFacts, gguf_facts, projector_of
 from crossspec_ros.models.gguf_header import Embeddings, GgufHeader, gguf_header
+from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
-
-    from crossspec_ros.models.llama_library import LlamaModel
 
 _QUESTIONS = 64
 _COPY = "copy it again"
@@ -159,16 +158,12 @@ class GgufArchitecture:
             ) from error
 
     def skeleton(self) -> LlamaModel:
-        from crossspec_ros.models.llama_library import LlamaModel
-
         return LlamaModel(self.file, _COPY, only_words=True)
 
     def examine(self, placement: Placement, skeleton: Any) -> None:
         """Nothing: the child has loaded both files."""
 
     def load(self, placement: Placement) -> LlamaModel:
-        from crossspec_ros.models.llama_library import LlamaModel
-
         return LlamaModel(self.file, _COPY)
 
     def model(self, module: LlamaModel, tokenizer: Tokenizer) -> GgufTarget:

@@ -22,6 +22,8 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.gguf_header import Embeddings, gguf_header
+from crossspec_ros.models.llama_library import LlamaModel
+from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import INSTALL_LLAMA, has_llama
 from crossspec_ros.plain_text import plain_text
 
@@ -142,9 +144,6 @@ def main(model: str, projector: str) -> None:
 
 
 def _found(file: Path, projector_file: Path) -> GgufFacts:
-    from crossspec_ros.models.llama_library import LlamaModel
-    from crossspec_ros.models.llama_projector import LlamaProjector, Picture
-
     model = LlamaModel(file, "copy it again, or take a file that this version of the library knows")
     library, handle = model.library, model.handle
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
@@ -164,7 +163,7 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
         )
     projector = LlamaProjector(projector_file, model)
 
-    def parts(frames: int, height: int, shape: tuple[int, int]) -> Sequence[Any]:
+    def parts(frames: int, height: int, shape: tuple[int, int]) -> Sequence[Part]:
         blank = np.zeros((height, height * shape[1] // shape[0], 3), np.uint8)
         return projector.parts([blank] * frames, encodes=False)
 
@@ -226,7 +225,7 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
     )
 
 
-def _ends(file: Path, model: Any) -> tuple[int, ...]:
+def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
     """Ids that end a response, that of the text itself first."""
     library, vocabulary = model.library, model.vocabulary
     ends = [i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i)]
@@ -237,7 +236,7 @@ def _ends(file: Path, model: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(known))
 
 
-def _takes_embeddings(file: Path, model: Any) -> bool:
+def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
     """Test for a model that says the same of words as tokens and as embeddings."""
     library, ids = model.library, list(range(min(_PROBED, model.words)))
     shape = library.llama_context_default_params()
@@ -270,7 +269,7 @@ def _takes_embeddings(file: Path, model: Any) -> bool:
     return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
 
 
-def _prompt(file: Path, model: Any) -> tuple[str, str]:
+def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     """Texts before and behind the frames by the chat template in the file."""
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
