@@ -75,6 +75,9 @@ class PrefillHiddenDecoder:
             assert pair.translation is not None
             drafts = DraftModel(pair.draft, pair.translation)
         self._drafts = drafts
+        devices = {str(model.device) for model in (pair.target, pair.draft) if model}
+        self._is_on_cpu = devices == {"cpu"}
+        self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self._is_on_cpu
         self._turn = threading.RLock()
         self._open = OpenWindows(engine, pair.event_images)
         self._event_drafts = EventDrafts(drafts, self._open)
@@ -214,8 +217,7 @@ class PrefillHiddenDecoder:
             opened = self._open.close(window)
             self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
-            devices = {str(model.device) for model in (self.pair.target, self.pair.draft) if model}
-            if devices == {"cpu"} or not len(window.frames):
+            if self._is_on_cpu or not len(window.frames):
                 opened.end_draft()
             try:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
@@ -332,6 +334,8 @@ class PrefillHiddenDecoder:
     def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
         self._start_policy(opened.index)
         assert opened.session is not None
+        if self._shares_gpu and not self.policy.draft_pays():
+            opened.stop.set()
         return Answer(
             opened.session,
             self.policy,

@@ -16,6 +16,8 @@ _MARGIN = 0.5
 """The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
 _FORGETTING = 0.05
 _PROBE_EVERY = 16
+_PAYING_TOKENS = 1.0
+"""Tokens that an event draft has to add to each pass that it slows down, at most to half its speed."""
 _SITUATIONS = 6
 """By the tokens that others expect: below 1, 3, 7, 15, 31, and more."""
 _BINS = 12
@@ -130,8 +132,10 @@ class _Source:
             self.mean_seconds += _FORGETTING * (spent - self.mean_seconds)
         return self.calibration.apply(self.proposal)
 
-    def observe(self, result: PassResult) -> None:
+    def observe(self, result: PassResult) -> int:
+        """Learn from a pass; returns how many of its tokens none but this source had proposed."""
         proposal, self.proposal = self.proposal, DraftTree()
+        extra = 0
         if len(proposal):
             self.calibration.observe(proposal, result.tokens)
             sources = [set(result.tree.sources[node]) for node in result.path]
@@ -141,6 +145,7 @@ class _Source:
             extra = min(mine, len(sources) - theirs)
             self._extra[self._situation] += _FORGETTING * (extra - self._extra[self._situation])
         self.proposer.observe(result)
+        return extra
 
 
 class Policy:
@@ -157,6 +162,18 @@ class Policy:
         self.cost, self.limits = cost, limits
         # Expected tokens per second.
         self._rate = 1 / float(cost.seconds(1, 1)) if cost else 0.0
+        self._answers, self._has_draft = 0, True
+        self._draft_tokens = 2 * _PAYING_TOKENS
+
+    def draft_pays(self) -> bool:
+        """Whether the event draft may go on beside the answer that begins, on the target's own GPU.
+
+        It may where it adds enough to the passes of answers beside which it did; and in every sixteenth, so
+        that this is learned again.
+        """
+        self._answers += 1
+        self._has_draft = self._draft_tokens >= _PAYING_TOKENS or self._answers % _PROBE_EVERY == 0
+        return self._has_draft
 
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
@@ -228,7 +245,9 @@ class Policy:
     def observe(self, result: PassResult) -> None:
         """Tell all proposers what became of the last tree, and learn how far each can be believed."""
         for source in self._sources:
-            source.observe(result)
+            extra = source.observe(result)
+            if self._has_draft and "events" in source.proposer.needs:
+                self._draft_tokens += _FORGETTING * (extra - self._draft_tokens)
 
     def observe_pass(self, tokens: int, seconds: float, rows: int = 1) -> None:
         """Keep the cost model up to date with what a pass over so many tokens of each of `rows` sequences

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import LlamaModel
 
+from crossspec_ros.engine.attention import attending, fitting
 from crossspec_ros.engine.kv import KVPool, KVRow, RowCache, RowsCache
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import BATCHES, Outputs, Reading
@@ -33,7 +34,7 @@ class ModelRunner:
 
     Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as
     graphs that share their memory, so that only one may run at a time. Longer ones, which read frames, are
-    launched as usual. For one thread.
+    launched as usual: as graphs they would take as long. For one thread.
     """
 
     has_states = branches = True
@@ -208,7 +209,7 @@ class StaticPass:
         self._hidden, self._tapped = self._inputs, self._inputs if taps else None
         self._graph: torch.cuda.CUDAGraph | None = None
         if like.is_cuda:
-            with _capturing:
+            with _capturing, attending(model, fitting(like.device, *shape)):
                 self._capture(graphs)
 
     def read(self, readings: Sequence[Reading]) -> tuple[torch.Tensor, torch.Tensor | None]:

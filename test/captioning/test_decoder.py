@@ -369,6 +369,20 @@ def test_a_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_ca
     assert texts == [] and {len(context.draft_tokens) for context in seen} == {2}
 
 
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_draft_on_the_targets_gpu_ends_as_the_answer_begins_unless_it_pays(
+    windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch, pays: bool
+) -> None:
+    monkeypatch.setattr(decoder, "_shares_gpu", True)
+    monkeypatch.setattr(decoder.policy, "draft_pays", lambda: pays)
+    window = windows[0]
+    for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+        decoder.stream_frame(0, frame, int(stamp_ns))
+    decoder.begin(0, QUESTION)
+    opened = decoder._open.find(0)
+    assert opened is not None and opened.stop.is_set() is not pays
+
+
 def test_a_draft_for_another_question_is_no_answer_to_this_one(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:

@@ -139,6 +139,30 @@ def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_al
     assert asked.count(True) < rounds / 4
 
 
+def test_an_event_draft_pays_while_it_adds_tokens_and_is_tried_again_where_it_did_not() -> None:
+    drafts = Guess(lambda context: chain([0.9] * 3))
+    drafts.needs = frozenset({"events"})  # type: ignore[misc]
+    context = replace(CONTEXT, draft_tokens=(10, 11, 12))
+
+    def answers(count: int, accepted: int) -> list[bool]:
+        paid = []
+        for _ in range(count):
+            paid.append(judge.draft_pays())
+            for _ in range(10):
+                tree = judge.propose(context, 1, 100)
+                judge.observe(
+                    PassResult(context, tree, tuple(range(accepted)), (*range(10, 10 + accepted), 99), False)
+                )
+        return paid
+
+    judge = Policy((drafts,), None)
+    assert all(answers(8, accepted=3))
+    useless = answers(40, accepted=0)
+    assert not any(useless[8:15]) and 2 <= sum(useless[8:]) <= 3
+    # One answer in sixteen shows that it is of use again.
+    assert all(answers(60, accepted=3)[-10:])
+
+
 def test_the_same_rounds_give_the_same_trees() -> None:
     def rounds() -> list[DraftTree]:
         rng = np.random.default_rng(5)

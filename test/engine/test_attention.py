@@ -1,0 +1,51 @@
+"""Attention by matrix products: what torch's fused kernel gives, with shared keys and any mask."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaModel
+
+from crossspec_ros.engine.attention import FUSED, PRODUCTS, attending, fitting
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
+@torch.inference_mode()
+def test_products_give_what_the_fused_kernel_gives(heads: int, key_heads: int) -> None:
+    torch.manual_seed(heads)
+    config = LlamaConfig(
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        attn_implementation=FUSED,
+    )
+    model = LlamaModel(config).eval()
+    hidden = torch.randn(3, 9, 24)
+    sees = (torch.rand(3, 1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
+    mask = torch.zeros(3, 1, 9, 9).masked_fill(~sees, torch.finfo(torch.float32).min)
+
+    def states() -> torch.Tensor:
+        return model(inputs_embeds=hidden, attention_mask=mask).last_hidden_state
+
+    fused = states()
+    with attending(model, PRODUCTS):
+        torch.testing.assert_close(states(), fused, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ZeroDivisionError), attending(model, PRODUCTS):
+        raise ZeroDivisionError
+    assert model.config._attn_implementation == FUSED
+
+
+@pytest.mark.parametrize(
+    ("device", "sequences", "tokens", "name"),
+    [
+        ("cuda", 1, 64, PRODUCTS),
+        ("cuda", 4, 16, PRODUCTS),
+        ("cuda", 1, 96, FUSED),
+        ("cuda", 2, 48, FUSED),
+        ("cpu", 1, 1, FUSED),
+    ],
+)
+def test_products_are_for_few_tokens_on_a_gpu(device: str, sequences: int, tokens: int, name: str) -> None:
+    assert fitting(torch.device(device), sequences, tokens) == name
