@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
-FUSED, PRODUCTS = "sdpa", "crossspec_products"
-"""Names by which transformers knows torch's fused kernel and `products`."""
+FUSED = "sdpa"
+"""Name by which transformers knows torch's fused kernel."""
+PRODUCTS = "crossspec_products"
+"""Name by which transformers knows `products`."""
 _FEW_TOKENS = 64
 """Tokens of all sequences of a pass up to which products were quicker on an H200, with 32 heads."""
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes what a GPU machine without network needs beside the repository, in its root: .whl (17 MB) and .gpu (2 MB), both
-# ignored by git. It is for Python 3.12, torch 2.11 for CUDA 13 and transformers 5.17; with them the tree has 58 MiB.
+# ignored by git. It is for Python 3.12, torch 2.11 for CUDA 13 and transformers 5.17.
 # bash lab/gpu/make_carry.sh [FOLDER WITH qwen3_vl_4b.tar.xz] [TRACE.jsonl]; there: bash lab/gpu/run.sh
 set -e
 DATA=${1:-../shared/gpu} TRACE=${2:-../shared/data/caption_trace/key_elements.jsonl}

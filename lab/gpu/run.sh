@@ -45,8 +45,11 @@ if compgen -G ".whl/*.whl" > /dev/null; then
   "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$SITE" \
     .whl/*.whl || exit 3
 fi
+# The command line finds the laboratory only where it is installed.
+"$PYTHON" -m pip install -q --no-index --no-deps --no-build-isolation --no-cache-dir --upgrade --target "$SITE" \
+  ./lab || exit 3
 tar -C /tmp -xJf .gpu/qwen3_vl_4b.tar.xz || say "no folder of Qwen3-VL-4B: that step will fail"
-export PYTHONPATH="$SITE:$PWD:$PWD/lab"
+export PYTHONPATH="$SITE:$PWD"
 "$PYTHON" - <<'PY' || exit 3
 import os
 import bitsandbytes, numpy, torch, transformers
