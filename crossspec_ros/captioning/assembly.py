@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.drafting.stored_draft import Said
+    from crossspec_ros.engine.runner import Runner
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.engine.session import Engine
+    from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.telemetry.trace import Trace
     from crossspec_ros.windows.window import Window
 
@@ -97,16 +99,30 @@ def placed_engine(
     What another engine needs of the target's `folders` is kept for the next time where they are named.
     Answers may have so many tokens, or as many as usual.
     """
-    if pair.placement.engine != LLAMA_CPP:
+    room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
+    runner = placed_runner(pair.target, pair.placement, threads, folders, room)
+    if runner is None:
         return None
-    from crossspec_ros.engine.llama_cpp import llama_runner
     from crossspec_ros.engine.local import LocalEngine
 
-    placement = pair.placement
-    digest = models_digest(folders) if folders and placement.dtype != GGUF else ""
-    room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
-    runner = llama_runner(pair.target, placement.dtype, threads, digest, frees=True, text_room=room)
     return LocalEngine(pair.target, runner=runner)
+
+
+def placed_runner(
+    target: VideoTarget,
+    placement: Placement,
+    threads: int,
+    folders: Sequence[Path] = (),
+    text_room: int = TEXT_ROOM,
+) -> Runner | None:
+    """The target's runner by its placement, likewise; beside its frames a window has room for `text_room`
+    tokens."""
+    if placement.engine != LLAMA_CPP:
+        return None
+    from crossspec_ros.engine.llama_cpp import llama_runner
+
+    digest = models_digest(folders) if folders and placement.dtype != GGUF else ""
+    return llama_runner(target, placement.dtype, threads, digest, frees=True, text_room=text_room)
 
 
 def _memory(settings: CaptionerSettings, target: Path, pair: ModelPair) -> Path | None:

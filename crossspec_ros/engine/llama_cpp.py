@@ -12,7 +12,6 @@ Needs the package `llama-cpp-python` (0.3.36, whose low-level calls these are).
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -33,9 +32,6 @@ from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 from crossspec_ros.paths import cache_dir
 
-_IDS = ctypes.POINTER(ctypes.c_int32)
-_POINTERS = ctypes.POINTER(ctypes.c_float), _IDS, _IDS, ctypes.POINTER(ctypes.c_int8)
-"""Types of a batch's embeddings, positions, counts of sequences, and marks of those that are read out."""
 _COMPARED = (1, 4, 16, 64, 129)
 """Tokens of passes that are compared when the runner begins."""
 _SEEN = 64
@@ -252,7 +248,7 @@ class LlamaRunner:
         return [(logits, None)]
 
     def _decode(self, row: LlamaRow, reading: Reading) -> np.ndarray:
-        library, n = self._library, len(reading)
+        n = len(reading)
         # What is filled up is forgotten before the next pass.
         lacking = max(0, self._least - n)
         first = n - reading.logits
@@ -261,22 +257,10 @@ class LlamaRunner:
         inputs = np.pad(self._inputs(reading), ((0, lacking), (0, 0)))
         has = np.ones((n + lacking, len(row.leaves)), bool)
         has[:n] = np.stack([*row.leaves.values()], 1)
-        sequences = [np.array([*row.leaves], np.int32)[mine] for mine in has]
-        counts, is_out = has.sum(1, dtype=np.int32), np.arange(n + lacking) >= out
-        # The library reads these arrays, and keeps none.
-        kept = inputs, self._places(reading, lacking), counts, is_out.astype(np.int8)
-        embeds, places, count, logits = (
-            array.ctypes.data_as(kind) for array, kind in zip(kept, _POINTERS, strict=True)
-        )
-        ids = (_IDS * len(sequences))(*(mine.ctypes.data_as(_IDS) for mine in sequences))
-        batch = library.llama_batch(len(inputs), None, embeds, places, count, ids, logits)
-        if library.llama_decode(self._context, batch):
-            raise RuntimeError("llama.cpp could not read a pass")
-        if not reading.logits:
-            return np.empty((0, self._model.words), np.float32)
-        told = library.llama_get_logits(self._context)
-        rows = np.ctypeslib.as_array(told, (len(inputs) - out, self._model.words))
-        return rows[first - out : n - out].copy()
+        leaves = np.array([*row.leaves], np.int32)
+        sequences = [leaves[mine] for mine in has]
+        told = self._model.read(self._context, inputs, self._places(reading, lacking), out, sequences)
+        return told[first - out : n - out].copy()
 
     def _inputs(self, reading: Reading) -> np.ndarray:
         """(n, the model's width) float32; nothing is added to the layers of what has no `layers`."""

@@ -6,7 +6,6 @@ what is to be known before there are weights: sizes, ends of a response, the pro
 
 from __future__ import annotations
 
-import ctypes
 import json
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.gguf_header import Embeddings, gguf_header
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
-from crossspec_ros.models.placement import INSTALL_LLAMA, has_llama
+from crossspec_ros.models.placement import check_llama_packages
 from crossspec_ros.plain_text import plain_text
 
 PROJECTOR = "*mmproj*.gguf"
@@ -33,7 +32,6 @@ FRAMES = 8
 """Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _LIMIT_S = 300.0
-_INTS = ctypes.POINTER(ctypes.c_int32)
 _MOST_REASON = 160
 _STEP = 32
 """Step in pixels of the heights that are tried."""
@@ -86,11 +84,7 @@ def projector_of(file: Path) -> Path:
 
 def gguf_facts(file: Path) -> GgufFacts:
     """Facts of the model in `file` and of its projector; raises InputError for what is no such pair."""
-    if not has_llama():
-        raise InputError(
-            f"'{file}' is for llama.cpp, whose packages are missing: {INSTALL_LLAMA}, which compiles for "
-            f"minutes, or name a target in transformers' format"
-        )
+    check_llama_packages(f"'{file}' is a GGUF", "name a target in transformers' format")
     if not file.is_file():
         raise InputError(f"there is no file '{file}': check the path of target")
     files = file, projector_of(file)
@@ -246,25 +240,17 @@ def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
     embeds = np.pad(embeds, ((0, 0), (0, model.width - embeds.shape[1]))).astype(np.float32)
     places = np.tile(np.arange(len(ids), dtype=np.int32), (model.axes, 1))
     places[3:] = 0
-    n, one = len(ids), np.zeros(1, np.int32)
-    counts, is_out = np.ones(n, np.int32), (np.arange(n) == n - 1).astype(np.int8)
-    sequences = (_INTS * n)(*[one.ctypes.data_as(_INTS)] * n)
     told: list[np.ndarray] = []
-    for tokens in (np.array(ids, np.int32), None):
+    for inputs in (np.array(ids, np.int32), embeds):
         context = library.llama_init_from_model(model.handle, shape)
-        batch = library.llama_batch(
-            n,
-            None if tokens is None else tokens.ctypes.data_as(_INTS),
-            embeds.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) if tokens is None else None,
-            places.ctypes.data_as(_INTS),
-            counts.ctypes.data_as(_INTS),
-            sequences,
-            is_out.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
-        )
-        if not context or library.llama_decode(context, batch):
+        if not context:
             return False
-        told.append(np.ctypeslib.as_array(library.llama_get_logits(context), (model.words,)).copy())
-        library.llama_free(context)
+        try:
+            told.append(model.read(context, inputs, places, len(ids) - 1).copy())
+        except RuntimeError:
+            return False
+        finally:
+            library.llama_free(context)
     by_ids, by_embeddings = told
     return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crossspec_ros.errors import InputError
+
+_FLOATS, _IDS = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32)
+_MARKS = ctypes.POINTER(ctypes.c_int8)
 
 
 class LlamaModel:
@@ -63,6 +68,39 @@ class LlamaModel:
             )
         assert count >= 0, "a byte is a token at most"
         return tuple(room[:count])
+
+    def read(
+        self,
+        context: Any,
+        inputs: np.ndarray,
+        places: np.ndarray,
+        out: int,
+        sequences: Sequence[np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Logits (n - out, words) behind the inputs from the `out`-th on, good until the context's next pass.
+
+        Inputs are embeddings (n, width) float32 or ids (n,) int32, at `places` (axes, n) int32, each of its
+        own `sequences`, ids (k,) int32, or of sequence 0. Raises RuntimeError where the library cannot read
+        them.
+        """
+        n = len(inputs)
+        of = [np.zeros(1, np.int32)] * n if sequences is None else sequences
+        counts, is_out = np.array([len(ids) for ids in of], np.int32), (np.arange(n) >= out).astype(np.int8)
+        # The library reads these arrays, and keeps none.
+        batch = self.library.llama_batch(
+            n,
+            None if inputs.ndim == 2 else inputs.ctypes.data_as(_IDS),
+            inputs.ctypes.data_as(_FLOATS) if inputs.ndim == 2 else None,
+            places.ctypes.data_as(_IDS),
+            counts.ctypes.data_as(_IDS),
+            (_IDS * n)(*(ids.ctypes.data_as(_IDS) for ids in of)),
+            is_out.ctypes.data_as(_MARKS),
+        )
+        if self.library.llama_decode(context, batch):
+            raise RuntimeError("llama.cpp could not read a pass")
+        if out >= n:
+            return np.empty((0, self.words), np.float32)
+        return np.ctypeslib.as_array(self.library.llama_get_logits(context), (n - out, self.words))
 
     def close(self) -> None:
         """Give the memory back; a second time does nothing."""

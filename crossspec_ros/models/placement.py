@@ -32,7 +32,7 @@ GGUF = "gguf"
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
 """llama.cpp's types of weights by the dtypes that it takes here."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
-INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
+_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 DEVICES = ("cpu", "cuda", "cuda:N")
 DEVICE = r"cpu|cuda(:\d+)?"
 """Pattern of `DEVICES`."""
@@ -148,6 +148,7 @@ def available(
     and for what the engine does not take.
     """
     if is_gguf(target):
+        check_llama_packages(f"'{target}' is a GGUF", "name a target in transformers' format")
         if dtype != DTYPES[0]:
             raise InputError(
                 f"models.dtype is {dtype}, but the target is a GGUF, whose numbers are those of the file: "
@@ -159,9 +160,9 @@ def available(
                 f"set models.device to cpu"
             )
         engine, dtype = LLAMA_CPP, GGUF
-    if engine == LLAMA_CPP:
+    elif engine == LLAMA_CPP:
         _check_llama(dtype, device)
-        device = "cpu"
+    device = "cpu" if engine == LLAMA_CPP else device
     if engine == TORCH and dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
             f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
@@ -171,18 +172,23 @@ def available(
     return Placement(dtype, target, draft if draft != target else "", engine)
 
 
-def _check_llama(dtype: str, device: str) -> None:
+def check_llama_packages(reason: str, instead: str) -> None:
+    """Raise InputError where llama.cpp is needed for this `reason` and not installed."""
     if not has_llama():
         raise InputError(
-            f"models.engine is llama.cpp, but its packages are missing: {INSTALL_LLAMA}, which compiles for "
-            f"some minutes, or set models.engine to torch"
+            f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, which compiles for some "
+            f"minutes, or {instead}"
         )
+
+
+def _check_llama(dtype: str, device: str) -> None:
+    check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
     if device not in ("auto", "cpu"):
         raise InputError(
             f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set it "
             f"to cpu, or models.engine to torch"
         )
-    if dtype not in (*LLAMA_KINDS, GGUF):
+    if dtype not in LLAMA_KINDS:
         raise InputError(
             f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
             f"{dtype}: set one of these, or models.engine to torch"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
-from crossspec_ros.models.placement import DTYPES, ENGINES, LLAMA_CPP, TORCH, Placement, available, is_gguf
+from crossspec_ros.models.placement import DTYPES, ENGINES, TORCH, Placement, available, is_gguf
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.batching import Elsewhere
@@ -92,6 +92,9 @@ class ServeOptions:
 
     def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:
         """The fleet of this target, warm."""
+        from crossspec_ros.captioning.assembly import placed_runner
+        from crossspec_ros.models.hub import target_path
+        from crossspec_ros.paths import tiny_models
         from crossspec_ros.serving.fleet import Fleet, FleetSettings
 
         settings = FleetSettings(
@@ -102,16 +105,8 @@ class ServeOptions:
             self.shared_passes,
             self.idle_s,
         )
-        runner = None
-        if (placement := self.placement()).engine == LLAMA_CPP:
-            from crossspec_ros.captioning.models_digest import models_digest
-            from crossspec_ros.engine.llama_cpp import llama_runner
-            from crossspec_ros.models.hub import target_path
-            from crossspec_ros.paths import tiny_models
-
-            folder = target_path(tiny_models(), self.target)
-            digest = "" if is_gguf(folder.name) else models_digest([folder])
-            runner = llama_runner(target, placement.dtype, self.threads, digest, frees=True)
+        folder = target_path(tiny_models(), self.target)
+        runner = placed_runner(target, self.placement(), self.threads, [folder])
         fleet = Fleet(target, settings, encode_elsewhere, runner)
         fleet.warm_up()
         return fleet

@@ -47,7 +47,7 @@ def test_llama_cpp_takes_the_cpu_and_numbers_of_its_own(gpus: pytest.MonkeyPatch
     ):
         available("nf4", "auto", "", LLAMA_CPP)
     gpus.setattr(placements, "has_llama", lambda: False)
-    with pytest.raises(InputError, match=r"its packages are missing: pip install llama-cpp-python"):
+    with pytest.raises(InputError, match=r"llama.cpp's packages are missing: pip install llama-cpp-python"):
         available("float32", "auto", "", LLAMA_CPP)
 
 

@@ -7,16 +7,13 @@ float16, as by the library's default, so that captions may differ in a word. Nee
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.assembly import speculative_decoder
@@ -63,36 +60,20 @@ class LlamaCpp:
             prompt = Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         with trace.span("target_prefill"):
-            logits = self._decode(0, prompt.float().numpy())
+            logits = self._read(0, prompt.float().numpy())
         tokens: list[int] = []
         with trace.span("decode"):
             tokens.append(int(logits.argmax()))
             trace.mark("first_token")
             while tokens[-1] not in target.spec.eos_ids and len(tokens) < LIMIT:
-                logits = self._decode(len(prompt) + len(tokens) - 1, tokens[-1:])
+                logits = self._read(len(prompt) + len(tokens) - 1, np.array(tokens[-1:], np.int32))
                 tokens.append(int(logits.argmax()))
         return Written(tuple(tokens))
 
-    def _decode(self, start: int, inputs: NDArray[np.float32] | list[int]) -> NDArray[np.float32]:
+    def _read(self, start: int, inputs: np.ndarray) -> np.ndarray:
         """Logits behind inputs from the position `start` on: (n, width) embeddings, or n tokens."""
-        library = self._library
-        width = inputs.shape[1] if isinstance(inputs, np.ndarray) else 0
-        batch: Any = library.llama_batch_init(len(inputs), width, 1)
-        try:
-            batch.n_tokens = len(inputs)
-            if isinstance(inputs, np.ndarray):
-                ctypes.memmove(batch.embd, inputs.ctypes.data, inputs.nbytes)
-            for i in range(len(inputs)):
-                if not isinstance(inputs, np.ndarray):
-                    batch.token[i] = inputs[i]
-                batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = start + i, 1, 0
-                batch.logits[i] = i + 1 == len(inputs)
-            assert library.llama_decode(self._context, batch) == 0, "llama.cpp ran out of context"
-        finally:
-            library.llama_batch_free(batch)
-        words = self._pair.target.tokenizer.get_vocab_size()
-        logits = library.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(logits, (words,))
+        places = np.arange(start, start + len(inputs), dtype=np.int32)[None]
+        return self._model.read(self._context, inputs, places, len(inputs) - 1)[0]
 
 
 def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
