@@ -103,12 +103,13 @@ class LlamaRunner:
     taps: tuple[int, ...] = ()
 
     def __init__(
-        self, model: LlamaModel, capacity: int, threads: int, branches: bool = True, fills_axes: bool = True
+        self, model: LlamaModel, capacity: int, threads: int, branches: bool = True, is_own: bool = False
     ) -> None:
-        """The model becomes the runner's own. An axis of positions that the library has and a family lacks
-        is filled with time, as transformers has it, or with 0, as the library has it."""
+        """The model becomes the runner's own. Weights of the library's `is_own` format are run as the library
+        does: an axis of positions that a family lacks is 0, where transformers has time, and keys and values
+        are float16 unless the weights are float32."""
         self._model, self._library = model, model.library
-        self._fills_axes = fills_axes
+        self._is_own = is_own
         model.threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
         # A product with a single row is summed in another order than one with several.
@@ -147,7 +148,8 @@ class LlamaRunner:
         shape.n_threads = shape.n_threads_batch = self._model.threads
         # Flash attention, and keys and values in float16, are further from the target in float32.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        shape.type_k = shape.type_v = library.GGML_TYPE_F32
+        is_half = self._is_own and not self.branches
+        shape.type_k = shape.type_v = library.GGML_TYPE_F16 if is_half else library.GGML_TYPE_F32
         self._context = library.llama_init_from_model(self._model.handle, shape)
         if not self._context:
             raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
@@ -274,7 +276,7 @@ class LlamaRunner:
         filled = told[:, -1:] + 1 + np.arange(lacking)
         places = np.concatenate([told, filled], 1, dtype=np.int32)
         more = places[:1].repeat(self._model.axes - len(told), 0)
-        return np.concatenate([places, more if self._fills_axes else np.zeros_like(more)])
+        return np.concatenate([places, np.zeros_like(more) if self._is_own else more])
 
 
 def _on_host(values: Any) -> np.ndarray:
@@ -300,7 +302,7 @@ def llama_runner(
     """
     capacity = target.spec.frame_tokens + text_room
     if isinstance(target, GgufTarget):
-        return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, fills_axes=False)
+        return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, is_own=True)
     check_llama(target.body.config)
     kind = LLAMA_KINDS[dtype]
     with tempfile.TemporaryDirectory() as folder:

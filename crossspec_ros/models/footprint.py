@@ -144,21 +144,23 @@ def _quantized(weight: torch.Tensor, dtype: str) -> int:
 def _by_llama(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
     """Bytes of a target whose language model runs in llama.cpp.
 
-    A file that is written here is so while torch has all weights; keys and values are float32, and so is the
-    attention, of as many tokens as are read at once over all that they might see.
+    A file that is written here is so while torch has all weights; keys and values are float32, of a GGUF in
+    fewer bits float16, and the attention is float32, of as many tokens as are read at once over all that they
+    might see.
     """
     sizes, spec = target.sizes, target.spec
     window = llama_cells(spec.frame_tokens + TEXT_ROOM)
     rows = SESSIONS + SPARE_SESSIONS
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
     if isinstance(target, GgufArchitecture):
-        weights = target.facts.bytes
+        weights, number = target.facts.bytes, 4 if target.facts.is_float32 else 2
     else:
+        number = 4
         numbers = sum(one.numel() for one in skeleton.parameters())
         weights = numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype])
     return Bytes(
         weights,
-        4 * (rows * sizes.cached * window + SESSIONS * sizes.features * spec.frame_tokens),
+        number * rows * sizes.cached * window + 4 * SESSIONS * sizes.features * spec.frame_tokens,
         4 * max(sizes.tower, (sizes.heads + 1) * at_once * seen),
     )
 
