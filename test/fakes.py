@@ -87,6 +87,7 @@ class FakeDecoder:
             on_words(text)
         return SimpleNamespace(
             text=text if source != "none" else "",
+            askable=source == "target",
             token_ids=list(range(10)),
             source=source,
             target_passes=4 if source == "target" else 0,

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 
 import rclpy
-from crossspec_msgs.msg import Caption, WindowClosed, WindowReport
+from crossspec_msgs.msg import Answer, Caption, WindowClosed, WindowReport
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -27,6 +27,7 @@ TOPICS = {
     "/captioner/caption_draft": String,
     "/captioner/caption_partial": String,
     "/captioner/answer": String,
+    "/captioner/answers": Answer,
     "/captioner/report": WindowReport,
     "/captioner/acceptance_length": Float64,
     **{f"/captioner/latency/{stage}": Float64 for stage in STAGES},

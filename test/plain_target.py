@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,9 @@ def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
 
 
 @torch.inference_mode()
-def generated(pair: ModelPair, window: Window, limit: int = 64, question: str = QUESTION) -> tuple[int, ...]:
+def generated(
+    pair: ModelPair, window: Window, limit: int = 64, question: str = QUESTION, **options: Any
+) -> tuple[int, ...]:
     """transformers' own greedy tokens."""
     ids = prompt(pair, len(window.frames), question)
     out = pair.target.module.generate(
@@ -40,6 +43,7 @@ def generated(pair: ModelPair, window: Window, limit: int = 64, question: str = 
         pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
         do_sample=False,
         max_new_tokens=limit,
+        **options,
     )
     return tuple(out[0, len(ids) :].tolist())
 

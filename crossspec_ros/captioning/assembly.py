@@ -20,6 +20,7 @@ from crossspec_ros.captioning.asked_models import (
 )
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.open_windows import draft_model
 from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
@@ -136,10 +137,9 @@ class DraftingDecoder(PrefillHiddenDecoder):
     show the draft. What the draft says is added to `said`, by the digest of these images."""
 
     def __init__(self, pair: ModelPair, max_new_tokens: int, said: dict[bytes, Said]) -> None:
-        from crossspec_ros.drafting.draft_model import DraftModel
-
-        assert pair.draft is not None and pair.translation is not None
-        self._model = DraftModel(pair.draft, pair.translation, kept=said)
+        model = draft_model(pair, kept=said)
+        assert model is not None
+        self._model = model
         super().__init__(pair, Policy((), None), max_new_tokens, drafts=self._model)
         self.warm_up(with_target=False)
 
@@ -218,11 +218,6 @@ def speculative_decoder(
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
-    drafts = None
-    if said is not None and pair.draft is not None and pair.translation is not None:
-        from crossspec_ros.drafting.draft_model import DraftModel
-
-        drafts = DraftModel(pair.draft, pair.translation, said=said)
     nobody = Policy((), None)
     decoder = PrefillHiddenDecoder(
         pair,
@@ -231,7 +226,7 @@ def speculative_decoder(
         sampling,
         engine,
         owns_engine=True,
-        drafts=drafts,
+        drafts=draft_model(pair, said),
         handoff=handoff,
     )
     with _closed_if_it_fails(decoder):

@@ -50,6 +50,11 @@ class Caption:
     accept_lengths: tuple[int, ...] = ()
 
     @property
+    def askable(self) -> bool:
+        """Whether the target has read its window, and can be asked more about it."""
+        return self.source in ("target", "handoff")
+
+    @property
     def lossy(self) -> bool:
         """Whether the target was shown something else than what its own tower would have made."""
         return self.source == "handoff"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,15 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
-from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindow, OpenWindows, StandIn
+from crossspec_ros.captioning.open_windows import (
+    OPEN_WINDOWS,
+    EventDrafts,
+    OpenWindow,
+    OpenWindows,
+    StandIn,
+    draft_model,
+)
+from crossspec_ros.captioning.standing import Answered, Choices
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine
@@ -69,18 +78,13 @@ class PrefillHiddenDecoder:
             engine = LocalEngine(pair.target)
         self.engine = engine
         """Holds the target."""
-        if drafts is None and pair.draft is not None:
-            from crossspec_ros.drafting.draft_model import DraftModel
-
-            assert pair.translation is not None
-            drafts = DraftModel(pair.draft, pair.translation)
-        self._drafts = drafts
+        self._drafts = drafts = drafts or draft_model(pair)
         devices = {str(model.device) for model in (pair.target, pair.draft) if model}
         self._is_on_cpu = devices == {"cpu"}
         self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self._is_on_cpu
         self._turn = threading.RLock()
         self._open = OpenWindows(engine, pair.event_images)
-        self._event_drafts = EventDrafts(drafts, self._open)
+        self._event_drafts = EventDrafts(drafts, self._open, handoff)
         self._last: OpenWindow | None = None
         self._started: int | None = None
         self._lesson: PassResult | None = None
@@ -156,7 +160,7 @@ class PrefillHiddenDecoder:
                 return
             # More may come meanwhile; then the answer is not about all of them.
             stamps_ns = list(opened.stamps_ns)
-            self._fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
+            self._event_drafts.fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
             self._learn()
             opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
 
@@ -248,18 +252,33 @@ class PrefillHiddenDecoder:
             InputError: the window before had no frames, or there was none; or as `check_question`.
         """
         self.check_question(question)
-        with self._turn:
-            opened, self._last = self._last, None
-            if opened is None:
-                raise InputError(
-                    "there is no window to ask about: ask again once one has been captioned from its frames"
-                )
-            try:
-                self._learn()
-                answer = self._answer(opened, question, trace)
-                return self._finish(opened, answer, trace, Stop(cancel))
-            finally:
-                self._settle(opened)
+        with self._turn, self._asked() as opened:
+            answer = self._answer(opened, question, trace)
+            return self._finish(opened, answer, trace, Stop(cancel))
+
+    def choose(self, question: str, choices: Choices, trace: Trace) -> Answered:
+        """Answer a further question by one of its choices, in one pass.
+
+        Raises InputError as `ask` does.
+        """
+        with self._turn, self._asked() as opened:
+            answered, self._last = choices.answer(opened, question, trace), opened
+            opened.rest()
+            return answered
+
+    @contextmanager
+    def _asked(self) -> Iterator[OpenWindow]:
+        """The window captioned last; it may be asked about again where `_last` is set to it."""
+        opened, self._last = self._last, None
+        if opened is None:
+            raise InputError(
+                "there is no window to ask about: ask again once one has been captioned from its frames"
+            )
+        try:
+            self._learn()
+            yield opened
+        finally:
+            self._settle(opened)
 
     def check_question(self, question: str) -> None:
         """Raise InputError for a question that the target cannot take."""
@@ -302,29 +321,9 @@ class PrefillHiddenDecoder:
             return answer
         if opened.session is None:
             opened.session = self.engine.open(opened.index, opened.trace)
-        self._fit(opened, frames, stamps_ns, window.event_images)
+        self._event_drafts.fit(opened, frames, stamps_ns, window.event_images)
         self._learn()
         return self._answer(opened, question, opened.trace)
-
-    def _fit(
-        self,
-        opened: OpenWindow,
-        frames: Sequence[np.ndarray],
-        stamps_ns: Sequence[int],
-        event_images: np.ndarray | None = None,
-    ) -> None:
-        """Let its session have the frames, or event features that stand in for them: of the images that the
-        draft has seen, or else of the given ones."""
-        assert opened.session is not None
-        if self._handoff is None:
-            opened.session.fit(frames, stamps_ns)
-            return
-        assert self._drafts is not None
-        events = opened.draft.event_tokens if opened.draft else None
-        if events is None and event_images is not None and len(event_images):
-            events = self._drafts.submit(self._drafts.model.encode, event_images).result()
-        stands_in = self._handoff.fit(opened.session, frames, stamps_ns, events)
-        opened.source = "handoff" if stands_in else "target"
 
     def _start_policy(self, index: int) -> None:
         if self._started != index:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import torch
 
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
+    from crossspec_ros.drafting.draft_model import DraftModel, EventDraft, Said
+    from crossspec_ros.models.pair import ModelPair
 
 OPEN_WINDOWS = 2
 """Windows that may be read ahead at a time: each has a KV cache of its own."""
@@ -181,11 +182,45 @@ class OpenWindows:
                 self._windows.pop(index).drop()
 
 
-class EventDrafts:
-    """Begins a draft of each of the `windows`; where there is no `model`, none."""
+def draft_model(
+    pair: ModelPair, said: Mapping[bytes, Said] | None = None, kept: dict[bytes, Said] | None = None
+) -> DraftModel | None:
+    """The event draft of a pair, if it has one, see `DraftModel`."""
+    if pair.draft is None or pair.translation is None:
+        return None
+    from crossspec_ros.drafting.draft_model import DraftModel
 
-    def __init__(self, model: DraftModel | None, windows: OpenWindows) -> None:
-        self.model, self._windows = model, windows
+    return DraftModel(pair.draft, pair.translation, said, kept)
+
+
+class EventDrafts:
+    """Begins a draft of each of the `windows`; where there is no `model`, none. With a `handoff` its features
+    may stand in for frames."""
+
+    def __init__(
+        self, model: DraftModel | None, windows: OpenWindows, handoff: StandIn | None = None
+    ) -> None:
+        self.model, self._windows, self._handoff = model, windows, handoff
+
+    def fit(
+        self,
+        opened: OpenWindow,
+        frames: Sequence[np.ndarray],
+        stamps_ns: Sequence[int],
+        event_images: np.ndarray | None = None,
+    ) -> None:
+        """Let its session have the frames, or event features that stand in for them: of the images that the
+        draft has seen, or else of the given ones."""
+        assert opened.session is not None
+        if self._handoff is None:
+            opened.session.fit(frames, stamps_ns)
+            return
+        assert self.model is not None
+        events = opened.draft.event_tokens if opened.draft else None
+        if events is None and event_images is not None and len(event_images):
+            events = self.model.submit(self.model.model.encode, event_images).result()
+        stands_in = self._handoff.fit(opened.session, frames, stamps_ns, events)
+        opened.source = "handoff" if stands_in else "target"
 
     def take(
         self,

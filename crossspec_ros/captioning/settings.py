@@ -104,6 +104,12 @@ class CaptionerSettings(Settings):
     question: str = param(
         "What are the key elements in this scene?", "what is asked about every window", live=True
     )
+    questions: str = param(
+        "",
+        "standing questions, answered about every captioned window after its caption, with | or an end of "
+        "line between them; choices stand in brackets behind a question, as in [yes, no]",
+        live=True,
+    )
     mode: str = param(MODES[0], "how the target decodes", choices=MODES, live=True)
     max_new_tokens: int = param(64, "length at which a caption is cut, in tokens", 1, 2048, live=True)
     deadline_s: float = param(

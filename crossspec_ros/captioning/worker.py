@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossspec_ros.captioning.answer import Cancel, Interrupt
 from crossspec_ros.captioning.caption import MOST_QUESTION
+from crossspec_ros.captioning.standing import Answered, Standing, checked
 from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -40,6 +42,8 @@ _UNREAD = "a frame could not be read ahead, its window is read when it closes"
 
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
+OnStanding = Callable[["Standing", "Answered | Exception", Window], None]
+"""Takes the answer to a standing question about a window, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,6 @@ class Outcome:
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
-class _Cancel(threading.Event):
-    """Cancellation of a caption; a decoder asks after each step, which shows that it gets on."""
-
-    def __init__(self, beat: Callable[[], None]) -> None:
-        super().__init__()
-        self._beat = beat
-
-    def is_set(self) -> bool:
-        self._beat()
-        return super().is_set()
-
-
 @dataclass(frozen=True)
 class _Waiting:
     window: Window
@@ -83,10 +75,12 @@ class CaptionWorker:
 
     Frames of open windows go to the decoder as they come. With the last that is expected the answer of its
     window is begun, and told when the window has closed. Questions about the window captioned
-    last are answered when no window waits. A caption that is not done `deadline_s` after its window closed
-    is cut short; 0 sets no deadline. `question` and `deadline_s` may be changed at any time. `on_draft` gets
-    the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end; they are
-    called from threads of the worker and the decoder, and none is called after `stop`.
+    last are answered when no window waits, then the `standing` ones, of which those are dropped that are not
+    answered when the next window has closed. A caption that is not done `deadline_s` after its window closed
+    is cut short; 0 sets no deadline. `question`, `standing` and `deadline_s` may be changed at any time.
+    `on_draft` gets the event draft's text, `on_words` the verified text so far, `on_outcome` each window's
+    end, `on_standing` each answer to a standing question; they are called from threads of the worker and the
+    decoder, and none is called after `stop`.
     """
 
     def __init__(
@@ -97,10 +91,13 @@ class CaptionWorker:
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
+        standing: Sequence[Standing] = (),
+        on_standing: OnStanding = lambda *told: None,
     ) -> None:
         self._decoder = decoder
-        self.question = question
+        self.question, self.standing = question, standing
         self.deadline_s = deadline_s
+        self._on_standing = on_standing
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
         self._waiting: list[_Waiting] = []
         # Those that have no outcome yet, without their pixels.
@@ -110,11 +107,15 @@ class CaptionWorker:
         self._early: int | None = None
         self._read: int | None = None
         self._questions: deque[tuple[str, OnAnswer]] = deque()
+        # The standing ones, about the window captioned last.
+        self._left: deque[tuple[Standing, Window]] = deque()
+        self.unanswered = 0
+        """Standing questions that were dropped."""
         self._captioned: int | None = None
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self.pulse = Pulse("captions")
-        self._cancel = _Cancel(self.pulse.beat)
+        self._cancel = Cancel(self.pulse.beat)
         self._thread = self.pulse.start(self._work, "captioner")
 
     def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
@@ -215,13 +216,15 @@ class CaptionWorker:
                 for item in waiting[:-1]:
                     self._finish(Outcome(item.window, Trace(), skipped=True))
                 for item in waiting[-1:]:
-                    self._finish(self._caption(item))
-                if not waiting and not self._advance() and not self._answer():
+                    outcome = self._caption(item)
+                    self._finish(outcome)
+                    self._stand(outcome)
+                if not waiting and not self._advance() and not self._answer() and not self._answer_standing():
                     self._prepare()
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = self._questions and self._captioned is not None
+        asked = self._left or (self._questions and self._captioned is not None)
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
@@ -287,6 +290,38 @@ class CaptionWorker:
             self._questions.popleft()
         with _failures_logged(logging.ERROR, "an answer could not be told"):
             on_answer(answer, about)
+        return True
+
+    def _stand(self, outcome: Outcome) -> None:
+        """Ask the standing questions about this window next; those about earlier ones come too late."""
+        self.unanswered += len(self._left)
+        self._left.clear()
+        if self.standing and outcome.caption is not None and outcome.caption.askable:
+            window = without_images(outcome.window)
+            self._left.extend((standing, window) for standing in self.standing)
+
+    def _answer_standing(self) -> bool:
+        """Answer one standing question; False when none is left."""
+        if not self._left:
+            return False
+        standing, window = self._left[0]
+        answer: Answered | Exception
+        interrupt = Interrupt(self._has_time)
+        try:
+            if choices := checked(standing, self._decoder):
+                answer = self._decoder.choose(standing.question, choices, Trace())
+            else:
+                answer = Answered(self._decoder.ask(standing.question, Trace(), interrupt))
+        except _ENDS:
+            raise
+        except BaseException as error:
+            answer = as_exception(error)
+        # It is asked again when there is time, if that comes before the next window has closed.
+        if interrupt.came or self._stopping.is_set():
+            return True
+        self._left.popleft()
+        with _failures_logged(logging.ERROR, "an answer could not be told"):
+            self._on_standing(standing, answer, window)
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:

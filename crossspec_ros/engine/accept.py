@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.engine.tree import DraftTree, follow
+import numpy as np
+
+from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +30,22 @@ def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...
     one after node i. See `follow` for siblings that are alike.
     """
     return follow(tree, lambda node: choices[1 + node])
+
+
+def chosen_path(tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The nodes that the target likes best among the tree's alone, from the root to an end, and the
+    probability that it gives each node behind its parent; of the (1 + nodes, vocabulary) logits of a pass."""
+    rows, ids = [1 + parent for parent in tree.parents], list(tree.token_ids)
+    if isinstance(logits, np.ndarray):
+        scores = logits - logits.max(-1, keepdims=True)
+        told = (scores[rows, ids] - np.log(np.exp(scores).sum(-1))[rows]).tolist()
+    else:
+        told = logits.float().log_softmax(-1)[rows, ids].tolist()
+    node, path = ROOT, list[int]()
+    while children := [i for i, parent in enumerate(tree.parents) if parent == node]:
+        node = max(children, key=lambda i: told[i])
+        path.append(node)
+    return tuple(path), tuple(math.exp(one) for one in told)
 
 
 class Verifier:

@@ -67,6 +67,10 @@ class LocalEngine:
     def pulses(self) -> tuple[Pulse, ...]:
         return (self.scheduler.pulse,)
 
+    @property
+    def chooses(self) -> bool:
+        return self.runner.branches
+
     def open(self, window: int, trace: Trace, robot: str = "") -> LocalSession:
         return LocalSession(self, Window(window, robot), trace)
 
@@ -192,9 +196,13 @@ class LocalSession:
         unread, self._unread = self._unread, 0
         return unread + len(self._engine.target.prompt_ids(question)[1])
 
-    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
+    def step(
+        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+    ) -> Future[Step]:
         return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.step(tree, sampling)), self._window, is_pass=True
+            lambda: self._do(lambda sequence: sequence.step(tree, sampling, is_within)),
+            self._window,
+            is_pass=True,
         )
 
     @property

@@ -77,6 +77,10 @@ class RemoteEngine:
     def pulses(self) -> tuple[Pulse, ...]:
         return self.link.pulse, self.pulse
 
+    @property
+    def chooses(self) -> bool:
+        return False
+
     def open(self, window: int, trace: Trace, robot: str = "") -> RemoteSession:
         session = RemoteSession(self, self.number(), trace)
         with self._lock:
@@ -206,7 +210,10 @@ class RemoteSession:
             self._waiting, self._passes, self._left = None, 0, max_new_tokens
         return 0
 
-    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
+    def step(
+        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+    ) -> Future[Step]:
+        assert not is_within, "the server chooses itself"
         future: Future[Step] = Future()
         with self._lock:
             ask, self._ask = self._ask, None

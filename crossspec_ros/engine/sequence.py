@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.accept import Verifier, chosen_path
 from crossspec_ros.engine.batching import Encode, PassOutput, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import Reading, Runner
@@ -131,13 +131,17 @@ class TargetSequence:
             self._unread.clear()
         self._unread.append(closing)
 
-    def step(self, tree: DraftTree, sampling: Sampling | None) -> Requests[Step]:
+    def step(self, tree: DraftTree, sampling: Sampling | None, is_within: bool = False) -> Requests[Step]:
         unread = self.unread
         # The question, or the last token.
         before = len(self._unread[-1])
         with self._trace.span(self._pass_name(tree)):
             output = yield from self._read(tree, len(tree) + 1)
-            path, following = self._verifier.accept(tree, output.logits, sampling)
+            if is_within:
+                (path, probs), following = chosen_path(tree, output.logits), self._target.spec.eos_ids[0]
+            else:
+                path, following = self._verifier.accept(tree, output.logits, sampling)
+                probs = ()
         self._passes += 1
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])
@@ -154,6 +158,7 @@ class TargetSequence:
             self._hidden(output, before, len(tree), path),
             output.rows,
             output.tokens,
+            probs=probs,
         )
 
     def _hidden(

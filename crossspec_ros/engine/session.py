@@ -83,6 +83,8 @@ class Step:
     proposed: Proposed | None = None
     round_trip_s: float = 0.0
     passes: int = 1
+    probs: tuple[float, ...] = ()
+    """Probability that the target gives each node behind its parent, of a step within its tree."""
 
 
 class Session(Protocol):
@@ -117,8 +119,14 @@ class Session(Protocol):
         """
         ...
 
-    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
-        """Put the tree to the target as the answer's continuation, and keep what it accepts."""
+    def step(
+        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+    ) -> Future[Step]:
+        """Put the tree to the target as the answer's continuation, and keep what it accepts.
+
+        Where the answer `is_within` the tree, whose paths all end a sequence, the target chooses among its
+        nodes alone, greedily. Only where the engine `chooses`.
+        """
         ...
 
     @property
@@ -147,6 +155,11 @@ class Engine(Protocol):
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Pulses of its threads."""
+        ...
+
+    @property
+    def chooses(self) -> bool:
+        """Steps may be within their tree."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:

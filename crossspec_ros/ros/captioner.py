@@ -19,6 +19,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.standing import checked, read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.captioning.worker import CaptionWorker, without_images
@@ -155,6 +156,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
+            standing=read_standing(self._settings.questions),
+            on_standing=self._outcomes.standing,
         )
         self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
@@ -327,12 +330,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
+            for standing in read_standing(settings.questions):
+                checked(standing, self._decoder)
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
+            self._worker.standing = read_standing(settings.questions)
         self._settings = settings
 
     def _pulses(self) -> list[Pulse]:
@@ -345,6 +351,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         counts = self._outcomes.summary.counts
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
+        wrong |= {"unanswered_questions": self._worker.unanswered if self._worker else 0}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}

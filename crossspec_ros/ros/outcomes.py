@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from crossspec_msgs.msg import Answer as AnswerMessage
 from crossspec_msgs.msg import Caption as CaptionMessage
 from crossspec_msgs.msg import WindowReport
 from rclpy.node import Node
@@ -19,13 +20,15 @@ from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.captioning.worker import Outcome
-from crossspec_ros.errors import LinkError, described, forget_frames
+from crossspec_ros.errors import InputError, LinkError, described, forget_frames
+from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import ENDS, LOG_S
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.messages import RELIABLE, image_message
-from crossspec_ros.ros.reports import captioned_report, report
+from crossspec_ros.ros.reports import caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.annotation import annotated
@@ -44,6 +47,7 @@ _TOPICS: dict[str, Any] = {
     "caption_partial": String,
     "caption_draft": String,
     "answer": String,
+    "answers": AnswerMessage,
     "acceptance_length": Float64,
     "annotated_image": Image,
     **{f"latency/{stage}": Float64 for stage in LATENCIES},
@@ -91,6 +95,28 @@ class Outcomes:
         # Told to end, ROS fails in whatever is under way.
         if publisher is not None and self._node.context.ok():
             publisher.publish(String(data=text))
+
+    def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
+        """Publish the answer to a standing question about a window, or log why there is none."""
+        # Told to end, ROS fails in whatever is under way.
+        if not self._node.context.ok():
+            return
+        if isinstance(answer, Exception):
+            reason = answer if isinstance(answer, InputError) else self.reason(answer)
+            told = plain_text(f"no answer to the standing question '{standing.question[:200]}': {reason}")
+            self._node.get_logger().warning(told, throttle_duration_sec=LOG_S)
+            return
+        self.answers += 1
+        if topics := self._topics:
+            topics["answers"].publish(
+                AnswerMessage(
+                    question=standing.question,
+                    answer=caption_message(answer.caption, window.end_ns),
+                    choices=list(standing.choices),
+                    probabilities=list(answer.probabilities),
+                )
+            )
+        self._node.get_logger().info(plain_text(f"{standing.question} {answer.caption.text}"))
 
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fakes import FakeDecoder
 
+from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.window import Window
@@ -506,3 +507,60 @@ def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
     worker.submit(window(1), 0)
     assert outcomes.wait(2)[1].caption is not None and not worker.pulse.death
     worker.stop()
+
+
+def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the_next_window_closes():
+    asked, released = [], threading.Event()
+
+    def gate(question, cancel):
+        if isinstance(question, str):
+            asked.append(question)
+            while question == "slow?" and not released.wait(0.01) and not cancel.is_set():
+                pass
+
+    outcomes, told = Outcomes(), Outcomes()
+
+    def tell(standing, answer, window):
+        told((standing.question, answer.caption.text, window.index))
+
+    standing = (Standing("who?"), Standing("slow?"), Standing("where?"))
+    worker = CaptionWorker(
+        FakeDecoder(gate), "what?", ignore, ignore, outcomes, standing=standing, on_standing=tell
+    )
+    worker.submit(window(0), 0)
+    while asked != ["who?", "slow?"]:
+        time.sleep(0.01)
+    # The next window has closed: what is in work is cut, and what is left is dropped.
+    worker.submit(window(1), 0)
+    outcomes.wait(2)
+    released.set()
+    told.wait(4)
+    worker.stop()
+    assert told.all == [
+        ("who?", "answer to who?", 0),
+        ("who?", "answer to who?", 1),
+        ("slow?", "answer to slow?", 1),
+        ("where?", "answer to where?", 1),
+    ]
+    assert worker.unanswered == 2
+
+
+def test_a_standing_question_that_fails_is_told_and_the_others_are_answered():
+    class Decoder(FakeDecoder):
+        def ask(self, question, trace, cancel):
+            if question == "bad?":
+                raise RuntimeError("out of memory")
+            return super().ask(question, trace, cancel)
+
+    told = Outcomes()
+    standing = (Standing("bad?"), Standing("who?"))
+    worker = CaptionWorker(
+        Decoder(), "what?", ignore, ignore, ignore, standing=standing, on_standing=lambda *one: told(one)
+    )
+    # About a window without frames nothing is asked.
+    worker.submit(window(0, 0), 0)
+    worker.submit(window(1), 0)
+    told.wait(2)
+    worker.stop()
+    (_, error, about), (_, answer, _) = told.all
+    assert str(error) == "out of memory" and about.index == 1 and answer.caption.text == "answer to who?"

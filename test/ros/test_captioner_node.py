@@ -435,6 +435,27 @@ def test_the_service_answers_the_question_that_it_was_asked(stage):
     assert failed.result().reason == "failed: out of memory"
 
 
+def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
+    observer, send, _, node = stage
+    answers = observer["/captioner/answers"]
+
+    def set_questions(text):
+        return node.set_parameters([Parameter("questions", value=text)])[0]
+
+    assert set_questions("who?|where?").successful
+    send(1, 1, 1)
+    observer.wait(lambda: len(answers) == 2)
+    assert [one.question for one in answers] == ["who?", "where?"]
+    assert [one.answer.text for one in answers] == ["answer to who?", "answer to where?"]
+    assert {one.answer.header.stamp.sec for one in answers} == {2} and not answers[0].choices
+    refused = set_questions("who? [yes]")
+    assert not refused.successful and "is no question with choices" in refused.reason
+    assert set_questions("").successful
+    send(2, 1, 1)
+    observer.wait(lambda: len(observer.reports()) == 2)
+    assert len(answers) == 2
+
+
 def test_a_question_that_waits_is_answered_when_the_node_is_deactivated(stage):
     observer, _, _, node = stage
     ask = observer.node.create_client(Ask, "/captioner/ask")

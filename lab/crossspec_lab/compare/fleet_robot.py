@@ -97,15 +97,17 @@ class SlowLink(Link):
 class StepwiseSession(RemoteSession):
     """As published systems do: each round's tree goes up, and its verification comes down."""
 
-    def step(self, tree: DraftTree, sampling: Sampling | None = None) -> Future[Step]:
+    def step(
+        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+    ) -> Future[Step]:
         drafted = wire.Draft(token_ids=tree.token_ids, probs=tree.probs, parents=tree.parents)
         if self._ask is not None:
             self._ask.stepwise = True
             drafted.number = self._ask.number
             self._ask.draft.CopyFrom(drafted)
-            return super().step(tree, sampling)
+            return super().step(tree, sampling, is_within)
         drafted.number = self._answer
-        future = super().step(tree, sampling)
+        future = super().step(tree, sampling, is_within)
         self._send(wire.Up(session=self.number, draft=drafted))
         return future
 

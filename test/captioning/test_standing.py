@@ -1,0 +1,125 @@
+"""Standing questions: choices are made as `generate` makes them under the same constraint, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from plain_target import QUESTION, generated, logits, prompt
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.standing import Choices, Standing, checked, read_standing
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.engine.tree import ROOT
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+PERSON = "Is a person on the road?"
+LISTS = (
+    ("red", "green"),
+    ("a person", "a person in red crossing the road", "nobody"),
+    ("car", "van", "cyclist"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        (f" {PERSON} ", (Standing(PERSON),)),
+        (f"{PERSON} [yes, no]|Who?", (Standing(PERSON, ("yes", "no")), Standing("Who?"))),
+        (f"Who?\n\n{PERSON}[ no,no , yes ]\n", (Standing("Who?"), Standing(PERSON, ("no", "yes")))),
+        ("Which [of these] is it?", (Standing("Which [of these] is it?"),)),
+    ],
+)
+def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
+    text: str, found: tuple[Standing, ...]
+) -> None:
+    assert read_standing(text) == found
+
+
+@pytest.mark.parametrize("text", ["[yes, no]", f"{PERSON} [yes]", f"{PERSON} []"])
+def test_what_is_no_question_with_choices_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
+        read_standing(text)
+
+
+def test_too_many_questions_are_refused() -> None:
+    with pytest.raises(InputError, match="questions has 17 questions, but at most 16"):
+        read_standing("Who?|" * 17)
+
+
+@pytest.fixture
+def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
+    decoder = PrefillHiddenDecoder(pair, Policy((), None))
+    yield decoder
+    decoder.close()
+
+
+@pytest.mark.parametrize("listed", LISTS)
+@torch.inference_mode()
+def test_a_choice_is_that_of_generate_within_the_same_tree(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
+) -> None:
+    choices = checked(Standing(PERSON, listed), decoder)
+    assert choices is not None
+    tree = choices.tree
+    begin = len(prompt(pair, pair.frames, PERSON))
+
+    def allowed(batch: int, ids: torch.Tensor) -> list[int]:
+        node = ROOT
+        for token in ids[begin:].tolist():
+            child = tree.child(node, token)
+            assert child is not None
+            node = child
+        return [tree.token_ids[i] for i, parent in enumerate(tree.parents) if parent == node]
+
+    for window in windows[:3]:
+        decoder.caption(window, QUESTION, Trace())
+        answered = decoder.choose(PERSON, choices, Trace())
+        assert answered.caption.token_ids == generated(
+            pair, window, 64, PERSON, prefix_allowed_tokens_fn=allowed
+        )
+        assert answered.caption.text in listed and answered.caption.target_passes == 1
+        assert answered.probabilities == pytest.approx(_probabilities(pair, window, listed), rel=1e-3)
+    # A further question finds the window as it was.
+    assert decoder.ask(QUESTION, Trace()).token_ids == generated(pair, windows[2])
+
+
+def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> list[float]:
+    """Probability of each choice, a pass of the target for each of its ways to be written."""
+    found = []
+    for choice in listed:
+        tokenizer = pair.target.tokenizer
+        ways = {
+            tuple(tokenizer.encode(text, add_special_tokens=False).ids) for text in (choice, f" {choice}")
+        }
+        known = [
+            [*ids, pair.target.spec.eos_ids[0]] for ids in ways if tokenizer.decode(ids).strip() == choice
+        ]
+        rows = [logits(pair, window, ids, PERSON).float().softmax(-1) for ids in known]
+        pairs = zip(rows, known, strict=True)
+        found.append(sum(float(row[range(len(ids)), ids].prod()) for row, ids in pairs))
+    return found
+
+
+def test_choices_are_refused_where_they_cannot_be_made(
+    pair: ModelPair, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checked(Standing(PERSON), decoder) is None
+    with pytest.raises(InputError, match="the question is empty"):
+        checked(Standing(" ", ("red", "green")), decoder)
+    with pytest.raises(InputError, match="the target cannot write the choice '</s>'"):
+        checked(Standing(PERSON, ("red", "</s>")), decoder)
+    many = tuple(
+        f"{one} {other} red red red" for one in ("car", "van", "red") for other in ("red", "green", "car")
+    )
+    monkeypatch.setattr("crossspec_ros.captioning.standing.MOST_NODES", 20)
+    with pytest.raises(InputError, match=r"have \d+ tokens, but at most 20 are taken"):
+        Choices(pair.target, many)
+    monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="has choices, which need draft trees"):
+        checked(Standing(PERSON, ("red", "green")), decoder)
