@@ -128,6 +128,10 @@ def _replay(subparsers: Subparsers) -> None:
         "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
     )
     parser.add_argument(
+        "--questions",
+        help="standing questions, answered after each caption, as in 'Is there a person? [yes, no] | Where?'",
+    )
+    parser.add_argument(
         "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
     )
     parser.add_argument(

@@ -28,8 +28,10 @@ MODEL_ARGUMENTS = {
     "draft_device": "models.draft_device",
     "fallback": "models.fallback",
     "generation": "generation",
+    "questions": "questions",
 }
-"""Arguments of the CLI and of launch files about the models, with the parameters they set."""
+"""Arguments of the CLI and of launch files about the models and what they are asked, with the parameters they
+set."""
 
 
 @dataclass(frozen=True)
