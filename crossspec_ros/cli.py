@@ -129,7 +129,7 @@ def _replay(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--questions",
-        help="standing questions, answered after each caption, as in 'Is there a person? [yes, no] | Where?'",
+        help="standing questions, answered after each caption, as in 'Is it dark? [yes, no] | ...'",
     )
     parser.add_argument(
         "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"

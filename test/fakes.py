@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.standing import Answered
 from crossspec_ros.errors import InputError
 
 
@@ -40,6 +41,17 @@ class FakeDecoder:
         if self.gate:
             self.gate(question, cancel)
         return Caption(f"answer to {question}", (1,), "target", target_passes=1)
+
+    def choices(self, standing):
+        return SimpleNamespace(standing=standing)
+
+    def choose(self, choices, trace):
+        if self.fail:
+            raise RuntimeError("out of memory")
+        if self.gate:
+            self.gate(choices.standing.question, None)
+        caption = Caption(choices.standing.choices[0], (1,), "target", target_passes=1)
+        return Answered(caption, (0.5,) * len(choices.standing.choices))
 
     def expects_last(self, index):
         return self.streamed.count((index, "frame")) + 1 == self.expected

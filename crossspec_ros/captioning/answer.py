@@ -50,18 +50,6 @@ class Cancel(threading.Event):
         return super().is_set()
 
 
-class Interrupt(threading.Event):
-    """Cancellation of an answer as soon as there is no time for it; from then on it stays set."""
-
-    def __init__(self, has_time: Callable[[], bool]) -> None:
-        super().__init__()
-        self._has_time, self.came = has_time, False
-
-    def is_set(self) -> bool:
-        self.came = self.came or not self._has_time()
-        return self.came
-
-
 class Stop:
     """Asked after each step of a caption: whether it is cut short, by its reader or by time."""
 

@@ -51,7 +51,7 @@ class Caption:
 
     @property
     def askable(self) -> bool:
-        """Whether the target has read its window, and can be asked more about it."""
+        """Readiness for questions: the target has read its window."""
         return self.source in ("target", "handoff")
 
     @property

@@ -21,15 +21,8 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
-from crossspec_ros.captioning.open_windows import (
-    OPEN_WINDOWS,
-    EventDrafts,
-    OpenWindow,
-    OpenWindows,
-    StandIn,
-    draft_model,
-)
-from crossspec_ros.captioning.standing import Answered, Choices
+from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindows, draft_model
+from crossspec_ros.captioning.standing import Answered, Choices, Standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Engine
@@ -40,6 +33,7 @@ from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    from crossspec_ros.captioning.open_windows import OpenWindow, StandIn
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.engine.sampling import Sampling
@@ -256,13 +250,14 @@ class PrefillHiddenDecoder:
             answer = self._answer(opened, question, trace)
             return self._finish(opened, answer, trace, Stop(cancel))
 
-    def choose(self, question: str, choices: Choices, trace: Trace) -> Answered:
-        """Answer a further question by one of its choices, in one pass.
+    def choices(self, standing: Standing) -> Choices:
+        """Choices of a standing question, for `choose`; InputError where it cannot be asked."""
+        return Choices(standing, self.pair.target, self.engine)
 
-        Raises InputError as `ask` does.
-        """
+    def choose(self, choices: Choices, trace: Trace) -> Answered:
+        """Answer a standing question in one pass; raises InputError as `ask` does."""
         with self._turn, self._asked() as opened:
-            answered, self._last = choices.answer(opened, question, trace), opened
+            answered, self._last = choices.answer(opened, trace), opened
             opened.rest()
             return answered
 
@@ -333,7 +328,9 @@ class PrefillHiddenDecoder:
     def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
         self._start_policy(opened.index)
         assert opened.session is not None
-        if self._shares_gpu and not self.policy.draft_pays():
+        # Of a window that has its caption the draft is over.
+        may_draft = self._shares_gpu and opened.draft is not None and not opened.stop.is_set()
+        if may_draft and not self.policy.draft_pays():
             opened.stop.set()
         return Answer(
             opened.session,

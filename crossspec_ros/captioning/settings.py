@@ -107,7 +107,7 @@ class CaptionerSettings(Settings):
     questions: str = param(
         "",
         "standing questions, answered about every captioned window after its caption, with | or an end of "
-        "line between them; choices stand in brackets behind a question, as in [yes, no]",
+        "line between them, each with its choices in brackets behind it, as in [yes, no]",
         live=True,
     )
     mode: str = param(MODES[0], "how the target decodes", choices=MODES, live=True)

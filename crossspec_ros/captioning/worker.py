@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.captioning.answer import Cancel, Interrupt
+from crossspec_ros.captioning.answer import Cancel
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.standing import Answered, Standing, checked
 from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -27,6 +26,7 @@ from crossspec_ros.windows.window import Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+    from crossspec_ros.captioning.standing import Answered, Choices, Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,12 +74,12 @@ class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
     Frames of open windows go to the decoder as they come. With the last that is expected the answer of its
-    window is begun, and told when the window has closed. Questions about the window captioned
-    last are answered when no window waits, then the `standing` ones, of which those are dropped that are not
-    answered when the next window has closed. A caption that is not done `deadline_s` after its window closed
-    is cut short; 0 sets no deadline. `question`, `standing` and `deadline_s` may be changed at any time.
-    `on_draft` gets the event draft's text, `on_words` the verified text so far, `on_outcome` each window's
-    end, `on_standing` each answer to a standing question; they are called from threads of the worker and the
+    window is begun, and told when the window has closed. Questions about the window captioned last are
+    answered when no window waits, then the `standing` ones while no frame does; those that are left when the
+    next window has closed are dropped. A caption that is not done `deadline_s` after its window closed is cut
+    short; 0 sets no deadline. `question`, `standing` and `deadline_s` may be changed at any time. `on_draft`
+    gets the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end,
+    `on_standing` each answer to a standing question; they are called from threads of the worker and the
     decoder, and none is called after `stop`.
     """
 
@@ -91,7 +91,7 @@ class CaptionWorker:
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
-        standing: Sequence[Standing] = (),
+        standing: Sequence[Choices] = (),
         on_standing: OnStanding = lambda *told: None,
     ) -> None:
         self._decoder = decoder
@@ -107,8 +107,10 @@ class CaptionWorker:
         self._early: int | None = None
         self._read: int | None = None
         self._questions: deque[tuple[str, OnAnswer]] = deque()
+        # Frames that wait to be read ahead.
+        self._unread = 0
         # The standing ones, about the window captioned last.
-        self._left: deque[tuple[Standing, Window]] = deque()
+        self._left: deque[tuple[Choices, Window]] = deque()
         self.unanswered = 0
         """Standing questions that were dropped."""
         self._captioned: int | None = None
@@ -128,6 +130,8 @@ class CaptionWorker:
             is_last = self._decoder.expects_last(index)
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
             if read is not None:
+                with self._changed:
+                    self._unread += 1
                 read.add_done_callback(lambda future: self._was_read(index, future))
             elif is_last:
                 with self._changed:
@@ -135,6 +139,9 @@ class CaptionWorker:
                     self._changed.notify()
 
     def _was_read(self, index: int, future: Future[Any]) -> None:
+        with self._changed:
+            self._unread -= 1
+            self._changed.notify()
         if future.cancelled():
             return
         with _failures_logged(logging.WARNING, _UNREAD):
@@ -219,12 +226,12 @@ class CaptionWorker:
                     outcome = self._caption(item)
                     self._finish(outcome)
                     self._stand(outcome)
-                if not waiting and not self._advance() and not self._answer() and not self._answer_standing():
+                if not waiting and not self._advance() and not self._answer() and not self._choose():
                     self._prepare()
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = self._left or (self._questions and self._captioned is not None)
+        asked = (self._left and not self._unread) or (self._questions and self._captioned is not None)
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
@@ -298,30 +305,26 @@ class CaptionWorker:
         self._left.clear()
         if self.standing and outcome.caption is not None and outcome.caption.askable:
             window = without_images(outcome.window)
-            self._left.extend((standing, window) for standing in self.standing)
+            self._left.extend((choices, window) for choices in self.standing)
 
-    def _answer_standing(self) -> bool:
-        """Answer one standing question; False when none is left."""
-        if not self._left:
+    def _choose(self) -> bool:
+        """Answer one standing question; False when none is left, or a frame waits to be read."""
+        if not self._left or self._unread:
             return False
-        standing, window = self._left[0]
+        choices, window = self._left.popleft()
         answer: Answered | Exception
-        interrupt = Interrupt(self._has_time)
         try:
-            if choices := checked(standing, self._decoder):
-                answer = self._decoder.choose(standing.question, choices, Trace())
-            else:
-                answer = Answered(self._decoder.ask(standing.question, Trace(), interrupt))
+            answer = self._decoder.choose(choices, Trace())
         except _ENDS:
             raise
         except BaseException as error:
             answer = as_exception(error)
-        # It is asked again when there is time, if that comes before the next window has closed.
-        if interrupt.came or self._stopping.is_set():
-            return True
-        self._left.popleft()
-        with _failures_logged(logging.ERROR, "an answer could not be told"):
-            self._on_standing(standing, answer, window)
+            # The window is gone with it.
+            self.unanswered += 1 + len(self._left)
+            self._left.clear()
+        if not self._stopping.is_set():
+            with _failures_logged(logging.ERROR, "an answer could not be told"):
+                self._on_standing(choices.standing, answer, window)
         return True
 
     def _caption(self, item: _Waiting) -> Outcome:

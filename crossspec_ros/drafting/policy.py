@@ -166,9 +166,9 @@ class Policy:
         self._draft_tokens = 2 * _PAYING_TOKENS
 
     def draft_pays(self) -> bool:
-        """Whether the event draft may go on beside the answer that begins, on the target's own GPU.
+        """Test for an event draft that may go on beside the caption that begins, on the target's own GPU.
 
-        It may where it adds enough to the passes of answers beside which it did; and in every sixteenth, so
+        It may where it adds enough to the passes of answers beside which it did, and in every sixteenth, so
         that this is learned again.
         """
         self._answers += 1
@@ -192,6 +192,8 @@ class Policy:
 
     def finish(self) -> None:
         """Tell all proposers that the caption is out."""
+        # What is asked now is not what the draft was about.
+        self._has_draft = False
         for source in self._sources:
             source.proposer.finish()
 

@@ -35,16 +35,16 @@ def products(
     b, heads, n, size = query.shape
     shared = heads // key.shape[1]
     scores = query.reshape(b, key.shape[1], shared * n, size) @ key.transpose(2, 3) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask.repeat(1, 1, shared, 1)
+    assert attention_mask is not None, "here is no other causality"
+    scores = scores + attention_mask.repeat(1, 1, shared, 1)
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     return (weights @ value).view(b, heads, n, size).transpose(1, 2).contiguous(), None
 
 
 def fitting(device: torch.device, sequences: int, tokens: int) -> str:
-    """Name of the attention for a pass over so many tokens of so many sequences.
+    """Name of the attention for a captured pass over so many tokens of so many sequences.
 
-    It hangs on the shape alone, so that a pass gives the same numbers in every process.
+    It hangs on the shape alone, so that such a pass gives the same numbers in every process.
     """
     return PRODUCTS if device.type == "cuda" and sequences * tokens <= _FEW_TOKENS else FUSED
 

@@ -146,7 +146,7 @@ class LlamaRunner:
         shape.n_seq_max = sequences = _MOST_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._model.threads
-        # Flash attention, and keys and values in float16, are further from the target in float32.
+        # Flash attention is further from the target in float32, and so are keys and values in float16.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         is_half = self._is_own and not self.branches
         shape.type_k = shape.type_v = library.GGML_TYPE_F16 if is_half else library.GGML_TYPE_F32

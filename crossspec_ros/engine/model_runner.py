@@ -34,7 +34,7 @@ class ModelRunner:
 
     Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as
     graphs that share their memory, so that only one may run at a time. Longer ones, which read frames, are
-    launched as usual: as graphs they would take as long. For one thread.
+    launched as usual. For one thread.
     """
 
     has_states = branches = True

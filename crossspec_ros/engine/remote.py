@@ -213,7 +213,7 @@ class RemoteSession:
     def step(
         self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
     ) -> Future[Step]:
-        assert not is_within, "the server chooses itself"
+        assert not is_within, "it does not choose"
         future: Future[Step] = Future()
         with self._lock:
             ask, self._ask = self._ask, None

@@ -159,7 +159,7 @@ class Engine(Protocol):
 
     @property
     def chooses(self) -> bool:
-        """Steps may be within their tree."""
+        """Choices within a tree: steps may be `is_within`."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.standing import checked, read_standing
+from crossspec_ros.captioning.standing import Choices, read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.captioning.worker import CaptionWorker, without_images
@@ -156,7 +156,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
-            standing=read_standing(self._settings.questions),
+            standing=self._standing(self._settings),
             on_standing=self._outcomes.standing,
         )
         self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
@@ -330,16 +330,20 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
-            for standing in read_standing(settings.questions):
-                checked(standing, self._decoder)
+            standing = self._standing(settings)
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
-            self._worker.standing = read_standing(settings.questions)
+            self._worker.standing = standing
         self._settings = settings
+
+    def _standing(self, settings: CaptionerSettings) -> list[Choices]:
+        """Standing questions, ready to be asked; InputError for those that cannot be."""
+        assert self._decoder is not None
+        return [self._decoder.choices(one) for one in read_standing(settings.questions)]
 
     def _pulses(self) -> list[Pulse]:
         parts = (self._worker, self._old, self._questions)

@@ -59,7 +59,7 @@ CAPTIONS = {
     "fallback": f"true: where the models do not fit, smaller numbers or the CPU are taken; {AS_CONFIGURED}",
     "generation": f"greedy, or published: sampled as the target's publisher says; {AS_CONFIGURED}",
     "question": f"what is asked about every window; {AS_CONFIGURED}",
-    "questions": f"standing questions, with | between them and choices in brackets behind; {AS_CONFIGURED}",
+    "questions": f"standing questions, | between them, each with its choices in brackets; {AS_CONFIGURED}",
     "mode": f"prefill_hidden or autoregressive; {AS_CONFIGURED}",
     "memory": f"file of the caption memory, auto or none; {AS_CONFIGURED}",
 }

@@ -107,16 +107,19 @@ class Outcomes:
             self._node.get_logger().warning(told, throttle_duration_sec=LOG_S)
             return
         self.answers += 1
+        chosen = caption_message(answer.caption, window.end_ns)
+        # Free to write, it might have written something else.
+        chosen.verified = False
+        choices, probabilities = list(standing.choices), list(answer.probabilities)
         if topics := self._topics:
             topics["answers"].publish(
                 AnswerMessage(
-                    question=standing.question,
-                    answer=caption_message(answer.caption, window.end_ns),
-                    choices=list(standing.choices),
-                    probabilities=list(answer.probabilities),
+                    question=standing.question, answer=chosen, choices=choices, probabilities=probabilities
                 )
             )
-        self._node.get_logger().info(plain_text(f"{standing.question} {answer.caption.text}"))
+        probability = probabilities[choices.index(chosen.text)]
+        told = f"{standing.question} {chosen.text} (probability {probability:.2g})"
+        self._node.get_logger().info(plain_text(told))
 
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""

@@ -375,9 +375,9 @@ def test_a_draft_on_the_targets_gpu_ends_as_the_answer_begins_unless_it_pays(
 ) -> None:
     monkeypatch.setattr(decoder, "_shares_gpu", True)
     monkeypatch.setattr(decoder.policy, "draft_pays", lambda: pays)
-    window = windows[0]
-    for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
-        decoder.stream_frame(0, frame, int(stamp_ns))
+    for image in windows[0].event_images:
+        decoder.stream_event_image(0, image, QUESTION)
+    stream(decoder, windows[0])
     decoder.begin(0, QUESTION)
     opened = decoder._open.find(0)
     assert opened is not None and opened.stop.is_set() is not pays

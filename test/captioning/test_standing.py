@@ -9,7 +9,7 @@ import torch
 from plain_target import QUESTION, generated, logits, prompt
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.standing import Choices, Standing, checked, read_standing
+from crossspec_ros.captioning.standing import Standing, read_standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.tree import ROOT
 from crossspec_ros.errors import InputError
@@ -29,10 +29,11 @@ LISTS = (
     ("text", "found"),
     [
         ("", ()),
-        (f" {PERSON} ", (Standing(PERSON),)),
-        (f"{PERSON} [yes, no]|Who?", (Standing(PERSON, ("yes", "no")), Standing("Who?"))),
-        (f"Who?\n\n{PERSON}[ no,no , yes ]\n", (Standing("Who?"), Standing(PERSON, ("no", "yes")))),
-        ("Which [of these] is it?", (Standing("Which [of these] is it?"),)),
+        (f" {PERSON} [yes, no]|", (Standing(PERSON, ("yes", "no")),)),
+        (
+            f"Who? [a b,c]\n\n{PERSON}[ no,no , yes ]\n",
+            (Standing("Who?", ("a b", "c")), Standing(PERSON, ("no", "yes"))),
+        ),
     ],
 )
 def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
@@ -41,15 +42,16 @@ def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
     assert read_standing(text) == found
 
 
-@pytest.mark.parametrize("text", ["[yes, no]", f"{PERSON} [yes]", f"{PERSON} []"])
-def test_what_is_no_question_with_choices_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
-        read_standing(text)
+@pytest.mark.parametrize("ending", ["", " [yes]", " []", " [a|b]", " [yes, no].", " [a] b [c, d]"])
+def test_what_is_no_question_with_choices_is_refused(ending: str) -> None:
+    for text in (PERSON + ending, "[yes, no]"):
+        with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
+            read_standing(text)
 
 
 def test_too_many_questions_are_refused() -> None:
     with pytest.raises(InputError, match="questions has 17 questions, but at most 16"):
-        read_standing("Who?|" * 17)
+        read_standing("Who? [a, b]|" * 17)
 
 
 @pytest.fixture
@@ -64,8 +66,7 @@ def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
 def test_a_choice_is_that_of_generate_within_the_same_tree(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
 ) -> None:
-    choices = checked(Standing(PERSON, listed), decoder)
-    assert choices is not None
+    choices = decoder.choices(Standing(PERSON, listed))
     tree = choices.tree
     begin = len(prompt(pair, pair.frames, PERSON))
 
@@ -79,7 +80,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
 
     for window in windows[:3]:
         decoder.caption(window, QUESTION, Trace())
-        answered = decoder.choose(PERSON, choices, Trace())
+        answered = decoder.choose(choices, Trace())
         assert answered.caption.token_ids == generated(
             pair, window, 64, PERSON, prefix_allowed_tokens_fn=allowed
         )
@@ -107,19 +108,15 @@ def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> 
 
 
 def test_choices_are_refused_where_they_cannot_be_made(
-    pair: ModelPair, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+    decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert checked(Standing(PERSON), decoder) is None
-    with pytest.raises(InputError, match="the question is empty"):
-        checked(Standing(" ", ("red", "green")), decoder)
-    with pytest.raises(InputError, match="the target cannot write the choice '</s>'"):
-        checked(Standing(PERSON, ("red", "</s>")), decoder)
-    many = tuple(
-        f"{one} {other} red red red" for one in ("car", "van", "red") for other in ("red", "green", "car")
-    )
-    monkeypatch.setattr("crossspec_ros.captioning.standing.MOST_NODES", 20)
-    with pytest.raises(InputError, match=r"have \d+ tokens, but at most 20 are taken"):
-        Choices(pair.target, many)
+    def refused(reason: str, *choices: str, question: str = PERSON) -> None:
+        with pytest.raises(InputError, match=reason):
+            decoder.choices(Standing(question, choices))
+
+    refused("the question is empty", "red", "green", question=" ")
+    refused("the target cannot write the choice '</s>'", "red", "</s>")
+    refused(r"have \d+ tokens, \d+ with the question", "red", " ".join(["green car"] * 80))
+    refused(r"have \d+ tokens, \d{3} with the question", "red", "green", question="car " * 520)
     monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="has choices, which need draft trees"):
-        checked(Standing(PERSON, ("red", "green")), decoder)
+    refused("standing questions need draft trees", "red", "green")

@@ -442,12 +442,13 @@ def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     def set_questions(text):
         return node.set_parameters([Parameter("questions", value=text)])[0]
 
-    assert set_questions("who?|where?").successful
+    assert set_questions("who? [me, you]|where? [here, there]").successful
     send(1, 1, 1)
     observer.wait(lambda: len(answers) == 2)
     assert [one.question for one in answers] == ["who?", "where?"]
-    assert [one.answer.text for one in answers] == ["answer to who?", "answer to where?"]
-    assert {one.answer.header.stamp.sec for one in answers} == {2} and not answers[0].choices
+    assert [one.answer.text for one in answers] == ["me", "here"]
+    assert {(one.answer.header.stamp.sec, one.answer.verified) for one in answers} == {(2, False)}
+    assert answers[0].choices == ["me", "you"] and list(answers[0].probabilities) == [0.5, 0.5]
     refused = set_questions("who? [yes]")
     assert not refused.successful and "is no question with choices" in refused.reason
     assert set_questions("").successful

@@ -35,7 +35,6 @@ from crossspec_ros.paths import tiny_models
 
 _WINDOWS = 6
 _ROBOTS = 4
-_REPEATS = 9
 
 
 def main() -> None:
@@ -65,10 +64,7 @@ def main() -> None:
         "draft as it pays": (pays, speculative_decoder),
         "draft beside each answer": (lambda policy: True, speculative_decoder),
         "no draft beside an answer": (lambda policy: False, speculative_decoder),
-        "without event draft": (
-            pays,
-            lambda one: speculative_decoder(replace(one, draft=None, translation=None)),
-        ),
+        "without event draft": (pays, _undrafted),
     }
     for name, (decide, make) in ways.items():
         setattr(Policy, "draft_pays", decide)  # noqa: B010
