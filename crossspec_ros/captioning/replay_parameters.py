@@ -10,6 +10,7 @@ from pathlib import Path
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
+from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
@@ -111,6 +112,8 @@ def captioning_nodes(
         **given(**asked),
         **chosen_models(configured["captioner"], models, placed),
     }
+    # At once, where their words can tell; what the target cannot be asked is refused when it is loaded.
+    read_standing(str(captioner.get("questions", "")))
     phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
     return {
         "synchronizer": {**window_shape(captioner), **configured["synchronizer"]},

@@ -95,6 +95,11 @@ def test_all_nodes_have_their_windows_end_where_the_synchronizers_do(bag, models
         assert parameters["window_phase_s"] == 0.25
 
 
+def test_standing_questions_without_choices_are_refused_before_anything_starts(bag, models):
+    with pytest.raises(InputError, match="in questions is no question with choices"):
+        replay_parameters(bag, models, questions="Is it dark?")
+
+
 def test_models_without_their_sizes_are_refused(bag, models):
     (models / "target" / "config.json").write_text(json.dumps({}))
     with pytest.raises(InputError, match=r"target/config\.json' lacks the value"):
