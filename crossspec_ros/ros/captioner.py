@@ -73,6 +73,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._inputs: list = []
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
+        # Made of the settings, ready to be asked.
+        self._standing: list[Choices] = []
         # One that was stopped, and is still in the middle of a pass.
         self._old: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
@@ -156,7 +158,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
-            standing=self._standing(self._settings),
+            standing=self._standing,
             on_standing=self._outcomes.standing,
         )
         self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
@@ -330,20 +332,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
-            standing = self._standing(settings)
+            standing = [self._decoder.choices(one) for one in read_standing(settings.questions)]
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
+            self._standing = standing
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
-            self._worker.standing = standing
+            self._worker.standing = self._standing
         self._settings = settings
-
-    def _standing(self, settings: CaptionerSettings) -> list[Choices]:
-        """Standing questions, ready to be asked; InputError for those that cannot be."""
-        assert self._decoder is not None
-        return [self._decoder.choices(one) for one in read_standing(settings.questions)]
 
     def _pulses(self) -> list[Pulse]:
         parts = (self._worker, self._old, self._questions)
