@@ -30,6 +30,11 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
+    parser.add_argument(
+        "--when",
+        help="windows that are captioned: always, changed (others than the one captioned last) or asked "
+        "[always]",
+    )
     parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 
 

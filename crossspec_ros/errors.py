@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from crossspec_ros.plain_text import plain_text
 
+_T = TypeVar("_T")
+ENDS = (KeyboardInterrupt, SystemExit)
+"""Errors that are for the whole process; any other fails one piece of work."""
 _LONGEST = 2000
 _LONGEST_TRACEBACK = 100_000
 
@@ -79,3 +85,25 @@ def as_exception(error: BaseException) -> Exception:
     wrapped = RuntimeError(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def tried(work: Callable[[], _T]) -> _T | Exception:
+    """Result of a piece of work, or why it failed."""
+    try:
+        return work()
+    except ENDS:
+        raise
+    except BaseException as error:
+        return as_exception(error)
+
+
+@contextmanager
+def failures_logged(log: logging.Logger, level: int, complaint: str) -> Iterator[None]:
+    """Log a failure of what is done here, and go on behind it."""
+    try:
+        yield
+    except ENDS:
+        raise
+    except BaseException as error:
+        log.log(level, "%s: %s", complaint, described(error))
+        forget_frames(error)

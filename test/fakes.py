@@ -81,7 +81,7 @@ class FakeDecoder:
         if self.streamed.count((index, "event_image")) == 4:
             on_draft("draft")
 
-    def caption(self, window, question, trace, on_words, cancel, deadline_ns):
+    def caption(self, window, question, trace, on_words, cancel, deadline_ns=None):
         if self.fail:
             raise RuntimeError("out of memory")
         self.expected = len(window.frames)
@@ -96,7 +96,8 @@ class FakeDecoder:
             with trace.span("target_prefill[0]"), trace.span("verify[0]"):
                 trace.mark("first_token")
             trace.add("answer", trace.marks["first_token"], trace.marks["first_token"])
-            on_words(text)
+            if on_words:
+                on_words(text)
         return SimpleNamespace(
             text=text if source != "none" else "",
             askable=source == "target",

@@ -20,8 +20,10 @@ WINDOWS = 3
 WIDTH, HEIGHT = 32, 24
 
 
-def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(WIDTH, HEIGHT)):
+def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(WIDTH, HEIGHT), still=False):
     """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz.
+
+    Frames have a colour each, or where all is `still` the same.
 
     In the windows `blind`, from 0, there are no frames, and from packet `silent[0]` to `silent[1]` no events.
     """
@@ -37,7 +39,8 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(
             if not silent[0] <= tick < silent[1]:
                 write("/events", RecordedMessage(stamp_ns, "events", EVENT_PACKET, packet))
             if tick % 5 == 0 and tick // 100 not in blind:
-                pixels = np.full((height, width, 3), rng.permutation((40, 120, 200)), np.uint8)
+                colour = (40, 120, 200) if still else rng.permutation((40, 120, 200))
+                pixels = np.full((height, width, 3), colour, np.uint8)
                 encoding = "rgb8" if tick // 5 != broken_frame else "smell8"
                 write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding)))
     return path
@@ -46,8 +49,8 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(
 class FakeDecoder:
     """Says which window it is; every image must have been streamed before its window closes."""
 
-    def __init__(self, caption="a red van in window {}"):
-        self._caption = caption
+    def __init__(self, caption="a red van in window {}", images=8 + 5):
+        self._caption, self._images = caption, images
         self._streamed = {}
 
     def check_question(self, question):
@@ -63,7 +66,7 @@ class FakeDecoder:
         return done
 
     def caption(self, window, question, trace):
-        assert len(self._streamed[window.index]) == 8 + 5
+        assert len(self._streamed[window.index]) == self._images
         source = "target" if len(window.frames) else "event_draft"
         return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
 

@@ -18,7 +18,13 @@ MOST_TEXT = 4096
 time by the square of their number. The longest question in words has 2,500."""
 _ANSWER_ROOM = 64
 """Tokens of an answer."""
-RESTS_ON = {"target": "frames", "handoff": "events", "event_draft": "events", "none": "nothing"}
+RESTS_ON = {
+    "target": "frames",
+    "handoff": "events",
+    "event_draft": "events",
+    "none": "nothing",
+    "unchanged": "nothing",
+}
 """Input that a caption rests on, by its source."""
 
 
@@ -28,7 +34,8 @@ class Caption:
 
     `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
     where there was nothing to see; with hand-off also "handoff", where the target was shown aligned event
-    features for frames (`StandIn`). `token_ids` include the end-of-sequence token, unless the
+    features for frames (`StandIn`). Of a recording in code it is "unchanged" where a window shows nothing new
+    and the words are those of an earlier one. `token_ids` include the end-of-sequence token, unless the
     caption was cut; those of an event draft are of its own vocabulary.
     `target_passes` counts the passes that gave tokens, and `accept_lengths` has how many each gave. `drafted`
     tokens of each proposer were put to the target, which took `accepted` of them; a token that two proposed

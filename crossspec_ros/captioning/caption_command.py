@@ -58,12 +58,16 @@ def run(args: argparse.Namespace) -> None:
 
         for captioned in _captions(setup, load, progress, "captioning", counts):
             caption = captioned.caption
-            line = caption_line(captioned.window, setup.origin_ns, caption, captioned.faults)
+            line = caption_line(
+                captioned.window, setup.origin_ns, caption, captioned.faults, captioned.holds_ns
+            )
             console.print(line, markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
             if caption.source == "none":
                 totals.count(nothing_seen=1)
+            if captioned.holds_ns is not None:
+                totals.count(unchanged=1)
     if not windows:
         raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
     totals.count(**counts)
@@ -136,6 +140,7 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,
         "mean_acceptance_length": caption.mean_acceptance_length,
+        **({} if captioned.holds_ns is None else {"holds_ns": captioned.holds_ns}),
         **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
         **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
     }

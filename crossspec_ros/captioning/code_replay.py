@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
+from crossspec_ros.captioning.outcome import Holding, without_images
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
@@ -21,10 +25,11 @@ from crossspec_ros.events.stamps import Break, parts
 from crossspec_ros.recordings.recording import tell_losses, tell_remarks
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -35,13 +40,17 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Captioned:
-    """A window, its caption, the spans of its stages, and what was wrong with it, by `windows.quality`."""
+    """A window, its caption, the spans of its stages, and what was wrong with it, by `windows.quality`.
+
+    Where the window shows nothing new, the caption is that of the window that ends at `holds_ns`.
+    """
 
     window: Window
     event_image_stamps_ns: list[int]
     faults: Sequence[str]
     caption: Caption
     trace: Trace
+    holds_ns: int | None = None
 
 
 class CodeReplay:
@@ -59,6 +68,8 @@ class CodeReplay:
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._event_image_stamps: dict[int, list[int]] = {}
         self._draft: Future[None] | None = None
+        self._gate = ChangeGate(setup.captioner.gate)
+        self._holding: Holding | None = None
         self._unusable: Counter[str] = Counter()
 
     @property
@@ -94,25 +105,36 @@ class CodeReplay:
     def _take(self, update: Update) -> Iterator[Captioned]:
         grid = self._pipeline.grid
         if isinstance(update, FrameReady):
-            self._decoder.stream_frame(grid.index(update.stamp_ns), update.image, update.stamp_ns)
+            index = grid.index(update.stamp_ns)
+            read = partial(self._decoder.stream_frame, index, update.image, update.stamp_ns)
+            self._gate.stream(index, FRAMES, update.image, read)
             windows = self._assembler.add_frame(update.stamp_ns, update.image)
         elif isinstance(update, EventImageReady):
             index = grid.index(update.stamp_ns - 1)
-            self._wait_for_draft()  # another one would end it
             self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
-            self._draft = self._decoder.stream_event_image(index, update.image, self._question) or self._draft
+            draft = partial(self._begin_draft, index, update.image)
+            self._gate.stream(index, EVENTS, update.image, draft)
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
             windows = self._assembler.close(*astuple(update))
         yield from map(self._caption, windows)
+
+    def _begin_draft(self, index: int, image: np.ndarray) -> None:
+        self._wait_for_draft()  # another one would end it
+        self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
 
     def _caption(self, window: Window) -> Captioned:
         self._wait_for_draft()
         trace = Trace()
         trace.mark("closed")
         faults = flags(window)
-        caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         stamps = self._event_image_stamps.pop(window.index, [])
+        if not self._gate.passes(window):
+            assert self._holding is not None
+            same = Caption(self._holding.caption.text, (), "unchanged")
+            return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
+        caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
+        self._holding = Holding(caption, without_images(window))
         return Captioned(window, stamps, faults, caption, trace)
 
     def _wait_for_draft(self) -> None:

@@ -238,6 +238,10 @@ class CaptionHealth:
     def add(self, caption: Caption, latencies_ms: Mapping[str, float], flags: Sequence[str]) -> None:
         """A window has got its caption, although its inputs had these faults (windows/quality.py)."""
         self._captions.append((caption, latencies_ms))
+        self.flag(flags)
+
+    def flag(self, flags: Sequence[str]) -> None:
+        """A window's inputs had these faults."""
         self._degraded.update(flags)
 
     def readings(self, deadline_s: float, waiting: int | None) -> dict[str, Reading]:

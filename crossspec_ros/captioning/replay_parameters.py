@@ -30,9 +30,10 @@ MODEL_ARGUMENTS = {
     "fallback": "models.fallback",
     "generation": "generation",
     "questions": "questions",
+    "when": "when",
 }
-"""Arguments of the CLI and of launch files about the models and what they are asked, with the parameters they
-set."""
+"""Arguments of the CLI and of launch files about the models, what they are asked and when; with the
+parameters that they set."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from crossspec_ros.drafting.policy import USUAL as LIMITS
 from crossspec_ros.drafting.proposer import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.windows.change import WHEN, GateSettings
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
@@ -110,6 +111,28 @@ class CaptionerSettings(Settings):
         "line between them, each with its choices in brackets behind it, as in [yes, no]",
         live=True,
     )
+    when: str = param(
+        WHEN[0],
+        "windows that are captioned: always all; changed those that show something else than the one "
+        "captioned last; asked none before a question comes, which is about the newest",
+        choices=WHEN,
+        live=True,
+    )
+    changed_levels: float = param(
+        GateSettings.levels,
+        "brightness of 256 levels by which a sixteenth of a frame's height must differ, on average over a "
+        "window, to have changed; event images by four times as much",
+        0.0,
+        255.0,
+        live=True,
+    )
+    changed_max_s: float = param(
+        GateSettings.max_s,
+        "time after which a window is captioned, changed or not, in seconds",
+        1.0,
+        86400.0,
+        live=True,
+    )
     mode: str = param(MODES[0], "how the target decodes", choices=MODES, live=True)
     max_new_tokens: int = param(64, "length at which a caption is cut, in tokens", 1, 2048, live=True)
     deadline_s: float = param(
@@ -187,6 +210,11 @@ class CaptionerSettings(Settings):
         False,
         "caption each window with the target alone as well, and tell how much later that was",
     )
+
+    @property
+    def gate(self) -> GateSettings:
+        """Windows that are captioned."""
+        return GateSettings(self.when, self.changed_levels, self.changed_max_s)
 
 
 @dataclass(frozen=True)

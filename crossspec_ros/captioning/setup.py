@@ -22,6 +22,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import TORCH
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.source import Recording
+from crossspec_ros.windows.change import WHEN
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class ReplaySetup:
                 f"captions that are sampled (generation {captioner.generation}, temperature "
                 f"{captioner.temperature:g}) differ from run to run: set the captioner's temperature to 0 "
                 f"and its generation to {GENERATIONS[0]} in the configuration"
+            )
+        if captioner.when == "asked":
+            raise InputError(
+                "nobody asks while a recording is captioned in code: set the captioner's when to changed or "
+                "always, or replay the recording through the nodes"
             )
         if captioner.deadline_s:
             raise InputError(
@@ -131,6 +137,10 @@ class ReplaySetup:
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
         }
+        if self.captioner.when != WHEN[0]:
+            found |= {
+                name: getattr(self.captioner, name) for name in ("when", "changed_levels", "changed_max_s")
+            }
         return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH)}
 
     @cached_property

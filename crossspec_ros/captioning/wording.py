@@ -43,10 +43,19 @@ def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
     return f"{(start_ns - origin_ns) / 1e9:g}-{(end_ns - origin_ns) / 1e9:g} s"
 
 
-def caption_line(window: Window, origin_ns: int, caption: Caption, faults: Sequence[str]) -> str:
-    """The caption for people, who count the seconds from `origin_ns`."""
+def caption_line(
+    window: Window,
+    origin_ns: int,
+    caption: Caption,
+    faults: Sequence[str],
+    holds_ns: int | None = None,
+) -> str:
+    """The caption for people, who count the seconds from `origin_ns`; where the window shows nothing new,
+    that of the one that ends at `holds_ns`."""
     time = seconds(window.start_ns, window.end_ns, origin_ns)
     head = f"{time}: {plain_text(caption.text) or '(nothing seen)'}"
+    if holds_ns is not None:
+        head += f" [unchanged since {(holds_ns - origin_ns) / 1e9:g} s]"
     if caption.source == "event_draft":
         head += " [from events only]"
     if caption.lossy:

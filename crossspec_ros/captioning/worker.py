@@ -6,22 +6,24 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Cancel
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.errors import InputError, LinkError, as_exception, described, forget_frames
+from crossspec_ros.captioning.outcome import Holding, Outcome, without_images
+from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.quality import flags, trustworthy
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
@@ -35,32 +37,12 @@ UNREACHED = "target_unreached"
 _MOST_QUESTIONS = 16
 """Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
 
-_ENDS = (KeyboardInterrupt, SystemExit)
-"""Errors that end the worker; any other is its window's failure, also a panic, which is no Exception."""
-
 _UNREAD = "a frame could not be read ahead, its window is read when it closes"
 
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
 OnStanding = Callable[["Standing", "Answered | Exception", Window], None]
 """Takes the answer to a standing question about a window, or why there is none."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Outcome of one window: a caption, or the reason why there is none.
-
-    `flags` say what was wrong with its inputs (windows/quality.py). Whoever takes long over it asks `cancel`
-    after each step whether to go on: that shows that the worker's thread gets on, too.
-    """
-
-    window: Window
-    trace: Trace
-    caption: Caption | None = None
-    flags: tuple[str, ...] = ()
-    skipped: bool = False
-    error: Exception | None = None
-    cancel: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -73,14 +55,15 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Frames of open windows go to the decoder as they come. With the last that is expected the answer of its
-    window is begun, and told when the window has closed. Questions about the window captioned last are
-    answered when no window waits, then the `standing` ones while no frame does; those that are left when the
-    next window has closed are dropped. A caption that is not done `deadline_s` after its window closed is cut
-    short; 0 sets no deadline. `question`, `standing` and `deadline_s` may be changed at any time. `on_draft`
-    gets the event draft's text, `on_words` the verified text so far, `on_outcome` each window's end,
-    `on_standing` each answer to a standing question; they are called from threads of the worker and the
-    decoder, and none is called after `stop`.
+    Frames of open windows go to the decoder as they come and as the `gate` admits them. With the last that is
+    expected the answer of its window is begun, and told when the window has closed. Questions about the
+    window captioned last are answered when no window waits, then the `standing` ones while no frame does;
+    those that are left when the next window has its caption are dropped. A caption that is not done
+    `deadline_s` after its window closed is cut short; 0 sets no deadline. `question`, `standing`,
+    `deadline_s` and the gate's settings may be changed at any time. `on_draft` gets the event draft's text,
+    `on_words` the verified text so far, `on_outcome` each window's end, `on_standing` each answer to a
+    standing question; they are called from threads of the worker and the decoder, and none is called after
+    `stop`.
     """
 
     def __init__(
@@ -93,8 +76,10 @@ class CaptionWorker:
         deadline_s: float = 0.0,
         standing: Sequence[Choices] = (),
         on_standing: OnStanding = lambda *told: None,
+        gate: ChangeGate | None = None,
     ) -> None:
         self._decoder = decoder
+        self.gate = gate or ChangeGate()
         self.question, self.standing = question, standing
         self.deadline_s = deadline_s
         self._on_standing = on_standing
@@ -113,7 +98,11 @@ class CaptionWorker:
         self._left: deque[tuple[Choices, Window]] = deque()
         self.unanswered = 0
         """Standing questions that were dropped."""
+        # The window captioned last, and the newest that was closed; one that waits for a question.
         self._captioned: int | None = None
+        self._closed: int | None = None
+        self._unasked: Window | None = None
+        self._holding: Holding | None = None
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self.pulse = Pulse("captions")
@@ -124,9 +113,20 @@ class CaptionWorker:
         """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
         with self._changed:
             # A frame that comes after its window has closed is in nobody's caption.
-            if self._captioned is not None and self._captioned - PATIENCE < index <= self._captioned:
+            if self._closed is not None and self._closed - PATIENCE < index <= self._closed:
                 return
-        with _failures_logged(logging.WARNING, _UNREAD):
+        self.gate.stream(index, FRAMES, frame, partial(self._read_ahead, index, frame, stamp_ns))
+
+    def stream_event_image(self, index: int, image: np.ndarray) -> None:
+        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
+        self.gate.stream(index, EVENTS, image, partial(self._draft, index, image))
+
+    def _draft(self, index: int, image: np.ndarray) -> None:
+        with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
+            self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
+
+    def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
+        with failures_logged(_LOG, logging.WARNING, _UNREAD):
             is_last = self._decoder.expects_last(index)
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
             if read is not None:
@@ -144,16 +144,11 @@ class CaptionWorker:
             self._changed.notify()
         if future.cancelled():
             return
-        with _failures_logged(logging.WARNING, _UNREAD):
+        with failures_logged(_LOG, logging.WARNING, _UNREAD):
             future.result()
             with self._changed:
                 self._read = index
                 self._changed.notify()
-
-    def stream_event_image(self, index: int, image: np.ndarray) -> None:
-        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
-        with _failures_logged(logging.WARNING, "an event image could not be drafted from"):
-            self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
 
     def submit(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
@@ -220,18 +215,19 @@ class CaptionWorker:
                 self._changed.wait_for(self._has_work)
                 waiting, self._waiting = self._waiting, []
             with self.pulse.busy():
-                for item in waiting[:-1]:
-                    self._finish(Outcome(item.window, Trace(), skipped=True))
-                for item in waiting[-1:]:
-                    outcome = self._caption(item)
-                    self._finish(outcome)
-                    self._stand(outcome)
+                for item in waiting:
+                    told = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
+                    if isinstance(told, Exception):
+                        told = Outcome(item.window, Trace(), error=told)
+                    self._finish(told)
+                    self._stand(told)
                 if not waiting and not self._advance() and not self._answer() and not self._choose():
                     self._prepare()
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = (self._left and not self._unread) or (self._questions and self._captioned is not None)
+        askable = self._captioned is not None or self._unasked is not None
+        asked = (self._left and not self._unread) or (self._questions and askable)
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
@@ -249,7 +245,7 @@ class CaptionWorker:
             assert self._early is not None
             if not self._decoder.advance(self._early, self._has_time):
                 self._early = None
-        except _ENDS:
+        except ENDS:
             raise
         except BaseException as error:
             self._early = None
@@ -270,7 +266,7 @@ class CaptionWorker:
             index, self._read = self._read, None
         if index is None:
             return
-        with _failures_logged(logging.WARNING, "the proposers could not prepare"):
+        with failures_logged(_LOG, logging.WARNING, "the proposers could not prepare"):
             if self._decoder.prepare(index, self.question):
                 with self._changed:
                     # Other work comes first.
@@ -279,28 +275,35 @@ class CaptionWorker:
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
         with self._changed:
-            if not self._questions or self._captioned is None:
+            if not self._questions or (self._captioned is None and self._unasked is None):
                 return False
             question, on_answer = self._questions[0]
-            about = self._captioned
-        answer: Caption | Exception
-        try:
-            answer = self._decoder.ask(question, Trace(), self._cancel)
-        except _ENDS:
-            raise
-        except BaseException as error:
-            answer = as_exception(error)
+        answer = tried(partial(self._asked, question))
         with self._changed:
             # `stop` answers what is left, also where it did not wait for this one.
             if self._stopping.is_set():
                 return True
             self._questions.popleft()
-        with _failures_logged(logging.ERROR, "an answer could not be told"):
-            on_answer(answer, about)
+        with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
+            on_answer(answer, self._captioned)
         return True
 
+    def _asked(self, question: str) -> Caption:
+        """The answer about the window captioned last, or a newer one that is captioned only now."""
+        window = self._unasked
+        if window is None:
+            return self._decoder.ask(question, Trace(), self._cancel)
+        self._decoder.check_question(question)
+        self._unasked, self._captioned = None, window.index
+        return self._decoder.caption(
+            trustworthy(window, flags(window)), question, Trace(), None, self._cancel
+        )
+
     def _stand(self, outcome: Outcome) -> None:
-        """Ask the standing questions about this window next; those about earlier ones come too late."""
+        """Ask the standing questions about this window next; those about earlier ones come too late, unless
+        their caption holds still."""
+        if outcome.holds is not None:
+            return
         self.unanswered += len(self._left)
         self._left.clear()
         if self.standing and outcome.caption is not None and outcome.caption.askable:
@@ -312,20 +315,35 @@ class CaptionWorker:
         if not self._left or self._unread:
             return False
         choices, window = self._left.popleft()
-        answer: Answered | Exception
-        try:
-            answer = self._decoder.choose(choices, Trace())
-        except _ENDS:
-            raise
-        except BaseException as error:
-            answer = as_exception(error)
+        answer = tried(partial(self._decoder.choose, choices, Trace()))
+        if isinstance(answer, Exception):
             # The window is gone with it.
             self.unanswered += 1 + len(self._left)
             self._left.clear()
         if not self._stopping.is_set():
-            with _failures_logged(logging.ERROR, "an answer could not be told"):
+            with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
                 self._on_standing(choices.standing, answer, window)
         return True
+
+    def _outcome(self, item: _Waiting, is_newest: bool) -> Outcome:
+        """Caption this window, unless a newer one waits or it is not to be captioned."""
+        with self._changed:
+            self._closed, self._unasked = item.window.index, None
+        if not self.gate.passes(item.window):
+            # Only the newest one has its images still.
+            faults = flags(item.window) if is_newest else ()
+            is_unasked = self.gate.settings.when == "asked"
+            if is_unasked and is_newest:
+                self._unasked = item.window
+            window, holds = without_images(item.window), None if is_unasked else self._holding
+            return Outcome(window, Trace(), flags=faults, holds=holds, unasked=holds is None)
+        outcome = self._caption(item) if is_newest else Outcome(item.window, Trace(), skipped=True)
+        caption, self._holding = outcome.caption, None
+        if caption is None or caption.unreached:
+            self.gate.forget()
+        else:
+            self._holding = Holding(caption, without_images(item.window))
+        return outcome
 
     def _caption(self, item: _Waiting) -> Outcome:
         trace = Trace()
@@ -338,23 +356,16 @@ class CaptionWorker:
                 self._complete = None
             if self._early == self._captioned:
                 self._early = None
-        faults: tuple[str, ...] = ()
-        try:
-            with trace.span("check"):
-                faults = flags(item.window)
-                seen = trustworthy(item.window, faults)
-            caption = self._decoder.caption(
-                seen,
-                self.question,
-                trace,
-                self._tell(self._on_words),
-                self._cancel,
-                item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None,
-            )
-        except _ENDS:
-            raise
-        except BaseException as error:
-            return Outcome(item.window, trace, error=as_exception(error), flags=faults)
+        with trace.span("check"):
+            faults = flags(item.window)
+            seen = trustworthy(item.window, faults)
+        deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
+        told = self._tell(self._on_words)
+        caption = tried(
+            lambda: self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns)
+        )
+        if isinstance(caption, Exception):
+            return Outcome(item.window, trace, error=caption, flags=faults)
         if caption.unreached:
             faults = (*faults, UNREACHED)
         trace.add("total", item.closed_ns, time.perf_counter_ns())
@@ -368,8 +379,8 @@ class CaptionWorker:
     def _finish(self, outcome: Outcome) -> None:
         if self._stopping.is_set():
             return
-        with _failures_logged(
-            logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
+        with failures_logged(
+            _LOG, logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
         ):
             self._on_outcome(outcome)
         # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
@@ -377,22 +388,5 @@ class CaptionWorker:
             self._unfinished.popleft()
 
 
-@contextmanager
-def _failures_logged(level: int, complaint: str) -> Iterator[None]:
-    try:
-        yield
-    except _ENDS:
-        raise
-    except BaseException as error:
-        _LOG.log(level, "%s: %s", complaint, described(error))
-        forget_frames(error)
-
-
 def _deactivated() -> InputError:
     return InputError("the captioner was deactivated: ask again once it is active")
-
-
-def without_images(window: Window) -> Window:
-    """The window's times and counts alone."""
-    nothing = np.zeros((0, 0, 0, 3), np.uint8)
-    return replace(window, event_images=nothing, frames=nothing)

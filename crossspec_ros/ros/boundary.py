@@ -16,6 +16,7 @@ from rclpy.qos import QoSPolicyKind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.serialization import deserialize_message
 
+from crossspec_ros import errors
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.image_bounds import MOST_PIXELS
 from crossspec_ros.plain_text import plain_text
@@ -40,7 +41,7 @@ _SIZES = {"uint8": 1, "boolean": 1, "int32": 4, "uint32": 4, "uint64": 8}
 """Bytes of what images and events have beside texts."""
 MOST_ITEMS = 1000
 """Items of each list in a request."""
-ENDS = (NodeError, KeyboardInterrupt, SystemExit)
+ENDS = (NodeError, *errors.ENDS)
 """Exceptions of a callback that end the node."""
 
 

@@ -17,12 +17,13 @@ from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
+from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import Choices, read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
-from crossspec_ros.captioning.worker import CaptionWorker, without_images
+from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.cdr import to_ns
@@ -38,6 +39,7 @@ from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
@@ -160,6 +162,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             deadline_s=self._settings.deadline_s,
             standing=self._standing,
             on_standing=self._outcomes.standing,
+            gate=ChangeGate(self._settings.gate),
         )
         self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
@@ -341,6 +344,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
             self._worker.standing = self._standing
+            # Once more, whatever was set: what it changes is to be seen.
+            self._worker.gate.settings = settings.gate
         self._settings = settings
 
     def _pulses(self) -> list[Pulse]:
@@ -351,6 +356,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     def _read_counters(self) -> dict[str, Reading]:
         counts = self._outcomes.summary.counts
+        unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
         wrong |= {"unanswered_questions": self._worker.unanswered if self._worker else 0}
@@ -361,7 +367,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
         if worker and not self._windows and time.monotonic() - self._active_s > HOLD_S:
             health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
-        return {"captions": Reading(flow, wrong), **health, **link_reading(self._decoder)}
+        return {"captions": Reading(flow, wrong, unread), **health, **link_reading(self._decoder)}
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -19,10 +19,10 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
+from crossspec_ros.captioning.outcome import Outcome
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
-from crossspec_ros.captioning.worker import Outcome
 from crossspec_ros.errors import InputError, LinkError, described, forget_frames
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import ENDS, LOG_S
@@ -189,17 +189,30 @@ class Outcomes:
         if outcome.caption is not None:
             self._tell_caption(outcome, outcome.caption, topics, settings)
             return
+        kind, text = self._without_caption(outcome)
+        self.summary.count(windows=1, **{kind: 1})
+        message = report(window, kind, text, outcome.flags, self.summary.counts["skipped"])
+        if outcome.holds is not None:
+            message.caption = caption_message(outcome.holds.caption, outcome.holds.window.end_ns)
+        topics["report"].publish(message)
+
+    def _without_caption(self, outcome: Outcome) -> tuple[str, str]:
+        """Outcome of a window that has no caption of its own, and what is said of it."""
+        window, log = outcome.window, self._node.get_logger()
+        time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
+        if outcome.error is not None:
+            return "failed", f"failed: {self.reason(outcome.error)}"
         if outcome.skipped:
-            self.summary.count(windows=1, skipped=1)
-            kind, text = "skipped", "skipped: a newer window closed while captions were behind"
-            start_s = (window.start_ns - self._origin_ns) / 1e9
-            self._node.get_logger().warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
-        else:
-            self.summary.count(windows=1, failed=1)
-            assert outcome.error is not None
-            kind, text = "failed", f"failed: {self.reason(outcome.error)}"
-        dropped = self.summary.counts["skipped"]
-        topics["report"].publish(report(window, kind, text, outcome.flags, dropped))
+            text = "skipped: a newer window closed while captions were behind"
+            log.warning(f"{time}: {text}", throttle_duration_sec=LOG_S)
+            return "skipped", text
+        self._health.flag(outcome.flags)
+        if outcome.holds is None:
+            return "unasked", "not captioned: nobody has asked"
+        held = outcome.holds.window
+        text = f"unchanged since {seconds(held.start_ns, held.end_ns, self._origin_ns or 0)}"
+        log.info(f"{time}: {text}")
+        return "unchanged", text
 
     def _tell_caption(
         self, outcome: Outcome, caption: Caption, topics: dict[str, Publisher], settings: CaptionerSettings

@@ -45,6 +45,8 @@ def report(
 
 _LEVELS = {
     "captioned": WindowReport.OK,
+    "unchanged": WindowReport.OK,
+    "unasked": WindowReport.OK,
     "skipped": WindowReport.WARN,
     "inactive": WindowReport.WARN,
     "failed": WindowReport.ERROR,

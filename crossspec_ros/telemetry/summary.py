@@ -11,7 +11,7 @@ KEPT = 3600
 """Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
 _LATE = ("late_events", "late_frames")
 
-_WITHOUT = ("skipped", "failed", "inactive", "nothing_seen")
+_WITHOUT = ("skipped", "failed", "inactive", "nothing_seen", "unchanged", "unasked")
 """Counts of windows that have no caption."""
 _USUAL = ("windows", "tokens", "target_passes")
 """Counts of every run; each other one tells of something that went wrong."""

@@ -13,6 +13,7 @@ from fakes import FakeDecoder
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.errors import InputError
+from crossspec_ros.windows.change import ChangeGate, GateSettings
 from crossspec_ros.windows.window import Window
 
 WAIT_S = 20.0
@@ -601,3 +602,109 @@ def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_aga
         ("who?", 2),
     ]
     assert str(told.all[0][1]) == "out of memory" and worker.unanswered == 2
+
+
+def changing(**decoder):
+    decoder, outcomes = FakeDecoder(**decoder), Outcomes()
+    gate = ChangeGate(GateSettings("changed"))
+    return decoder, outcomes, CaptionWorker(decoder, "", ignore, ignore, outcomes, gate=gate)
+
+
+def shown(worker, index, level, frames=2):
+    """A window of this brightness, image by image, and closed."""
+    pixels = np.full((frames, 2, 2, 3), level, np.uint8)
+    for i, frame in enumerate(pixels):
+        worker.stream_frame(index, frame, index * 10**9 + i)
+        worker.stream_event_image(index, frame)
+    worker.submit(Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels), 0)
+
+
+def test_a_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds():
+    decoder, outcomes, worker = changing()
+    for index, level in enumerate((100, 101, 99, 140, 141)):
+        shown(worker, index, level)
+        outcomes.wait(index + 1)
+    worker.stop()
+    captioned = [o.window.index for o in outcomes.all if o.caption is not None]
+    held = [(o.window.index, o.holds.window.index) for o in outcomes.all if o.holds is not None]
+    assert captioned == [0, 3] and held == [(1, 0), (2, 0), (4, 3)]
+    assert [index for index, kind in decoder.streamed if kind == "frame"] == [0, 0, 3, 3]
+    assert {index for index, _ in decoder.streamed} == {0, 3}
+
+
+def test_a_window_without_a_caption_of_its_own_is_not_what_later_ones_are_compared_with():
+    decoder, outcomes, worker = changing(fail=True)
+    shown(worker, 0, 100)
+    outcomes.wait(1)
+    decoder.fail = False
+    shown(worker, 1, 100)
+    assert outcomes.wait(2)[1].caption is not None
+    worker.stop()
+
+
+def test_a_still_window_behind_one_that_is_skipped_is_captioned():
+    started, released = threading.Event(), threading.Event()
+
+    def gate(window, cancel):
+        started.set()
+        released.wait(WAIT_S)
+
+    _, outcomes, worker = changing(gate=gate)
+    shown(worker, 0, 100)
+    assert started.wait(WAIT_S)
+    for index, level in ((1, 101), (2, 200), (3, 200)):
+        shown(worker, index, level)
+    released.set()
+    outcomes.wait(4)
+    worker.stop()
+    assert [(o.holds is not None, o.skipped, o.caption is not None) for o in outcomes.all[1:]] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
+def test_standing_questions_outlast_windows_that_show_nothing_new():
+    released, answers = threading.Event(), Outcomes()
+
+    def gate(asked, cancel):
+        if asked == "who?":
+            released.wait(WAIT_S)
+
+    decoder, outcomes = FakeDecoder(gate), Outcomes()
+    worker = CaptionWorker(
+        decoder,
+        "",
+        ignore,
+        ignore,
+        outcomes,
+        standing=[decoder.choices(Standing(text, ("a", "b"))) for text in ("who?", "where?")],
+        on_standing=lambda standing, answer, window: answers((standing.question, window.index)),
+        gate=ChangeGate(GateSettings("changed")),
+    )
+    shown(worker, 0, 100)
+    outcomes.wait(1)
+    shown(worker, 1, 100)
+    released.set()
+    assert answers.wait(2) == [("who?", 0), ("where?", 0)]
+    worker.stop()
+    assert worker.unanswered == 0 and outcomes.wait(2)[1].holds is not None
+
+
+def test_where_only_questions_are_answered_they_are_about_the_newest_window():
+    decoder, outcomes, answers = FakeDecoder(), Outcomes(), Outcomes()
+    gate = ChangeGate(GateSettings("asked"))
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes, gate=gate)
+    worker.ask("early?", lambda answer, index: answers((answer.text, index)))
+    for index in (0, 1):
+        shown(worker, index, 100)
+        outcomes.wait(index + 1)
+    answers.wait(1)
+    for question in ("what?", "and?"):
+        worker.ask(question, lambda answer, index: answers((answer.text, index)))
+    first, *rest = answers.wait(3)
+    worker.stop()
+    assert first[0] == "2 frames, 2 event images: early?"
+    assert rest == [("2 frames, 2 event images: what?", 1), ("answer to and?", 1)] or first[1] == 1
+    assert [(o.unasked, o.caption) for o in outcomes.all] == [(True, None)] * 2
+    assert decoder.streamed == []

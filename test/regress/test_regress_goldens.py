@@ -267,3 +267,19 @@ def test_captions_that_differ_from_run_to_run_have_no_goldens(tmp_path, setup, n
 def test_goldens_lie_beside_their_bag(tmp_path):
     assert golden_folder(tmp_path / "bag") == tmp_path / "bag.golden"
     assert golden_folder(tmp_path / "bag.mcap") == tmp_path / "bag.mcap.golden"
+
+
+def test_windows_that_show_nothing_new_are_guarded_as_well(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("captioner:\n  ros__parameters:\n    when: changed\n")
+    bag = write_drive(tmp_path / "drive", silent=(0, WINDOWS * 100), still=True)
+    models = write_models(tmp_path / "models")
+    setup = Setup(bag, models, config=config)
+    assert setup.settings["when"] == "changed" and "when" not in Setup(bag, models).settings
+    golden = captured(setup, FakeDecoder(images=8))
+    assert [window.source for window in golden.windows] == ["target", "unchanged", "unchanged"]
+    assert {window.caption for window in golden.windows} == {"a red van in window 50"}
+    last = replace(golden.windows[-1], source="target")
+    assert told(golden, replace(golden, windows=[*golden.windows[:-1], last])) == [
+        "window 2-3 s: source: expected unchanged, is target"
+    ]

@@ -457,6 +457,37 @@ def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     assert len(answers) == 2
 
 
+def test_windows_that_show_nothing_new_are_reported_with_the_caption_that_holds(stage):
+    observer, send, decoder, node = stage
+    assert node.set_parameters([Parameter("when", value="changed")])[0].successful
+    for index, seen in ((1, True), (2, True), (3, False)):
+        send(index, 8, 5, seen)
+        observer.wait(lambda index=index: len(observer.reports()) == index)
+    reports = [report for *_, report in observer.reports()]
+    assert [report.outcome for report in reports] == ["captioned", "unchanged", "captioned"]
+    assert reports[1].caption == reports[0].caption and reports[1].caption.header.stamp.sec == 2
+    assert (reports[1].message, reports[1].level) == ("unchanged since 0-1 s", WindowReport.OK)
+    assert len(observer["/captioner/caption_stamped"]) == 2
+    assert {index for index, _ in decoder.streamed} == {1, 3}
+    refused = node.set_parameters([Parameter("when", value="sometimes")])[0]
+    assert not refused.successful and "always" in refused.reason
+
+
+def test_where_only_questions_are_answered_no_window_is_captioned_by_itself(stage):
+    observer, send, _, node = stage
+    assert node.set_parameters([Parameter("when", value="asked")])[0].successful
+    send(1, 8, 5)
+    observer.wait(lambda: len(observer.reports()) == 1)
+    assert observer.reports()[0][3].outcome == "unasked"
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    answered = ask.call_async(Ask.Request(question="what?"))
+    observer.wait(answered.done)
+    answer = answered.result().answer
+    assert answer.text == "8 frames, 5 event images: what?" and answer.header.stamp.sec == 2
+    assert not observer["/captioner/caption"]
+
+
 def test_a_question_that_waits_is_answered_when_the_node_is_deactivated(stage):
     observer, _, _, node = stage
     ask = observer.node.create_client(Ask, "/captioner/ask")

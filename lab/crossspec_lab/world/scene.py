@@ -86,6 +86,68 @@ def drive(seed: int, windows: int) -> list[Scene]:
     return scenes
 
 
+def stop_and_go(seed: int, windows: int) -> list[Scene]:
+    """A drive of stretches that move and stops as long, 3 to 8 windows each, the shorter ones at its end.
+
+    While it stands, one window in five brings something: the traffic light switches, somebody crosses, comes
+    or goes, a vehicle passes. In the others nothing in sight moves.
+    """
+    rng = np.random.default_rng([seed, 0x5706])
+    scenes: list[Scene] = []
+    while len(scenes) < windows:
+        length = int(rng.integers(3, 9))
+        for _ in range(length):
+            scenes.append(_next(rng, scenes[-1] if scenes else None, len(scenes)))
+        scenes.append(_halted(scenes[-1]))
+        for _ in range(length - 1):
+            last = _halted(scenes[-1])
+            scenes.append(_stirred(rng, last, len(scenes)) if _keep(rng, 0.2) else last)
+    return scenes[:windows]
+
+
+def _halted(last: Scene) -> Scene:
+    """The scene after this one in which the robot stands, and all that moved is gone or stands as well."""
+    vehicle, person, signal = last.vehicle, last.person, last.signal
+    if vehicle is not None:
+        is_passing = vehicle.place == "oncoming"
+        vehicle = None if is_passing else replace(vehicle, z0=vehicle.z1, motion="steady")
+    if person is not None:
+        person = replace(person, z0=person.z1) if person.action.startswith("standing") else None
+    if signal is not None:
+        signal = replace(signal, z0=signal.z1)
+    travelled = last.travelled + EGO_SPEED[last.ego]
+    return replace(last, ego="still", travelled=travelled, vehicle=vehicle, person=person, signal=signal)
+
+
+def _stirred(rng: np.random.Generator, scene: Scene, identity: int) -> Scene:
+    """This scene of a stop with one thing changed."""
+    possible = ["person"]
+    if scene.signal is not None:
+        possible.append("signal")
+    if scene.vehicle is None:
+        possible.append("vehicle")
+    thing = _choice(rng, tuple(possible))
+    if thing == "signal":
+        assert scene.signal is not None
+        color = "green" if scene.signal.color == "red" else "red"
+        return replace(scene, signal=replace(scene.signal, color=color, identity=identity))
+    if thing == "vehicle":
+        z0 = float(rng.uniform(19, 24))
+        passing = Vehicle(
+            _choice(rng, ("car", "van")),
+            _choice(rng, VEHICLE_COLORS),
+            "oncoming",
+            "closer",
+            z0,
+            z0 - 12,
+            identity,
+        )
+        return replace(scene, vehicle=passing)
+    if scene.person is not None:
+        return replace(scene, person=None)
+    return replace(scene, person=_person(rng, None, scene.vehicle, 0.0, scene.background, identity))
+
+
 def _choice(
     rng: np.random.Generator, options: tuple[str, ...], weights: tuple[float, ...] | None = None
 ) -> str:

@@ -1,0 +1,47 @@
+"""Outcome of a window: what its captioner tells of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+
+class Holding(NamedTuple):
+    """Caption that holds still, and the window that it is about, without images."""
+
+    caption: Caption
+    window: Window
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of one window: a caption, or the reason why there is none.
+
+    `flags` say what was wrong with its inputs (windows/quality.py). Of a window that shows nothing new,
+    `holds` has the caption that holds still; of one that nobody asked about, and of one before any caption,
+    it is `unasked`. Whoever takes long over it asks `cancel` after each step whether to go on: that shows
+    that the worker's thread gets on, too.
+    """
+
+    window: Window
+    trace: Trace
+    caption: Caption | None = None
+    flags: tuple[str, ...] = ()
+    skipped: bool = False
+    holds: Holding | None = None
+    unasked: bool = False
+    error: Exception | None = None
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+
+def without_images(window: Window) -> Window:
+    """The window's times and counts alone."""
+    nothing = np.zeros((0, 0, 0, 3), np.uint8)
+    return replace(window, event_images=nothing, frames=nothing)

@@ -1,0 +1,113 @@
+"""The gate: what has changed is let through at once, what has not is held back, and nothing is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+
+GREY, WHITE = np.full((32, 48, 3), 100, np.uint8), np.full((32, 48, 3), 255, np.uint8)
+
+
+def spotted(image=GREY, levels=60, at=(8, 8), size=4):
+    """The image with a spot."""
+    y, x = at
+    image = image.copy()
+    image[y : y + size, x : x + size] -= np.uint8(levels)
+    return image
+
+
+def live(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
+    """What is let through of a window, image by image, and whether it is captioned."""
+    given = []
+    for i, frame in enumerate(frames):
+        gate.stream(index, FRAMES, frame, lambda i=i: given.append(i))
+    for i, image in enumerate(events, 100):
+        gate.stream(index, EVENTS, image, lambda i=i: given.append(i))
+    window = Window(index, index * 10**9, (index + 1) * 10**9, np.array(events), np.array(frames))
+    return given, gate.passes(window)
+
+
+def changed(max_s=100.0):
+    gate = ChangeGate(GateSettings("changed", max_s=max_s))
+    assert live(gate, 0) == ([0, 1, 2, 3, 100, 101], True)
+    return gate
+
+
+def test_always_lets_everything_through_and_asked_nothing():
+    assert live(ChangeGate(), 0) == live(ChangeGate(), 7) == ([0, 1, 2, 3, 100, 101], True)
+    assert live(ChangeGate(GateSettings("asked")), 0) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("frames", "events", "let_through"),
+    [
+        ((GREY,) * 4, (WHITE,) * 2, []),
+        # Noise and a camera that shakes about its place.
+        ([np.roll(spotted(levels=10), i % 2, 1) for i in range(4)], (WHITE,) * 2, []),
+        ((spotted(),) * 4, (WHITE,) * 2, [0, 1, 2, 3, 100, 101]),
+        ((GREY, GREY, *[spotted(levels=90)] * 2), (WHITE,) * 2, [0, 1, 2, 3, 100, 101]),
+        # Too dark for the frames, and seen by the events.
+        ((GREY,) * 4, (WHITE, spotted(WHITE, 255)), [0, 1, 2, 3, 100, 101]),
+    ],
+)
+def test_a_window_is_let_through_from_the_image_that_shows_something_else(frames, events, let_through):
+    gate = changed()
+    assert live(gate, 1, frames, events) == (let_through, bool(let_through))
+    # Where it was captioned, it is what later ones are compared with.
+    assert live(gate, 2) == (let_through and [0, 1, 2, 3, 100, 101], bool(let_through))
+
+
+def test_what_leaves_is_a_change_as_what_comes():
+    gate = ChangeGate(GateSettings("changed"))
+    assert live(gate, 0, (spotted(),) * 4)[1]
+    assert live(gate, 1)[1]
+    assert not live(gate, 2)[1]
+
+
+def test_slow_change_adds_up_against_the_window_captioned_last():
+    gate = changed()
+    passed = [live(gate, i, (GREY + np.uint8(4 * i),) * 4)[1] for i in range(1, 9)]
+    assert passed == [False, False, False, True, False, False, False, True]
+
+
+def test_a_still_window_is_captioned_after_the_longest_time_and_where_time_jumps_back():
+    gate = changed(max_s=3.0)
+    assert [live(gate, i)[1] for i in (1, 2, 3, 4)] == [False, False, True, False]
+    assert live(gate, -5) == ([0, 1, 2, 3, 100, 101], True)
+
+
+def test_the_next_window_is_captioned_where_the_last_has_no_caption_that_holds():
+    gate = changed()
+    held = []
+    gate.stream(1, FRAMES, GREY, lambda: held.append("early"))
+    gate.forget()
+    assert held == []
+    assert gate.passes(Window(1, 10**9, 2 * 10**9, np.array([WHITE]), np.array([GREY])))
+    gate.settings = GateSettings("changed", levels=1.0)
+    assert live(gate, 2)[1] and not live(gate, 3)[1]
+
+
+@pytest.mark.parametrize("frames", [(), (GREY[:16, :16],) * 4])
+def test_other_kinds_or_shapes_of_images_are_a_change(frames):
+    gate = changed()
+    assert live(gate, 1, frames)[1] and live(gate, 2)[1]
+
+
+def test_windows_that_never_were_streamed_are_judged_by_their_images():
+    gate = changed()
+    assert not gate.passes(Window(1, 0, 1, np.array([WHITE] * 2), np.array([GREY] * 4)))
+    assert gate.passes(Window(2, 0, 1, np.array([WHITE] * 2), np.array([spotted()] * 4)))
+
+
+def test_windows_that_nobody_closes_are_forgotten():
+    gate = changed()
+    given = []
+    for index in range(1, 9):
+        gate.stream(index, FRAMES, GREY, lambda index=index: given.append(index))
+    for index in (1, 8):
+        gate.forget()
+        gate.stream(index, FRAMES, GREY, lambda: None)
+    assert given == [8]
