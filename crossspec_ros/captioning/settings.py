@@ -118,12 +118,12 @@ class CaptionerSettings(Settings):
         choices=WHEN,
         live=True,
     )
-    changed_levels: float = param(
-        GateSettings.levels,
-        "brightness of 256 levels by which a sixteenth of a frame's height must differ, on average over a "
-        "window, to have changed; event images by four times as much",
+    changed_contrast: float = param(
+        GateSettings.contrast,
+        "logarithm of the brightness by which a cell, a sixteenth of the frame's height, must differ to have "
+        "changed, on average over a window; 0.14 is 15 percent",
         0.0,
-        255.0,
+        5.0,
         live=True,
     )
     changed_max_s: float = param(
@@ -214,7 +214,7 @@ class CaptionerSettings(Settings):
     @property
     def gate(self) -> GateSettings:
         """Windows that are captioned."""
-        return GateSettings(self.when, self.changed_levels, self.changed_max_s)
+        return GateSettings(self.when, self.changed_contrast, self.changed_max_s)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class ReplaySetup:
         }
         if self.captioner.when != WHEN[0]:
             found |= {
-                name: getattr(self.captioner, name) for name in ("when", "changed_levels", "changed_max_s")
+                name: getattr(self.captioner, name) for name in ("when", "changed_contrast", "changed_max_s")
             }
         return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH)}
 

@@ -21,8 +21,10 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 WHEN = ("always", "changed", "asked")
 CELL_ROWS = 16
 """Rows of cells; there are as many columns as make them square."""
-EVENTS_FACTOR = 4.0
+EVENTS_FACTOR = 3.5
 """Factor of the threshold for event images, whose pixels are white, red or blue and never in between."""
+_DARK_LEVELS = 20.0
+"""Brightness of 256 levels below which a camera's noise is as large as what it sees."""
 _MOST_OPEN = 4
 """Windows whose images are held back at a time."""
 
@@ -34,12 +36,12 @@ Give = Callable[[], object]
 class GateSettings:
     """Windows that are captioned: all, those that have changed, or none before somebody asks.
 
-    A cell has changed where its mean differs by more than `levels` of 256; a window that begins `max_s` after
-    the one captioned last counts as changed.
+    A cell has changed where the logarithm of its mean brightness differs by more than `contrast`, as for an
+    event camera's pixel; a window that begins `max_s` after the one captioned last counts as changed.
     """
 
     when: str = WHEN[0]
-    levels: float = 14.0
+    contrast: float = 0.14
     max_s: float = 10.0
 
 
@@ -153,21 +155,21 @@ class ChangeGate:
         # Windows are of a second each; time may have jumped back.
         if before is None or not 0 < sight.index - before.index < settings.max_s:
             return True
-        for kind, levels in ((FRAMES, settings.levels), (EVENTS, settings.levels * EVENTS_FACTOR)):
+        for kind, contrast in ((FRAMES, settings.contrast), (EVENTS, settings.contrast * EVENTS_FACTOR)):
             then, now = before.mean(kind), sight.mean(kind)
             if then is None or now is None:
                 # It may yet come, unless the window has closed.
                 if sight.is_closed and then is not now:
                     return True
                 continue
-            if then.shape != now.shape or np.abs(then - now).max() > levels:
+            if then.shape != now.shape or np.abs(then - now).max() > contrast:
                 return True
         return False
 
 
 def _cells(image: np.ndarray) -> np.ndarray:
-    """Mean colours (rows, columns, 3) of the cells of an image (H, W, 3), float32."""
+    """Logarithms of the mean colours (rows, columns, 3) of the cells of an image (H, W, 3), float32."""
     height, width = image.shape[:2]
     columns = max(1, round(CELL_ROWS * width / height))
     picture = Image.fromarray(image).resize((columns, CELL_ROWS), Image.Resampling.BOX)
-    return np.asarray(picture, np.float32)
+    return np.log(np.asarray(picture, np.float32) + _DARK_LEVELS)

@@ -49,6 +49,8 @@ def _bench(subparsers: Subparsers) -> None:
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
     handoff("--windows", type=int, default=200, help="held-out windows [200]")
     handoff("--handoff", type=found, help="folder of the weights [handoff in the models' folder]")
+    change = add("change", "windows that the gate of captions lets through, and the target's time it saves")
+    change("--windows", type=int, default=2000, help="held-out windows of each kind of drive [2000]")
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
@@ -100,9 +102,9 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, stream, trace, forecast, events, gpu, heads, fleet, faults):
+    for option in (latency, stream, change, trace, forecast, events, gpu, heads, fleet, faults):
         option("--plot", type=Path, help="draw the figures here as well")
-    compared = (captions, latency, lossless, stream, trace, forecast, events, gpu, heads, handoff)
+    compared = (captions, latency, lossless, stream, change, trace, forecast, events, gpu, heads, handoff)
     for option in (*compared, soak, fleet, faults, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
@@ -120,10 +122,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--exposure", type=seconds, default=1.0, help=exposure)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (captions, latency, lossless, stream, soak, figure, heads, handoff):
+    for option in (captions, latency, lossless, stream, change, soak, figure, heads, handoff):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in (captions, latency, lossless, stream, heads):
+    for option in (captions, latency, lossless, stream, change, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
         option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")
@@ -134,6 +136,8 @@ def _synth(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("synth", help=purpose)
     parser.add_argument("out", type=Path, help="the directory to write")
     parser.add_argument("--seconds", type=int, default=9, help="length of the drive [9]")
+    stops = "stretches that move and stops as long take turns"
+    parser.add_argument("--stops", action="store_true", help=stops)
     which = "which drive; below 1000000 are training's [1000001]"
     parser.add_argument("--seed", type=int, default=1_000_001, help=which)
     parser.set_defaults(handler=lazily("crossspec_lab.world.synth:run"))

@@ -69,8 +69,8 @@ def test_what_leaves_is_a_change_as_what_comes():
 
 def test_slow_change_adds_up_against_the_window_captioned_last():
     gate = changed()
-    passed = [live(gate, i, (GREY + np.uint8(4 * i),) * 4)[1] for i in range(1, 9)]
-    assert passed == [False, False, False, True, False, False, False, True]
+    passed = [live(gate, i, (GREY + np.uint8(5 * i),) * 4)[1] for i in range(1, 10)]
+    assert passed == [False, False, False, True, False, False, False, False, True]
 
 
 def test_a_still_window_is_captioned_after_the_longest_time_and_where_time_jumps_back():
@@ -86,7 +86,7 @@ def test_the_next_window_is_captioned_where_the_last_has_no_caption_that_holds()
     gate.forget()
     assert held == []
     assert gate.passes(Window(1, 10**9, 2 * 10**9, np.array([WHITE]), np.array([GREY])))
-    gate.settings = GateSettings("changed", levels=1.0)
+    gate.settings = GateSettings("changed", contrast=0.01)
     assert live(gate, 2)[1] and not live(gate, 3)[1]
 
 

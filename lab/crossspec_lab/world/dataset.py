@@ -59,15 +59,23 @@ def frame_times(seed: int) -> list[float]:
 def frame_window(seed: int) -> NDArray[np.uint8]:
     """(8, 64, 85, 3) uint8 RGB: the frames as the synchronizer would send them."""
     scenes = scenes_of(seed)
-    start = len(scenes) - 2
-    return np.stack([resize_shortest(frame(scenes, seed, start + t), SIDE) for t in frame_times(seed)])
+    return small_frames(scenes, seed, len(scenes) - 2, frame_times(seed))
 
 
 def event_window(seed: int) -> NDArray[np.uint8]:
-    """(5, 64, 85, 3) uint8 RGB event images; the sensor sees 33 pictures a second, enough for pictures
-    this small."""
+    """(5, 64, 85, 3) uint8 RGB event images."""
     scenes = scenes_of(seed)
-    start = len(scenes) - 2
+    return small_event_images(scenes, seed, len(scenes) - 2)
+
+
+def small_frames(scenes: list[Scene], seed: int, start: int, times: Sequence[float]) -> NDArray[np.uint8]:
+    """Frames (n, 64, 85, 3) of the second from `start` on, at these times behind it."""
+    return np.stack([resize_shortest(frame(scenes, seed, start + t), SIDE) for t in times])
+
+
+def small_event_images(scenes: list[Scene], seed: int, start: int) -> NDArray[np.uint8]:
+    """Event images (5, 64, 85, 3) of the second from `start` on; the sensor sees 33 pictures a second, enough
+    for pictures this small."""
     batch = EventBatch.concat(list(events(scenes, seed, start, start + 1, rate_hz=33)))
     return np.stack([resize_shortest(image, SIDE) for image, _ in event_images(batch, EVENT_IMAGES)])
 

@@ -86,22 +86,24 @@ def drive(seed: int, windows: int) -> list[Scene]:
     return scenes
 
 
-def stop_and_go(seed: int, windows: int) -> list[Scene]:
-    """A drive of stretches that move and stops as long, 3 to 8 windows each, the shorter ones at its end.
+def stop_and_go(
+    seed: int, windows: int, shortest: int = 3, longest: int = 8, stirring: float = 0.2
+) -> list[Scene]:
+    """A drive of stretches that move and stops as long, `shortest` to `longest` windows each.
 
-    While it stands, one window in five brings something: the traffic light switches, somebody crosses, comes
-    or goes, a vehicle passes. In the others nothing in sight moves.
+    While it stands, a share `stirring` of windows brings something: the traffic light switches, somebody
+    crosses, comes or goes, a vehicle passes. In the others nothing in sight moves.
     """
     rng = np.random.default_rng([seed, 0x5706])
     scenes: list[Scene] = []
     while len(scenes) < windows:
-        length = int(rng.integers(3, 9))
+        length = int(rng.integers(shortest, longest + 1))
         for _ in range(length):
             scenes.append(_next(rng, scenes[-1] if scenes else None, len(scenes)))
         scenes.append(_halted(scenes[-1]))
         for _ in range(length - 1):
             last = _halted(scenes[-1])
-            scenes.append(_stirred(rng, last, len(scenes)) if _keep(rng, 0.2) else last)
+            scenes.append(_stirred(rng, last, len(scenes)) if _keep(rng, stirring) else last)
     return scenes[:windows]
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rich.progress import Progress
 
 from crossspec_lab.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.grammar import QUESTION, attributes, caption
-from crossspec_lab.world.scene import drive
+from crossspec_lab.world.scene import Scene, drive, stop_and_go
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"'{out}' exists already: name a new directory or remove it")
     try:
-        _write(out, args.seconds, args.seed)
+        _write(out, args.seconds, args.seed, stop_and_go if args.stops else drive)
     except BaseException as error:
         # An interrupted sequence would look whole.
         shutil.rmtree(out, ignore_errors=True)
@@ -48,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(out: Path, seconds: int, seed: int) -> None:
-    scenes = drive(seed, seconds)
+def _write(out: Path, seconds: int, seed: int, make: Callable[[int, int], list[Scene]]) -> None:
+    scenes = make(seed, seconds)
     frames, h5 = out / FRAMES_FOLDER, out / EVENTS_FILE
     frames.mkdir(parents=True)
     h5.parent.mkdir(parents=True)
