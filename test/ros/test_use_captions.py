@@ -1,0 +1,65 @@
+"""The node of docs/use_captions.md, as it stands there, stops a robot on an alert and lets it go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from crossspec_msgs.msg import Answer, WindowReport
+from geometry_msgs.msg import Twist
+from outsider import RELIABLE, outsider
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "use_captions.md").read_text()
+ASKED = "Is a person on the road?"
+
+
+@contextmanager
+def running(path):
+    code = re.search(r"<!-- begin stop -->\n```python\n(.*?)```", PAGE, re.DOTALL)[1]
+    lines = [line for line in code.splitlines() if line.strip()]
+    assert len(lines) <= 30 and ASKED in code
+    path.write_text(code)
+    with subprocess.Popen([sys.executable, path], env=dict(os.environ)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_robot_stops_for_people_and_where_nobody_tells(tmp_path):
+    with outsider() as observer, running(tmp_path / "stop.py"):
+        stops = []
+        observer.node.create_subscription(Twist, "stop/cmd_vel", stops.append, RELIABLE)
+        answers = observer.node.create_publisher(Answer, "/captioner/answers", RELIABLE)
+        reports = observer.node.create_publisher(WindowReport, "/captioner/report", RELIABLE)
+        observer.wait(lambda: answers.get_subscription_count() and reports.get_subscription_count() > 1)
+        observer.wait(lambda: stops)  # nobody has told yet
+
+        def tell(yes):
+            answers.publish(Answer(question=ASKED, choices=["yes", "no"], probabilities=[yes, 1 - yes]))
+
+        def is_quiet():
+            before = len(stops)
+            with pytest.raises(AssertionError):
+                observer.wait(lambda: len(stops) > before + 1, 0.5)
+
+        tell(0.1)
+        observer.wait(lambda: len(observer["/captioner/answers"]) == 1)
+        is_quiet()
+        tell(0.9)
+        before = len(stops)
+        observer.wait(lambda: len(stops) > before + 2)
+        tell(0.1)
+        observer.wait(lambda: len(observer["/captioner/answers"]) == 3)
+        is_quiet()
+        for _ in range(5):  # longer than it waits for an answer
+            reports.publish(WindowReport(outcome="unchanged"))
+            is_quiet()
+            is_quiet()
+        before = len(stops)
+        observer.wait(lambda: len(stops) > before + 2)  # silence
