@@ -31,6 +31,10 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
     parser.add_argument(
+        "--questions",
+        help="standing questions, answered after each caption, as in 'Is it dark? [yes, no] | ...'",
+    )
+    parser.add_argument(
         "--when",
         help="windows that are captioned: always, changed (others than the one captioned last) or asked "
         "[always]",

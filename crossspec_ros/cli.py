@@ -128,10 +128,6 @@ def _replay(subparsers: Subparsers) -> None:
         "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
     )
     parser.add_argument(
-        "--questions",
-        help="standing questions, answered after each caption, as in 'Is it dark? [yes, no] | ...'",
-    )
-    parser.add_argument(
         "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
     )
     parser.add_argument(

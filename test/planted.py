@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
+from crossspec_ros.captioning.standing import Answered
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -64,6 +66,12 @@ class FakeDecoder:
         done = Future()
         done.set_result(None)
         return done
+
+    def choices(self, standing):
+        return SimpleNamespace(standing=standing)
+
+    def choose(self, choices, trace):
+        return Answered(Caption(choices.standing.choices[0], (1,), "target", 1), (0.5, 0.25))
 
     def caption(self, window, question, trace):
         assert len(self._streamed[window.index]) == self._images

@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> None:
             line = caption_line(
                 captioned.window, setup.origin_ns, caption, captioned.faults, captioned.holds_ns
             )
-            console.print(line, markup=False)
+            told = [f"    {answered.line(standing)}" for standing, answered in captioned.answers]
+            console.print("\n".join([line, *told]), markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
             if caption.source == "none":
@@ -127,6 +128,13 @@ def _captions(
 
 def _row(captioned: Captioned) -> dict[str, Any]:
     window, caption = captioned.window, captioned.caption
+    answers = {
+        standing.question: {
+            "answer": answered.caption.text,
+            "probabilities": dict(zip(standing.choices, answered.probabilities, strict=True)),
+        }
+        for standing, answered in captioned.answers
+    }
     return {
         "start_ns": window.start_ns,
         "end_ns": window.end_ns,
@@ -141,6 +149,7 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "target_passes": caption.target_passes,
         "mean_acceptance_length": caption.mean_acceptance_length,
         **({} if captioned.holds_ns is None else {"holds_ns": captioned.holds_ns}),
+        **({"answers": answers} if answers else {}),
         **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
         **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},
     }

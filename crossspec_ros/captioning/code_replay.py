@@ -19,6 +19,7 @@ from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.outcome import Holding, without_images
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.standing import Answered, Standing, read_standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -42,7 +43,8 @@ MOST_REASONS = 3
 class Captioned:
     """A window, its caption, the spans of its stages, and what was wrong with it, by `windows.quality`.
 
-    Where the window shows nothing new, the caption is that of the window that ends at `holds_ns`.
+    Where the window shows nothing new, the caption is that of the window that ends at `holds_ns`; else it has
+    the `answers` to the standing questions, if its frames could be read.
     """
 
     window: Window
@@ -51,6 +53,7 @@ class Captioned:
     caption: Caption
     trace: Trace
     holds_ns: int | None = None
+    answers: tuple[tuple[Standing, Answered], ...] = ()
 
 
 class CodeReplay:
@@ -64,6 +67,7 @@ class CodeReplay:
         self._setup, self._decoder = setup, decoder
         self._question = setup.captioner.question
         decoder.check_question(self._question)
+        self._standing = [decoder.choices(one) for one in read_standing(setup.captioner.questions)]
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._event_image_stamps: dict[int, list[int]] = {}
@@ -135,7 +139,9 @@ class CodeReplay:
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         self._holding = Holding(caption, without_images(window))
-        return Captioned(window, stamps, faults, caption, trace)
+        asked = self._standing if caption.askable else []
+        answers = tuple((one.standing, self._decoder.choose(one, Trace())) for one in asked)
+        return Captioned(window, stamps, faults, caption, trace, answers=answers)
 
     def _wait_for_draft(self) -> None:
         if self._draft is not None:

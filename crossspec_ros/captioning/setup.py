@@ -137,6 +137,8 @@ class ReplaySetup:
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
         }
+        if self.captioner.questions:
+            found["questions"] = self.captioner.questions
         if self.captioner.when != WHEN[0]:
             found |= {
                 name: getattr(self.captioner, name) for name in ("when", "changed_contrast", "changed_max_s")

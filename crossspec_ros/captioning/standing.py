@@ -13,6 +13,7 @@ from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.open_windows import OpenWindow
@@ -41,6 +42,12 @@ class Answered:
 
     caption: Caption
     probabilities: tuple[float, ...]
+
+    def line(self, standing: Standing) -> str:
+        """Question and answer for people."""
+        text = self.caption.text
+        probability = self.probabilities[standing.choices.index(text)]
+        return plain_text(f"{standing.question} {text} (probability {probability:.2g})")
 
 
 def read_standing(text: str) -> tuple[Standing, ...]:

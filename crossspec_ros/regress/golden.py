@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,8 @@ class Record:
 
     Event images are drawn in integers and remembered by their SHA-256 (64 bits of it). What a JPEG decodes to
     differs by a level or two between versions of the decoder, so frames are remembered by their thumbnails:
-    `THUMBNAIL`^2 RGB colours from top left to bottom right, as hex digits.
+    `THUMBNAIL`^2 RGB colours from top left to bottom right, as hex digits. `answers` are those to
+    the standing questions.
     """
 
     end_ns: int
@@ -86,6 +87,7 @@ class Record:
     degraded: list[str]
     source: str
     caption: str
+    answers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Record:
@@ -96,7 +98,9 @@ class Record:
         for name in ("frame_stamps_ns", "event_image_stamps_ns"):
             for stamp in getattr(record, name):
                 whole(stamp)
-        for text in (record.source, record.caption, *record.event_images, *record.degraded, *record.frames):
+        answers = [*record.answers.keys(), *record.answers.values()]
+        texts = [record.source, record.caption, *record.event_images, *record.degraded, *record.frames]
+        for text in (*texts, *answers):
             if not isinstance(text, str):
                 raise TypeError(f"a text is {text!r}")
         if len(record.caption) > _MOST_CAPTION:
@@ -130,6 +134,7 @@ def record(captioned: Captioned) -> Record:
         degraded=list(captioned.faults),
         source=caption.source,
         caption=caption.text,
+        answers={standing.question: answered.caption.text for standing, answered in captioned.answers},
     )
 
 
@@ -228,6 +233,10 @@ def read_golden(path: Path, setup: Setup) -> Golden:
 def write_golden(path: Path, setup: Setup, golden: Golden) -> None:
     """Raises InputError as `write_stored` does."""
     windows = [asdict(window) for window in golden.windows]
+    for window in windows:
+        # Those without standing questions stay as they were.
+        if not window["answers"]:
+            del window["answers"]
     write_stored(path, setup, {"counts": golden.counts, "windows": windows})
 
 
@@ -254,6 +263,10 @@ def compare_window(name: str, old: Record | None, new: Record | None) -> Check:
         a, b = _plain(getattr(old, attribute)), _plain(getattr(new, attribute))
         if a != b:
             differences.append(Difference(name, attribute.replace("_", " "), a, b))
+    for question in {**old.answers, **new.answers}:
+        a, b = (one.answers.get(question, "no answer") for one in (old, new))
+        if a != b:
+            differences.append(Difference(name, f"answer to '{question}'", a, b))
     differences += _stamps(name, "frame", old.frame_stamps_ns, new.frame_stamps_ns)
     differences += _stamps(name, "event image", old.event_image_stamps_ns, new.event_image_stamps_ns)
     differences += _pixels(name, old, new)

@@ -27,7 +27,9 @@ _HEIGHT_PX = 96
 
 _SOURCES = {
     "target": "the target, from the frames",
+    "handoff": "the target, from event features",
     "event_draft": "the event draft, from events only",
+    "unchanged": "an earlier window, for this one shows nothing new",
     "none": "nothing was to be seen",
 }
 

@@ -117,9 +117,7 @@ class Outcomes:
                     question=standing.question, answer=chosen, choices=choices, probabilities=probabilities
                 )
             )
-        probability = probabilities[choices.index(chosen.text)]
-        told = f"{standing.question} {chosen.text} (probability {probability:.2g})"
-        self._node.get_logger().info(plain_text(told))
+        self._node.get_logger().info(answer.line(standing))
 
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""

@@ -289,3 +289,15 @@ def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
     right = [a["caption"] == b["caption"] for a, b in zip(windows, truth, strict=True)]
     assert sum(right) >= 8
     assert {window["caption_source"] for window in windows} == {"target"}
+
+
+def test_standing_questions_are_answered_in_code_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "Is it dark? [red, green]"
+    windows = captions(BAG, tmp_path / "out.json", "--questions", asked)
+    for window in windows:
+        answer = window["answers"]["Is it dark?"]
+        assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("    Is it dark? ") for line in lines) == len(windows)

@@ -269,6 +269,27 @@ def test_goldens_lie_beside_their_bag(tmp_path):
     assert golden_folder(tmp_path / "bag.mcap") == tmp_path / "bag.mcap.golden"
 
 
+def test_answers_to_standing_questions_are_guarded_as_well(setup, golden, tmp_path):
+    asked = Setup(setup.bag, setup.models, placed={"questions": "Is it dark? [yes, no]"})
+    path = tmp_path / "windows.json"
+    write_golden(path, asked, captured(asked))
+    answered = read_golden(path, asked)
+    assert {tuple(window.answers.items()) for window in answered.windows} == {(("Is it dark?", "yes"),)}
+    other = replace(answered.windows[0], answers={"Is it dark?": "no"})
+    assert told(answered, replace(answered, windows=[other, *answered.windows[1:]])) == [
+        "window 0-1 s: answer to 'Is it dark?': expected yes, is no"
+    ]
+    with pytest.raises(InputError, match="was made with questions"):
+        read_golden(path, setup)
+    # Without questions files are as they were before there were any.
+    assert "answers" not in json.dumps(golden_content(golden, setup, tmp_path))
+
+
+def golden_content(golden, setup, tmp_path):
+    write_golden(tmp_path / "plain.json", setup, golden)
+    return json.loads((tmp_path / "plain.json").read_text())
+
+
 def test_windows_that_show_nothing_new_are_guarded_as_well(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("captioner:\n  ros__parameters:\n    when: changed\n")

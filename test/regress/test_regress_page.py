@@ -10,10 +10,11 @@ import pytest
 from planted import FakeDecoder, write_drive
 from stand_ins import write_models
 
+from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.regress.checks import Check, Difference
 from crossspec_ros.regress.golden import Setup, record
-from crossspec_ros.regress.page import Page
+from crossspec_ros.regress.page import _SOURCES, Page
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,10 @@ def rows(html):
     lists = re.findall(r"<dl>(.*?)</dl>", html, re.DOTALL)
     texts = [re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text, re.DOTALL) for text in lists]
     return [{name: unescape(re.sub(r"<[^>]*>", "", text)).strip() for name, text in each} for each in texts]
+
+
+def test_every_source_of_words_has_a_name():
+    assert _SOURCES.keys() == RESTS_ON.keys()
 
 
 def test_each_window_says_what_its_caption_rests_on_and_what_was_wrong(captioned):
