@@ -87,7 +87,10 @@ class Choices:
         """Raises InputError for an engine that cannot choose, for a choice that the target cannot write, and
         where question and choices are too long."""
         self.standing = standing
-        check_question(target, standing.question)
+        try:
+            check_question(target, standing.question)
+        except InputError as error:
+            raise InputError(f"of questions, '{standing.question[:100]}': {error}") from None
         if not engine.chooses:
             raise InputError(
                 "standing questions need draft trees: name a target on this machine, in torch or in float32, "

@@ -114,7 +114,7 @@ def test_choices_are_refused_where_they_cannot_be_made(
         with pytest.raises(InputError, match=reason):
             decoder.choices(Standing(question, choices))
 
-    refused("the question is empty", "red", "green", question=" ")
+    refused("of questions, ' ': the question is empty", "red", "green", question=" ")
     refused("the target cannot write the choice '</s>'", "red", "</s>")
     refused(r"have \d+ tokens, \d+ with the question", "red", " ".join(["green car"] * 80))
     refused(r"have \d+ tokens, \d{3} with the question", "red", "green", question="car " * 520)
