@@ -133,7 +133,8 @@ class CodeReplay:
         trace.mark("closed")
         faults = flags(window)
         stamps = self._event_image_stamps.pop(window.index, [])
-        if not self._gate.passes(window):
+        holds = None if self._holding is None else self._holding.window.index
+        if self._gate.judge(window, holds) == "unchanged":
             assert self._holding is not None
             same = Caption(self._holding.caption.text, (), "unchanged")
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.wording import plain
+from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -45,3 +48,15 @@ def without_images(window: Window) -> Window:
     """The window's times and counts alone."""
     nothing = np.zeros((0, 0, 0, 3), np.uint8)
     return replace(window, event_images=nothing, frames=nothing)
+
+
+def asked_about(answer: Caption, faults: Sequence[str]) -> Caption:
+    """An answer about a window with these faults; raises InputError where the target has not made it."""
+    if answer.unreached:
+        raise LinkError(answer.unreached)
+    if not answer.askable:
+        raise InputError(
+            f"the newest window has no frames that show something ({plain(faults)}): ask again when the RGB "
+            f"camera sees"
+        )
+    return answer

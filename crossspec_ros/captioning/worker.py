@@ -16,12 +16,12 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Cancel
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.outcome import Holding, Outcome, without_images
+from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, without_images
 from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
-from crossspec_ros.windows.change import ChangeGate
+from crossspec_ros.windows.change import ChangeGate, Give
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -37,7 +37,7 @@ UNREACHED = "target_unreached"
 _MOST_QUESTIONS = 16
 """Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
 
-_UNREAD = "a frame could not be read ahead, its window is read when it closes"
+_UNREAD = "an image could not be read ahead, its window is read when it closes"
 
 OnAnswer = Callable[["Caption | Exception", "int | None"], None]
 """Takes an answer, or why there is none, and the index of the window that was asked about."""
@@ -111,15 +111,19 @@ class CaptionWorker:
 
     def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         """Read this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
-        with self._changed:
-            # A frame that comes after its window has closed is in nobody's caption.
-            if self._closed is not None and self._closed - PATIENCE < index <= self._closed:
-                return
-        self.gate.stream(index, FRAMES, frame, partial(self._read_ahead, index, frame, stamp_ns))
+        self._stream(index, FRAMES, frame, partial(self._read_ahead, index, frame, stamp_ns))
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
-        self.gate.stream(index, EVENTS, image, partial(self._draft, index, image))
+        self._stream(index, EVENTS, image, partial(self._draft, index, image))
+
+    def _stream(self, index: int, kind: str, image: np.ndarray, give: Give) -> None:
+        with self._changed:
+            # An image that comes after its window has closed is in nobody's caption.
+            if self._closed is not None and self._closed - PATIENCE < index <= self._closed:
+                return
+        with failures_logged(_LOG, logging.WARNING, _UNREAD):
+            self.gate.stream(index, kind, image, give)
 
     def _draft(self, index: int, image: np.ndarray) -> None:
         with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
@@ -294,10 +298,11 @@ class CaptionWorker:
         if window is None:
             return self._decoder.ask(question, Trace(), self._cancel)
         self._decoder.check_question(question)
+        faults = flags(window)
+        seen = trustworthy(window, faults)
+        caption = asked_about(self._decoder.caption(seen, question, Trace(), None, self._cancel), faults)
         self._unasked, self._captioned = None, window.index
-        return self._decoder.caption(
-            trustworthy(window, flags(window)), question, Trace(), None, self._cancel
-        )
+        return caption
 
     def _stand(self, outcome: Outcome) -> None:
         """Ask the standing questions about this window next; those about earlier ones come too late, unless
@@ -327,21 +332,26 @@ class CaptionWorker:
 
     def _outcome(self, item: _Waiting, is_newest: bool) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""
+        index, holding = item.window.index, self._holding
         with self._changed:
-            self._closed, self._unasked = item.window.index, None
-        if not self.gate.passes(item.window):
+            self._closed, self._unasked = index, None
+            # The window brings its frames along.
+            begun = (self._complete, self._early)
+            self._complete, self._early = (None if one == index else one for one in begun)
+        verdict = self.gate.judge(item.window, None if holding is None else holding.window.index)
+        if verdict != "unchanged":
+            self._holding = None
+        if verdict == "caption" and not is_newest:
+            return Outcome(item.window, Trace(), skipped=True)
+        if verdict != "caption":
+            window, unasked = without_images(item.window), verdict == "unasked"
+            self._unasked = item.window if unasked and is_newest else None
             # Only the newest one has its images still.
             faults = flags(item.window) if is_newest else ()
-            is_unasked = self.gate.settings.when == "asked"
-            if is_unasked and is_newest:
-                self._unasked = item.window
-            window, holds = without_images(item.window), None if is_unasked else self._holding
-            return Outcome(window, Trace(), flags=faults, holds=holds, unasked=holds is None)
-        outcome = self._caption(item) if is_newest else Outcome(item.window, Trace(), skipped=True)
-        caption, self._holding = outcome.caption, None
-        if caption is None or caption.unreached:
-            self.gate.forget()
-        else:
+            return Outcome(window, Trace(), flags=faults, holds=self._holding, unasked=unasked)
+        outcome = self._caption(item)
+        caption = outcome.caption
+        if caption is not None and not caption.unreached and not caption.late:
             self._holding = Holding(caption, without_images(item.window))
         return outcome
 
@@ -349,21 +359,19 @@ class CaptionWorker:
         trace = Trace()
         trace.mark("closed", item.closed_ns)
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
-        with self._changed:
-            self._captioned = item.window.index
-            # The window brings its frames along.
-            if self._complete == self._captioned:
-                self._complete = None
-            if self._early == self._captioned:
-                self._early = None
-        with trace.span("check"):
-            faults = flags(item.window)
-            seen = trustworthy(item.window, faults)
-        deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
-        told = self._tell(self._on_words)
-        caption = tried(
-            lambda: self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns)
-        )
+        self._captioned = item.window.index
+        faults: tuple[str, ...] = ()
+
+        def look() -> Caption:
+            nonlocal faults
+            with trace.span("check"):
+                faults = flags(item.window)
+                seen = trustworthy(item.window, faults)
+            deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
+            told = self._tell(self._on_words)
+            return self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns)
+
+        caption = tried(look)
         if isinstance(caption, Exception):
             return Outcome(item.window, trace, error=caption, flags=faults)
         if caption.unreached:

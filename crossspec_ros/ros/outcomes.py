@@ -32,6 +32,7 @@ from crossspec_ros.ros.reports import caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.annotation import annotated
+from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5
@@ -192,6 +193,8 @@ class Outcomes:
         message = report(window, kind, text, outcome.flags, self.summary.counts["skipped"])
         if outcome.holds is not None:
             message.caption = caption_message(outcome.holds.caption, outcome.holds.window.end_ns)
+        if set(outcome.flags) - HARMLESS or (outcome.holds and not message.caption.verified):
+            message.level = max(message.level, WindowReport.WARN)
         topics["report"].publish(message)
 
     def _without_caption(self, outcome: Outcome) -> tuple[str, str]:
@@ -202,7 +205,8 @@ class Outcomes:
             return "failed", f"failed: {self.reason(outcome.error)}"
         if outcome.skipped:
             text = "skipped: a newer window closed while captions were behind"
-            log.warning(f"{time}: {text}", throttle_duration_sec=LOG_S)
+            start_s = (window.start_ns - (self._origin_ns or 0)) / 1e9
+            log.warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
             return "skipped", text
         self._health.flag(outcome.flags)
         if outcome.holds is None:

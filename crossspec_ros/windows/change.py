@@ -3,15 +3,15 @@
 A window's frames, and likewise its event images, are averaged and cut into cells. It has changed as soon as
 one cell of what has come so far is another than in the window captioned last. An average over a second keeps
 what stays in its place and blurs what shakes, as a standing robot's engine makes it shake; events tell of
-what is too dark or too quick for the frames (docs/robot.md has the curves).
+what is too dark or too quick for the frames (docs/use_captions.md has the curves).
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -28,6 +28,7 @@ _DARK_LEVELS = 20.0
 _MOST_OPEN = 4
 """Windows whose images are held back at a time."""
 
+Verdict = Literal["caption", "unchanged", "unasked"]
 Give = Callable[[], object]
 """Gives an image that was held back to whoever reads it."""
 
@@ -45,13 +46,11 @@ class GateSettings:
     max_s: float = 10.0
 
 
-@dataclass(eq=False)
+@dataclass
 class _Sight:
-    """Sums of the images of the `number`-th window that began, as (rows, columns, 3), their numbers, and what
-    is held back of it."""
+    """Sums of the images of one window, as (rows, columns, 3), their numbers, and what is held back of it."""
 
     index: int
-    number: int
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     held: list[Give] = field(default_factory=list)
@@ -73,16 +72,15 @@ class _Sight:
 class ChangeGate:
     """Holds a window's images back until it has changed; any thread may call, but for `stream`.
 
-    The window to compare with is the last one before it that has changed, for that one will be captioned;
-    where it is not, `forget` has the next one captioned.
+    A window is compared with the last one before it that has changed, for that one will be captioned.
     """
 
     def __init__(self, settings: GateSettings | None = None) -> None:
         self._settings = settings or GateSettings()
-        self._open: OrderedDict[int, _Sight] = OrderedDict()
-        self._changed: list[_Sight] = []
-        """Windows that have changed, the last few, in the order of their numbers."""
-        self._begun = 0
+        # Those that are open; the last few that have changed. Both by index.
+        self._open: dict[int, _Sight] = {}
+        self._changed: dict[int, _Sight] = {}
+        self._closed: int | None = None
         self._lock = threading.Lock()
 
     @property
@@ -94,7 +92,7 @@ class ChangeGate:
     def settings(self, settings: GateSettings) -> None:
         with self._lock:
             self._settings = settings
-            self._changed.clear()
+            self._start_anew()
 
     def stream(self, index: int, kind: str, image: np.ndarray, give: Give) -> None:
         """Take an image (H, W, 3) of the open window `index`, of kind FRAMES or EVENTS.
@@ -109,10 +107,10 @@ class ChangeGate:
         with self._lock:
             if self._settings.when != "changed":
                 return [give] if self._settings.when == "always" else []
-            sight = self._open.get(index) or self._begin(index)
+            sight = self._sight(index)
             self._open[index] = sight
             while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
+                del self._open[min(self._open)]
             sight.held.append(give)
             sight.add(kind, image)
             if not self._judge(sight):
@@ -120,40 +118,53 @@ class ChangeGate:
             held, sight.held = sight.held, []
             return held
 
-    def passes(self, window: Window) -> bool:
-        """Whether this window, which has closed, is to be captioned."""
+    def judge(self, window: Window, holds: int | None) -> Verdict:
+        """Tell what becomes of this window, which has closed, where the caption of the window `holds` is the
+        last that there is."""
         with self._lock:
             if self._settings.when != "changed":
-                return self._settings.when == "always"
-            sight = self._open.pop(window.index, None) or self._begin(window.index)
+                return "caption" if self._settings.when == "always" else "unasked"
+            sight = self._sight(window.index)
             images = {FRAMES: window.frames, EVENTS: window.event_images}
             for kind, group in images.items():
                 # Those that never came by `stream`, as where nothing is read ahead.
                 for image in group[sight.counts.get(kind, 0) :]:
                     sight.add(kind, image)
-            sight.is_closed = True
-            return self._judge(sight)
+            # Whoever captions it has its images.
+            sight.held.clear()
+            sight.is_closed, self._closed = True, window.index
+            self._open = {index: one for index, one in self._open.items() if index > window.index}
+            before = self._before(sight)
+            # One that was skipped, or has failed, has no caption that could hold.
+            if before is None or before.index != holds:
+                sight.has_changed = True
+            return "caption" if self._judge(sight) else "unchanged"
 
-    def forget(self) -> None:
-        """Caption the next window, whatever it shows: the one captioned last has no caption that holds."""
-        with self._lock:
-            self._changed.clear()
+    def _sight(self, index: int) -> _Sight:
+        if self._closed is not None and index <= self._closed:
+            # Time has jumped back.
+            self._start_anew()
+        return self._open.get(index) or _Sight(index)
 
-    def _begin(self, index: int) -> _Sight:
-        self._begun += 1
-        return _Sight(index, self._begun)
+    def _start_anew(self) -> None:
+        self._open, self._changed, self._closed = {}, {}, None
+
+    def _before(self, sight: _Sight) -> _Sight | None:
+        index = max((index for index in self._changed if index < sight.index), default=None)
+        return None if index is None else self._changed[index]
 
     def _judge(self, sight: _Sight) -> bool:
         sight.has_changed = sight.has_changed or self._differs(sight)
-        if sight.has_changed and sight not in self._changed:
-            self._changed = sorted([*self._changed, sight], key=lambda one: one.number)[-_MOST_OPEN:]
+        if sight.has_changed:
+            self._changed[sight.index] = sight
+            while len(self._changed) > _MOST_OPEN:
+                del self._changed[min(self._changed)]
         return sight.has_changed
 
     def _differs(self, sight: _Sight) -> bool:
-        earlier = [one for one in self._changed if one.number < sight.number]
-        before, settings = earlier[-1] if earlier else None, self._settings
-        # Windows are of a second each; time may have jumped back.
-        if before is None or not 0 < sight.index - before.index < settings.max_s:
+        before, settings = self._before(sight), self._settings
+        # Windows are of a second each.
+        if before is None or sight.index - before.index >= settings.max_s:
             return True
         for kind, contrast in ((FRAMES, settings.contrast), (EVENTS, settings.contrast * EVENTS_FACTOR)):
             then, now = before.mean(kind), sight.mean(kind)

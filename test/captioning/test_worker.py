@@ -664,6 +664,19 @@ def test_a_still_window_behind_one_that_is_skipped_is_captioned():
     ]
 
 
+def test_a_window_whose_inputs_cannot_be_judged_has_no_caption_that_could_hold(monkeypatch):
+    _, outcomes, worker = changing()
+    shown(worker, 0, 100)
+    outcomes.wait(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("crossspec_ros.captioning.worker.flags", lambda window: 1 / 0)
+        shown(worker, 1, 200)
+        assert outcomes.wait(2)[1].error is not None
+    shown(worker, 2, 200)
+    assert outcomes.wait(3)[2].caption is not None
+    worker.stop()
+
+
 def test_standing_questions_outlast_windows_that_show_nothing_new():
     released, answers = threading.Event(), Outcomes()
 
@@ -708,3 +721,23 @@ def test_where_only_questions_are_answered_they_are_about_the_newest_window():
     assert rest == [("2 frames, 2 event images: what?", 1), ("answer to and?", 1)] or first[1] == 1
     assert [(o.unasked, o.caption) for o in outcomes.all] == [(True, None)] * 2
     assert decoder.streamed == []
+
+
+def test_a_question_about_a_window_that_shows_nothing_has_no_answer_and_is_asked_again():
+    outcomes, answers = Outcomes(), Outcomes()
+    decoder, gate = FakeDecoder(), ChangeGate(GateSettings("asked"))
+    worker = CaptionWorker(decoder, "", ignore, ignore, outcomes, gate=gate)
+    shown(worker, 0, 0)
+    outcomes.wait(1)
+    for number in (1, 2):
+        worker.ask("what?", answers)
+        assert "rgb dark): ask again" in str(answers.wait(number)[-1])
+    decoder.fail = True
+    shown(worker, 1, 100)
+    outcomes.wait(2)
+    worker.ask("what?", answers)
+    assert "out of memory" in str(answers.wait(3)[-1])
+    decoder.fail = False
+    worker.ask("what?", answers)
+    assert answers.wait(4)[-1].text == "2 frames, 2 event images: what?"
+    worker.stop()

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from crossspec_msgs.msg import Answer, WindowReport
+from builtin_interfaces.msg import Time
+from crossspec_msgs.msg import Answer, Caption, WindowReport
 from geometry_msgs.msg import Twist
 from outsider import RELIABLE, outsider
+from std_msgs.msg import Header
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "use_captions.md").read_text()
 ASKED = "Is a person on the road?"
@@ -40,8 +42,16 @@ def test_a_robot_stops_for_people_and_where_nobody_tells(tmp_path):
         observer.wait(lambda: answers.get_subscription_count() and reports.get_subscription_count() > 1)
         observer.wait(lambda: stops)  # nobody has told yet
 
-        def tell(yes):
-            answers.publish(Answer(question=ASKED, choices=["yes", "no"], probabilities=[yes, 1 - yes]))
+        def about(second):
+            return Caption(header=Header(stamp=Time(sec=second)))
+
+        def tell(yes, second=7):
+            answer = Answer(question=ASKED, choices=["yes", "no"], probabilities=[yes, 1 - yes])
+            answer.answer = about(second)
+            answers.publish(answer)
+
+        def hold(second):
+            reports.publish(WindowReport(outcome="unchanged", caption=about(second)))
 
         def is_quiet():
             before = len(stops)
@@ -58,8 +68,8 @@ def test_a_robot_stops_for_people_and_where_nobody_tells(tmp_path):
         observer.wait(lambda: len(observer["/captioner/answers"]) == 3)
         is_quiet()
         for _ in range(5):  # longer than it waits for an answer
-            reports.publish(WindowReport(outcome="unchanged"))
+            hold(7)
             is_quiet()
             is_quiet()
         before = len(stops)
-        observer.wait(lambda: len(stops) > before + 2)  # silence
+        observer.wait(lambda: hold(8) or len(stops) > before + 2)  # nobody has answered about that one

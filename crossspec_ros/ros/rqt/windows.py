@@ -97,7 +97,8 @@ def _ns(stamp: Time) -> int:
 def _figures(report: WindowReport) -> list[str]:
     taken = {stage.name: stage.ms for stage in report.stages}
     told = [f"{name} {taken[name]:.0f} ms" for name in ("total", "hidden") if name in taken]
-    if passes := report.caption.target_passes:
+    # Of a window that shows nothing new it is the caption of an earlier one.
+    if (passes := report.caption.target_passes) and report.outcome == "captioned":
         told.append(f"{report.caption.tokens} tokens in {passes} target passes")
     told += [f"{each.accepted} of {each.drafted} by {each.name}" for each in report.proposers]
     if report.caption.source == "event_draft":

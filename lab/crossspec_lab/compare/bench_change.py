@@ -125,6 +125,7 @@ def _gated(films: Sequence[Drive], contrast: float, kinds: Sequence[str]) -> _Ta
     """Every window through the gate, without a longest time, as it sees these kinds of images."""
     tally = _Tally()
     for film in films:
+        holds: int | None = None
         gate, said = ChangeGate(GateSettings("changed", contrast, WINDOWS_PER_DRIVE)), ""
         for window, true in film:
             seen = replace(
@@ -138,7 +139,8 @@ def _gated(films: Sequence[Drive], contrast: float, kinds: Sequence[str]) -> _Ta
             for number, (kind, i) in enumerate(_arrivals(seen), 1):
                 gate.stream(seen.index, kind, images[kind][i], partial(given.append, kind))
                 noticed_at = noticed_at or (number if given else 0)
-            passes, has_changed = gate.passes(seen), true != said
+            passes, has_changed = gate.judge(seen, holds) == "caption", true != said
+            holds = seen.index if passes else holds
             if said:
                 tally.changed += has_changed
                 tally.captioned += has_changed and passes
@@ -177,6 +179,7 @@ def _timed(args: argparse.Namespace) -> dict[str, Any]:
 def _captioned(decoder: PrefillHiddenDecoder, film: Drive, settings: GateSettings) -> tuple[float, int]:
     """Seconds that the target worked for a drive, and how many windows were captioned."""
     gate, took_ns, captions = ChangeGate(settings), 0, 0
+    holds: int | None = None
     for window, _ in film:
         for kind, i in _arrivals(window):
             if kind == FRAMES:
@@ -186,8 +189,8 @@ def _captioned(decoder: PrefillHiddenDecoder, film: Drive, settings: GateSetting
                 image = window.event_images[i]
                 give = partial(decoder.stream_event_image, window.index, image, QUESTION)
             gate.stream(window.index, kind, image, give)
-        if gate.passes(window):
-            trace = Trace()
+        if gate.judge(window, holds) == "caption":
+            holds, trace = window.index, Trace()
             decoder.caption(window, QUESTION, trace)
             took_ns += sum(span.end_ns - span.start_ns for span in trace.spans if span.stage in TARGET_STAGES)
             captions += 1
