@@ -114,8 +114,8 @@ class CaptionerSettings(Settings):
     when: str = param(
         WHEN[0],
         "windows that are captioned: always all; changed those that show something else than the one "
-        "captioned last; asked none before a question comes, which is about the newest; standing questions are "
-        "not asked then",
+        "captioned last; asked none before a question comes, which is about the newest, and standing "
+        "questions are not asked then",
         choices=WHEN,
         live=True,
     )
