@@ -16,7 +16,10 @@ from crossspec_lab.compare.bench_heads import NOVELTY, USUAL
 from crossspec_lab.train.variants import VARIANTS
 from reference_pages import ROOT, table, with_blocks
 
-PAGES = [ROOT / page for page in ("docs/drafters.md", "docs/measured.md", "models/smol/README.md")]
+PAGES = [
+    ROOT / page
+    for page in ("docs/drafters.md", "docs/measured.md", "docs/use_captions.md", "models/smol/README.md")
+]
 
 _WAYS = {
     "ours": "**ours**",
@@ -198,9 +201,22 @@ def _length(found: dict[str, float]) -> str:
     return f"{found['mean']:.1f} ({found['low']:.1f}-{found['high']:.1f})"
 
 
+def change() -> str:
+    """Windows that the gate of captions lets through at its own threshold, by what it looks at."""
+    found = figures("change")
+    rows = []
+    for world in ("stop and go", "driving"):
+        for eyes, curve in found["curves"][world].items():
+            at = curve[str(found["contrast"])]
+            changed = f"{at['changed_captioned']:.1%} of {at['changed']:,}"
+            rows.append((world, eyes, changed, f"{at['same_held_back']:.0%} of {at['same']:,}"))
+    heads = ("drives", "by", "captioned of those that changed", "held back of those that did not")
+    return table(heads, rows)
+
+
 BLOCKS = {
     block.__name__: block
-    for block in (heads, latency, accuracy, smol_latency, smol_stream, smol_accuracy, smol_answers)
+    for block in (heads, latency, accuracy, smol_latency, smol_stream, smol_accuracy, smol_answers, change)
 }
 
 
