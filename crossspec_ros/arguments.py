@@ -36,8 +36,8 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--when",
-        help="windows that are captioned: always, changed (others than the one captioned last) or asked "
-        "[always]",
+        help="windows that are captioned: always, changed (those that show something else than the one "
+        "captioned last) or, in a replay, asked [always]",
     )
     parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 

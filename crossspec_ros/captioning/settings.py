@@ -122,7 +122,7 @@ class CaptionerSettings(Settings):
     changed_contrast: float = param(
         GateSettings.contrast,
         "logarithm of the brightness by which a cell, a sixteenth of the frame's height, must differ to have "
-        "changed, on average over a window; 0.14 is 15 percent",
+        "changed, on average over a window; 0.14 is 15 percent, and more in the dark",
         0.0,
         5.0,
         live=True,

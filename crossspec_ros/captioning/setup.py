@@ -77,8 +77,8 @@ class ReplaySetup:
             )
         if captioner.when == "asked":
             raise InputError(
-                "nobody asks while a recording is captioned in code: set the captioner's when to changed or "
-                "always, or replay the recording through the nodes"
+                "nobody asks while a recording is captioned in code: set when to changed or always, "
+                "or replay the recording through the nodes"
             )
         if captioner.deadline_s:
             raise InputError(

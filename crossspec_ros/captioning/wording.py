@@ -55,7 +55,8 @@ def caption_line(
     time = seconds(window.start_ns, window.end_ns, origin_ns)
     head = f"{time}: {plain_text(caption.text) or '(nothing seen)'}"
     if holds_ns is not None:
-        head += f" [unchanged since {(holds_ns - origin_ns) / 1e9:g} s]"
+        length_ns = window.end_ns - window.start_ns
+        head += f" [unchanged since {seconds(holds_ns - length_ns, holds_ns, origin_ns)}]"
     if caption.source == "event_draft":
         head += " [from events only]"
     if caption.lossy:

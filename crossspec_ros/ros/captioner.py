@@ -52,6 +52,11 @@ OLD_S = 5.0
 MOST_CLOSED = 64
 """Closings whose windows are not complete yet."""
 
+_ACTIVE = {
+    "always": "every window that closes now is captioned",
+    "changed": "windows are captioned that show something else than the one captioned last",
+    "asked": "no window is captioned before somebody asks on ~/question or ~/ask",
+}
 NO_WINDOWS = "no window has come yet: check that the synchronizer runs, and its topics in /diagnostics"
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -171,7 +176,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._bond = make_bond(self)
         self._active_s = time.monotonic()
         self._outcomes.tell_missed_soon()
-        self.get_logger().info("active: every window that closes now is captioned")
+        self.get_logger().info(f"active: {_ACTIVE[self._settings.when]}")
 
     @guarded_transition
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
