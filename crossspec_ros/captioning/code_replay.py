@@ -140,8 +140,9 @@ class CodeReplay:
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         self._holding = Holding(caption, without_images(window))
-        asked = self._standing if caption.askable else []
-        answers = tuple((one.standing, self._decoder.choose(one, Trace())) for one in asked)
+        answers = tuple(
+            (one.standing, self._decoder.choose(one, Trace())) for one in self._standing if caption.askable
+        )
         return Captioned(window, stamps, faults, caption, trace, answers=answers)
 
     def _wait_for_draft(self) -> None:
