@@ -28,9 +28,8 @@ class Outcome:
     """Outcome of one window: a caption, or the reason why there is none.
 
     `flags` say what was wrong with its inputs (windows/quality.py). Of a window that shows nothing new,
-    `holds` has the caption that holds still; of one that nobody asked about, and of one before any caption,
-    it is `unasked`. Whoever takes long over it asks `cancel` after each step whether to go on: that shows
-    that the worker's thread gets on, too.
+    `holds` has the caption that holds still; one that nobody has asked about is `unasked`. Whoever takes long
+    over it asks `cancel` after each step whether to go on: that shows that the worker's thread gets on, too.
     """
 
     window: Window

@@ -136,14 +136,13 @@ class ReplaySetup:
             "handoff": self.captioner.handoff,
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
+            "questions": self.captioner.questions,
         }
-        if self.captioner.questions:
-            found["questions"] = self.captioner.questions
         if self.captioner.when != WHEN[0]:
             found |= {
                 name: getattr(self.captioner, name) for name in ("when", "changed_contrast", "changed_max_s")
             }
-        return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH)}
+        return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH, "")}
 
     @cached_property
     def target_folder(self) -> Path:

@@ -32,7 +32,6 @@ from crossspec_ros.ros.reports import caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.annotation import annotated
-from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5
@@ -193,8 +192,8 @@ class Outcomes:
         message = report(window, kind, text, outcome.flags, self.summary.counts["skipped"])
         if outcome.holds is not None:
             message.caption = caption_message(outcome.holds.caption, outcome.holds.window.end_ns)
-        if set(outcome.flags) - HARMLESS or (outcome.holds and not message.caption.verified):
-            message.level = max(message.level, WindowReport.WARN)
+            if not message.caption.verified:
+                message.level = WindowReport.WARN
         topics["report"].publish(message)
 
     def _without_caption(self, outcome: Outcome) -> tuple[str, str]:

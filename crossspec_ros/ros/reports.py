@@ -26,10 +26,13 @@ def report(
     window: Window, outcome: str, text: str, degraded: Sequence[str] = (), dropped: int = 0
 ) -> WindowReport:
     """The report of one window, whatever became of it; `dropped` windows were skipped so far."""
+    level = _LEVELS[outcome]
+    if set(degraded) - HARMLESS:
+        level = max(level, WindowReport.WARN)
     return WindowReport(
         header=Header(stamp=to_time(window.end_ns)),
         window_start=to_time(max(window.start_ns, FIRST_NS)),
-        level=_LEVELS[outcome],
+        level=level,
         outcome=outcome,
         message=text,
         degraded=list(degraded),
@@ -59,7 +62,7 @@ def captioned_report(
     """The report of a window that has got its caption."""
     text = caption.text or f"nothing to be seen: {plain(degraded)}"
     message = report(window, "captioned", text, degraded, dropped)
-    if caption.source != "target" or set(degraded) - HARMLESS:
+    if caption.source != "target":
         message.level = WindowReport.WARN
     message.caption = caption_message(caption, window.end_ns)
     message.rests_on = RESTS_ON[caption.source]

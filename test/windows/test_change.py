@@ -28,7 +28,7 @@ def spotted(image=GREY, levels=60, at=(8, 8), size=4):
 
 
 def live(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
-    """What is let through of a window, image by image, and whether it is captioned."""
+    """Images of a window that are let through, by number, and whether it is captioned."""
     given = []
     for i, frame in enumerate(frames):
         gate.stream(index, FRAMES, frame, lambda i=i: given.append(i))
@@ -38,7 +38,7 @@ def live(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
 
 
 def closed(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
-    """Whether the window is captioned, as it is by whoever captions all that are to be."""
+    """Captioned or not: the window, by somebody who captions all that are to be."""
     window = Window(index, index * 10**9, (index + 1) * 10**9, np.array(events), np.array(frames))
     is_captioned = gate.judge(window, HOLDS.get(gate)) == "caption"
     if is_captioned:

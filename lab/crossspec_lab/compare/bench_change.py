@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     for world, films in drives.items():
         chosen = _gated(films, GateSettings.contrast, _EYES["frames and events"])
         figures[world] = chosen.figures() | {
-            "noticed_at_first_image": float(np.mean(np.array(chosen.noticed_at) == 1))
+            "noticed_at_first_image": chosen.noticed_at.count(1) / max(1, chosen.captioned)
         }
         print(table(f"{world}: shares by threshold", figures["curves"][world]["frames and events"]))
     print(table("as the captioner does", {world: figures[world] for world in drives}))
