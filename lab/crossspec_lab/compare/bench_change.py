@@ -39,6 +39,7 @@ WINDOWS_PER_DRIVE = 20
 CONTRASTS = (0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.25, 0.3, 0.4)
 """Thresholds of the curves."""
 TIMED_DRIVES, REPEATS = 3, 5
+WAYS = ("always", "changed")
 _TIMES_S = [ceil(slot / SLOTS / FRAME_PERIOD_S) * FRAME_PERIOD_S for slot in range(SLOTS)]
 """First frames of the slots, behind the start of a window."""
 
@@ -152,21 +153,36 @@ def _gated(films: Sequence[Drive], contrast: float, kinds: Sequence[str]) -> _Ta
 
 
 def _timed(args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds that the target works for a minute of drives that stand half of it and see nothing new there,
-    by when it captions, taking turns."""
-    pair, longer = measured_pair(args), partial(stop_and_go, shortest=10, longest=10, stirring=0.0)
-    seeds = range(FIRST_SEED, FIRST_SEED + REPEATS * TIMED_DRIVES)
-    films = [_film(longer, seed) for seed in track(seeds, "drawing drives that stand")]
-    minutes = [films[i : i + TIMED_DRIVES] for i in range(0, len(films), TIMED_DRIVES)]
-    seconds: dict[str, list[float]] = {"always": [], "changed": []}
-    numbers = dict.fromkeys(seconds, 0)
+    """Seconds of the target with the tiny pair, each decoder with a caption memory of its own."""
+    pair = measured_pair(args)
     with ExitStack() as stack:
-        # Each with a caption memory of its own.
-        decoders = {when: stack.enter_context(closing(speculative_decoder(pair))) for when in seconds}
-        for when, minute in in_turns(seconds, track(minutes, "captioning")):
-            told = [_captioned(decoders[when], film, GateSettings(when)) for film in minute]
-            seconds[when].append(sum(took_s for took_s, _ in told))
-            numbers[when] += sum(captions for _, captions in told)
+        decoders = [stack.enter_context(closing(speculative_decoder(pair))) for _ in WAYS]
+        return target_times(dict(zip(WAYS, decoders, strict=True)), standing_films(REPEATS * TIMED_DRIVES))
+
+
+def standing_films(count: int) -> list[Drive]:
+    """Drives that stand half of the time and see nothing new there."""
+    longer = partial(stop_and_go, shortest=10, longest=10, stirring=0.0)
+    seeds = range(FIRST_SEED, FIRST_SEED + count)
+    return [_film(longer, seed) for seed in track(seeds, "drawing drives that stand")]
+
+
+def target_times(
+    decoders: dict[str, PrefillHiddenDecoder], films: Sequence[Drive], tell: Callable[[str], Any] = str
+) -> dict[str, Any]:
+    """Seconds that the target works for a minute of these drives, by when it captions, taking turns.
+
+    Args:
+        decoders: one for each of WAYS.
+        tell: called with a window's true caption, before its images come.
+    """
+    minutes = [films[i : i + TIMED_DRIVES] for i in range(0, len(films), TIMED_DRIVES)]
+    seconds: dict[str, list[float]] = {when: [] for when in WAYS}
+    numbers = dict.fromkeys(WAYS, 0)
+    for when, minute in in_turns(WAYS, track(minutes, "captioning")):
+        told = [_captioned(decoders[when], film, GateSettings(when), tell) for film in minute]
+        seconds[when].append(sum(took_s for took_s, _ in told))
+        numbers[when] += sum(captions for _, captions in told)
     saved = 1 - np.array(seconds["changed"]) / np.array(seconds["always"])
     return {
         **{when: spread(values) for when, values in seconds.items()},
@@ -176,11 +192,14 @@ def _timed(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _captioned(decoder: PrefillHiddenDecoder, film: Drive, settings: GateSettings) -> tuple[float, int]:
+def _captioned(
+    decoder: PrefillHiddenDecoder, film: Drive, settings: GateSettings, tell: Callable[[str], Any]
+) -> tuple[float, int]:
     """Seconds that the target worked for a drive, and how many windows were captioned."""
     gate, took_ns, captions = ChangeGate(settings), 0, 0
     holds: int | None = None
-    for window, _ in film:
+    for window, true in film:
+        tell(true)
         for kind, i in _arrivals(window):
             if kind == FRAMES:
                 image, stamp_ns = window.frames[i], window.frame_stamps_ns[i]
