@@ -30,6 +30,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="where the models run: auto, cpu, cuda or cuda:N [auto]")
     parser.add_argument("--draft-device", help="where the draft runs [where the target does]")
     parser.add_argument("--question", help="what is asked about every window")
+    parser.add_argument("--schema", help="JSON schema that captions follow, a file or its text")
     parser.add_argument(
         "--questions",
         help="standing questions, answered after each caption, as in 'Is it dark? [yes, no] | ...'",

@@ -27,6 +27,7 @@ class FakeDecoder:
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
+        self.grammars = SimpleNamespace(compiled=lambda schema: None)
 
     def close(self):
         self.closed = True

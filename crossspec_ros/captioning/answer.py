@@ -103,8 +103,13 @@ class Answer:
         self._unread = session.ask(context.question, trace, max_new_tokens)
 
     @property
-    def question(self) -> str:
-        return self._context.question
+    def subject(self) -> str:
+        return self._context.subject
+
+    @property
+    def is_json(self) -> bool:
+        """Whole JSON of the schema that was asked for."""
+        return self._context.grammar is not None and self._context.grammar.is_over
 
     def advance(self, more: Callable[[], bool] = lambda: False) -> None:
         """One pass of the target, and then another as long as it has not ended and `more()` says so.
@@ -166,7 +171,7 @@ class Answer:
                     self._over = None
                     over.set_result(None)
 
-        self._session.step(tree, self.sampling).add_done_callback(go_on)
+        self._session.step(tree, self.sampling, grammar=context.grammar).add_done_callback(go_on)
 
     def _take(self, context: Context, tree: DraftTree, step: Step) -> None:
         self.ended_ns = time.perf_counter_ns()

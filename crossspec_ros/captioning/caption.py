@@ -41,7 +41,7 @@ class Caption:
     tokens of each proposer were put to the target, which took `accepted` of them; a token that two proposed
     counts for both. Of a target on another host, `traffic` is the bytes that went there and came from there,
     and `round_trip_s` the link's time; `unreached` says why it was not heard, where the event draft's words
-    had to do.
+    had to do. `is_json` says that a schema was asked for, and the text is whole JSON of it.
     """
 
     text: str
@@ -55,6 +55,7 @@ class Caption:
     round_trip_s: float = 0.0
     unreached: str = ""
     accept_lengths: tuple[int, ...] = ()
+    is_json: bool = False
 
     @property
     def askable(self) -> bool:

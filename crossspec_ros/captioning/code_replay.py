@@ -16,7 +16,7 @@ import numpy as np
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
-from crossspec_ros.captioning.outcome import Holding, without_images
+from crossspec_ros.captioning.outcome import Holding, caption_faults, without_images
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.standing import Answered, Standing, read_standing
@@ -67,6 +67,8 @@ class CodeReplay:
         self._setup, self._decoder = setup, decoder
         self._question = setup.captioner.question
         decoder.check_question(self._question)
+        schema = setup.captioner.schema
+        self._grammar = decoder.grammar = decoder.grammars.compiled(schema) if schema else None
         self._standing = [decoder.choices(one) for one in read_standing(setup.captioner.questions)]
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
@@ -139,6 +141,7 @@ class CodeReplay:
             same = Caption(self._holding.caption.text, (), "unchanged")
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
+        faults = (*faults, *caption_faults(caption, self._grammar is not None))
         self._holding = Holding(caption, without_images(window))
         answers = tuple(
             (one.standing, self._decoder.choose(one, Trace())) for one in self._standing if caption.askable

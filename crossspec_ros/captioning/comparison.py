@@ -39,7 +39,7 @@ def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | N
     """A comparison with the models of this decoder, warm, where the parameter `compare` asks for it."""
     if not settings.compare:
         return None
-    return Comparison(decoder.alone())
+    return Comparison(decoder.alone(), decoder)
 
 
 class Comparison:
@@ -49,8 +49,8 @@ class Comparison:
     frame had come then: nothing was read ahead, and nobody drafts.
     """
 
-    def __init__(self, alone: PrefillHiddenDecoder) -> None:
-        self._alone = alone
+    def __init__(self, alone: PrefillHiddenDecoder, ours: PrefillHiddenDecoder) -> None:
+        self._alone, self._ours = alone, ours
         self._compared: list[Compared] = []
 
     def add(
@@ -65,6 +65,7 @@ class Comparison:
 
         Once `cancel` is set, the target's own is cut short; then nothing is compared, and no words come.
         """
+        self._alone.grammar = self._ours.grammar
         started = time.perf_counter()
         alone = self._alone.caption(window, question, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3

@@ -25,6 +25,7 @@ from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, Ope
 from crossspec_ros.captioning.standing import Answered, Choices, Standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.engine.grammar import GrammarCompiler, GrammarState
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse
@@ -47,8 +48,8 @@ class PrefillHiddenDecoder:
     policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. The
     engine and the draft have threads of their own. With an empty policy it is the target alone; where the
     pair has no draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event
-    features may stand in for frames. `max_new_tokens` and `sampling` may be changed at any time; the next
-    caption or answer follows.
+    features may stand in for frames. `max_new_tokens` and `sampling` may be changed at any time, and between
+    two calls the `grammar` that captions and answers follow.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class PrefillHiddenDecoder:
         self.pair, self.policy = pair, policy
         self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
+        self.grammar: GrammarState | None = None
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
 
             engine = LocalEngine(pair.target)
         self.engine = engine
-        """Holds the target."""
+        self.grammars = GrammarCompiler(pair.target, engine)
         self._drafts = drafts = drafts or draft_model(pair)
         devices = {str(model.device) for model in (pair.target, pair.draft) if model}
         self._is_on_cpu = devices == {"cpu"}
@@ -156,7 +158,8 @@ class PrefillHiddenDecoder:
             stamps_ns = list(opened.stamps_ns)
             self._event_drafts.fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
             self._learn()
-            opened.answer, opened.answered_ns = self._answer(opened, question, opened.trace), stamps_ns
+            answer = self._answer(opened, self._context(question), opened.trace)
+            opened.answer, opened.answered_ns = answer, stamps_ns
 
     def advance(self, index: int, more: Callable[[], bool] = lambda: False) -> bool:
         """Make one more pass of the answer that was begun, and others as long as `more()` says so.
@@ -247,7 +250,7 @@ class PrefillHiddenDecoder:
         """
         self.check_question(question)
         with self._turn, self._asked() as opened:
-            answer = self._answer(opened, question, trace)
+            answer = self._answer(opened, self._context(question), trace)
             return self._finish(opened, answer, trace, Stop(cancel))
 
     def choices(self, standing: Standing) -> Choices:
@@ -307,10 +310,11 @@ class PrefillHiddenDecoder:
     def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
         """The answer that was begun before the close, or a new one where it was about something else."""
         answer, frames, stamps_ns = opened.answer, list(window.frames), list(window.frame_stamps_ns)
+        context = self._context(question)
         if (
             answer is not None
             and opened.answered_ns == stamps_ns
-            and (answer.question, answer.max_new_tokens) == (question, self.max_new_tokens)
+            and (answer.subject, answer.max_new_tokens) == (context.subject, self.max_new_tokens)
             and answer.sampling == self.sampling
         ):
             return answer
@@ -318,29 +322,22 @@ class PrefillHiddenDecoder:
             opened.session = self.engine.open(opened.index, opened.trace)
         self._event_drafts.fit(opened, frames, stamps_ns, window.event_images)
         self._learn()
-        return self._answer(opened, question, opened.trace)
+        return self._answer(opened, context, opened.trace)
 
     def _start_policy(self, index: int) -> None:
         if self._started != index:
             self._started = index
             self.policy.start(index)
 
-    def _answer(self, opened: OpenWindow, question: str, trace: Trace) -> Answer:
+    def _answer(self, opened: OpenWindow, context: Context, trace: Trace) -> Answer:
         self._start_policy(opened.index)
         assert opened.session is not None
         # Of a window that has its caption the draft is over.
         may_draft = self._shares_gpu and opened.draft is not None and not opened.stop.is_set()
         if may_draft and not self.policy.draft_pays():
             opened.stop.set()
-        return Answer(
-            opened.session,
-            self.policy,
-            opened.draft,
-            self._context(question),
-            trace,
-            self.max_new_tokens,
-            self.sampling,
-        )
+        ours = opened.session, self.policy, opened.draft
+        return Answer(*ours, context, trace, self.max_new_tokens, self.sampling)
 
     def _finish(
         self,
@@ -378,6 +375,7 @@ class PrefillHiddenDecoder:
             opened.session.traffic if opened.session is not None else (0, 0),
             answer.round_trip_s,
             accept_lengths=tuple(answer.accept_lengths),
+            is_json=answer.is_json,
         )
 
     def _settle(self, opened: OpenWindow) -> None:
@@ -394,4 +392,5 @@ class PrefillHiddenDecoder:
             self.policy.finish()
 
     def _context(self, question: str) -> Context:
-        return Context(question, prompt_ids=self.pair.target.prompt_ids(question)[1])
+        grammar = self.grammar.copy() if self.grammar else None
+        return Context(question, prompt_ids=self.pair.target.prompt_ids(question)[1], grammar=grammar)

@@ -15,6 +15,11 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+UNREACHED = "target_unreached"
+"""Beside the faults of inputs: the target's server did not answer in time."""
+NO_JSON = "no_json"
+"""Likewise: the caption is no whole JSON of the schema."""
+
 
 class Holding(NamedTuple):
     """Caption that holds still, and the window that it is about, without images."""
@@ -47,6 +52,12 @@ def without_images(window: Window) -> Window:
     """The window's times and counts alone."""
     nothing = np.zeros((0, 0, 0, 3), np.uint8)
     return replace(window, event_images=nothing, frames=nothing)
+
+
+def caption_faults(caption: Caption, has_schema: bool) -> tuple[str, ...]:
+    """Faults of a caption, beside those of its window."""
+    found = {UNREACHED: bool(caption.unreached), NO_JSON: has_schema and not caption.is_json}
+    return tuple(name for name, is_there in found.items() if is_there)
 
 
 def asked_about(answer: Caption, faults: Sequence[str]) -> Caption:

@@ -48,6 +48,9 @@ RISING = {
     "link.timeout_s",
     "target_unreached": "captions are the event draft's, because the target's server does not answer: look "
     "at the part link",
+    # of the schema
+    "no_json": "captions are no whole JSON of the schema: raise max_new_tokens or let the schema bound its "
+    "texts, unless frames are missing",
     # of the windows
     "backward_jumps": "time has jumped back and the windows started anew: synchronise the clocks, unless a "
     "recording began again",

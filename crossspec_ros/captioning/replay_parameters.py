@@ -12,6 +12,7 @@ from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
 from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote, remote_spec
+from crossspec_ros.engine.grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
@@ -30,6 +31,7 @@ MODEL_ARGUMENTS = {
     "fallback": "models.fallback",
     "generation": "generation",
     "questions": "questions",
+    "schema": "schema",
     "when": "when",
 }
 """Arguments of the CLI and of launch files about the models, what they are asked and when; with the
@@ -115,6 +117,7 @@ def captioning_nodes(
     }
     # At once, where their words can tell; what the target cannot be asked is refused when it is loaded.
     read_standing(str(captioner.get("questions", "")))
+    captioner["schema"] = read_schema(str(captioner.get("schema", "")))
     phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
     return {
         "synchronizer": {**window_shape(captioner), **configured["synchronizer"]},

@@ -111,6 +111,12 @@ class CaptionerSettings(Settings):
         "line between them, each with its choices in brackets behind it, as in [yes, no]",
         live=True,
     )
+    schema: str = param(
+        "",
+        "JSON schema that captions follow, as text or as the path of a file, empty for sentences; needs the "
+        "package llguidance",
+        live=True,
+    )
     when: str = param(
         WHEN[0],
         "windows that are captioned: always all; changed those that show something else than the one "

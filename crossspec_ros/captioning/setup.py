@@ -137,6 +137,7 @@ class ReplaySetup:
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
             "questions": self.captioner.questions,
+            "schema": self.captioner.schema,
         }
         if self.captioner.when != WHEN[0]:
             found |= {

@@ -16,7 +16,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Cancel
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, without_images
+from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, caption_faults, without_images
 from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
     from crossspec_ros.captioning.standing import Answered, Choices, Standing
+    from crossspec_ros.engine.grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
 
-UNREACHED = "target_unreached"
-"""Beside the faults of inputs: the target's server did not answer in time."""
 _MOST_QUESTIONS = 16
 """Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
 
@@ -59,11 +58,10 @@ class CaptionWorker:
     expected the answer of its window is begun, and told when the window has closed. Questions about the
     window captioned last are answered when no window waits, then the `standing` ones while no frame does;
     those that are left when the next window has its caption are dropped. A caption that is not done
-    `deadline_s` after its window closed is cut short; 0 sets no deadline. `question`, `standing`,
-    `deadline_s` and the gate's settings may be changed at any time. `on_draft` gets the event draft's text,
-    `on_words` the verified text so far, `on_outcome` each window's end, `on_standing` each answer to a
-    standing question; they are called from threads of the worker and the decoder, and none is called after
-    `stop`.
+    `deadline_s` after its window closed is cut short; 0 sets no deadline. `question` and its `grammar`,
+    `standing`, `deadline_s` and the gate's settings may be changed at any time. `on_draft` gets the event
+    draft's text, `on_words` the verified text so far, `on_outcome` each window's end, `on_standing` each
+    answer to a standing question; threads of the worker and the decoder call them, none after `stop`.
     """
 
     def __init__(
@@ -81,6 +79,7 @@ class CaptionWorker:
         self._decoder = decoder
         self.gate = gate or ChangeGate()
         self.question, self.standing = question, standing
+        self.grammar: GrammarState | None = None
         self.deadline_s = deadline_s
         self._on_standing = on_standing
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
@@ -91,7 +90,7 @@ class CaptionWorker:
         self._complete: int | None = None
         self._early: int | None = None
         self._read: int | None = None
-        self._questions: deque[tuple[str, OnAnswer]] = deque()
+        self._questions: deque[tuple[str, str, OnAnswer]] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
         # The standing ones, about the window captioned last.
@@ -163,8 +162,8 @@ class CaptionWorker:
             self._unfinished.append(without_images(window))
             self._changed.notify()
 
-    def ask(self, question: str, on_answer: OnAnswer) -> None:
-        """Answer this about the window captioned last, or the first one there will be.
+    def ask(self, question: str, on_answer: OnAnswer, schema: str = "") -> None:
+        """Answer this about the window captioned last, or the first one there will be, in JSON of a `schema`.
 
         `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
         questions. Raises InputError when too many wait, or it is far too long.
@@ -182,7 +181,7 @@ class CaptionWorker:
                 raise InputError(
                     f"{_MOST_QUESTIONS} questions wait already: ask again when some are answered"
                 )
-            self._questions.append((question, on_answer))
+            self._questions.append((question, schema, on_answer))
             self._changed.notify()
 
     @property
@@ -208,7 +207,7 @@ class CaptionWorker:
             self._changed.notify()
         self.is_over(timeout_s)
         while self._questions:
-            _, on_answer = self._questions.popleft()
+            *_, on_answer = self._questions.popleft()
             on_answer(_deactivated(), None)
         with self._changed:
             return list(self._unfinished)
@@ -219,6 +218,7 @@ class CaptionWorker:
                 self._changed.wait_for(self._has_work)
                 waiting, self._waiting = self._waiting, []
             with self.pulse.busy():
+                self._decoder.grammar = self.grammar
                 for item in waiting:
                     told = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
                     if isinstance(told, Exception):
@@ -281,8 +281,8 @@ class CaptionWorker:
         with self._changed:
             if not self._questions or (self._captioned is None and self._unasked is None):
                 return False
-            question, on_answer = self._questions[0]
-        answer = tried(partial(self._asked, question))
+            question, schema, on_answer = self._questions[0]
+        answer = tried(partial(self._asked, question, schema))
         with self._changed:
             # `stop` answers what is left, also where it did not wait for this one.
             if self._stopping.is_set():
@@ -292,9 +292,10 @@ class CaptionWorker:
             on_answer(answer, self._captioned)
         return True
 
-    def _asked(self, question: str) -> Caption:
+    def _asked(self, question: str, schema: str) -> Caption:
         """The answer about the window captioned last, or a newer one that is captioned only now."""
         window = self._unasked
+        self._decoder.grammar = self._decoder.grammars.compiled(schema) if schema else None
         if window is None:
             return self._decoder.ask(question, Trace(), self._cancel)
         self._decoder.check_question(question)
@@ -374,8 +375,7 @@ class CaptionWorker:
         caption = tried(look)
         if isinstance(caption, Exception):
             return Outcome(item.window, trace, error=caption, flags=faults)
-        if caption.unreached:
-            faults = (*faults, UNREACHED)
+        faults = (*faults, *caption_faults(caption, self._decoder.grammar is not None))
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])

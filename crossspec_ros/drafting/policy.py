@@ -209,6 +209,7 @@ class Policy:
         trees = self._proposals(asked, context, worth, token_seconds)
         # The pass gives one token for nothing, so the last that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
+        tree = context.grammar.pruned(tree) if context.grammar else tree
         tree = tree if branches else tree.likeliest_path()
         return tree.pruned(self._best_size(tree, unread, limits))
 
@@ -228,7 +229,7 @@ class Policy:
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers
         there = {"events": context.draft_tokens, "hidden": context.tokens, "frames": context.frames}
-        lacks = {need for need, known in there.items() if not known}
+        lacks = {need for need, known in {**there, "grammar": context.grammar}.items() if not known}
         return [
             source
             for source in self._sources

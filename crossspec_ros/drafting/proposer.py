@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from crossspec_ros.drafting.heads.head import Head
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.models.base import VideoTarget
 
-USUAL = ("memory", "event_draft", "heads")
+USUAL = ("memory", "event_draft", "heads", "grammar")
 """Proposers that draft unless others are named."""
 
 HEADS = "heads"
@@ -38,7 +39,8 @@ class Context:
     `draft_probs`, `feature` the (d,) pooled event feature of the window. `draft_states` are the event draft's
     (width,) hidden states behind each of its own tokens, which are as many as `draft_tokens` where both
     models speak the same tokens. `frames` are the target's embeddings (n, width) of each unit of frames that
-    was encoded so far. Both stay on their device, where they may still be in work.
+    was encoded so far. Both stay on their device, where they may still be in work. `grammar` is the place of
+    a structured answer in its schema.
     """
 
     question: str
@@ -49,6 +51,12 @@ class Context:
     feature: np.ndarray | None = None
     draft_states: tuple[torch.Tensor, ...] = ()
     frames: tuple[torch.Tensor, ...] = ()
+    grammar: GrammarState | None = None
+
+    @property
+    def subject(self) -> str:
+        """Question, and the schema of its answers: to others with the same one they are like."""
+        return f"{self.question}\n{self.grammar.schema}" if self.grammar else self.question
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,8 @@ class Proposer(ABC):
     listed = ""
     """The name by which it is switched on, where that is not its own."""
     needs: frozenset[str] = frozenset()
-    """Inputs without which it is not asked, of "hidden", which is there from the second pass on, "events"
-    and "frames"."""
+    """Inputs without which it is not asked, of "hidden", which is there from the second pass on, "events",
+    "frames" and "grammar"."""
     taps: tuple[int, ...] = ()
     """Decoder layers of the target whose inputs it reads beside the last hidden states."""
 

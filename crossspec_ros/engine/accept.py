@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 if TYPE_CHECKING:
     import torch
 
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 
@@ -59,12 +60,42 @@ class Verifier:
         torch or of numpy."""
         if sampling is None:
             return greedy_path(tree, logits.argmax(-1).tolist())
-        if self._draws is None or self._draws[0] != sampling.seed:
-            self._draws = sampling.seed, sampling.generator()
         # Greedy captions need no torch.
         import torch
 
+        rows = torch.as_tensor(logits).cpu()
+        return self._sampled(tree, lambda node: rows[1 + node], sampling)
+
+    def accept_allowed(
+        self, tree: DraftTree, logits: Any, sampling: Sampling | None, grammar: GrammarState
+    ) -> tuple[tuple[int, ...], int]:
+        """As `accept`, but of each token's logits only those that the grammar allows there.
+
+        It is asked along the path alone, and goes on behind the last token.
+        """
+
+        def scores(node: int) -> np.ndarray:
+            if node != ROOT:
+                grammar.take(tree.token_ids[node])
+            row, allowed = logits[1 + node], grammar.allowed()
+            row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
+            n = min(len(row), len(allowed))
+            return np.where(allowed[:n], row[:n], -np.inf)
+
+        if sampling is None:
+            path, following = follow(tree, lambda node: int(scores(node).argmax()))
+        else:
+            import torch
+
+            path, following = self._sampled(tree, lambda node: torch.from_numpy(scores(node)), sampling)
+        grammar.take(following)
+        return path, following
+
+    def _sampled(
+        self, tree: DraftTree, scores: Callable[[int], torch.Tensor], sampling: Sampling
+    ) -> tuple[tuple[int, ...], int]:
+        if self._draws is None or self._draws[0] != sampling.seed:
+            self._draws = sampling.seed, sampling.generator()
         from crossspec_ros.engine.sampling import sample_path
 
-        rows = torch.as_tensor(logits).cpu()
-        return sample_path(tree, lambda node: sampling.probs(rows[1 + node]), self._draws[1])
+        return sample_path(tree, lambda node: sampling.probs(scores(node)), self._draws[1])

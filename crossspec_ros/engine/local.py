@@ -25,6 +25,7 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import torch
 
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 Result = TypeVar("Result")
@@ -66,6 +67,10 @@ class LocalEngine:
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         return (self.scheduler.pulse,)
+
+    @property
+    def masks(self) -> bool:
+        return True
 
     @property
     def chooses(self) -> bool:
@@ -197,10 +202,14 @@ class LocalSession:
         return unread + len(self._engine.target.prompt_ids(question)[1])
 
     def step(
-        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+        self,
+        tree: DraftTree,
+        sampling: Sampling | None = None,
+        is_within: bool = False,
+        grammar: GrammarState | None = None,
     ) -> Future[Step]:
         return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.step(tree, sampling, is_within)),
+            lambda: self._do(lambda sequence: sequence.step(tree, sampling, is_within, grammar)),
             self._window,
             is_pass=True,
         )

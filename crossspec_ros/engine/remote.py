@@ -29,6 +29,7 @@ from crossspec_ros.wire.packed_frames import frame_message
 if TYPE_CHECKING:
     import torch
 
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
@@ -76,6 +77,10 @@ class RemoteEngine:
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         return self.link.pulse, self.pulse
+
+    @property
+    def masks(self) -> bool:
+        return False
 
     @property
     def chooses(self) -> bool:
@@ -211,9 +216,13 @@ class RemoteSession:
         return 0
 
     def step(
-        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+        self,
+        tree: DraftTree,
+        sampling: Sampling | None = None,
+        is_within: bool = False,
+        grammar: GrammarState | None = None,
     ) -> Future[Step]:
-        assert not is_within, "it does not choose"
+        assert not is_within and grammar is None, "it does not choose"
         future: Future[Step] = Future()
         with self._lock:
             ask, self._ask = self._ask, None

@@ -24,6 +24,7 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import torch
 
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 
@@ -131,7 +132,13 @@ class TargetSequence:
             self._unread.clear()
         self._unread.append(closing)
 
-    def step(self, tree: DraftTree, sampling: Sampling | None, is_within: bool = False) -> Requests[Step]:
+    def step(
+        self,
+        tree: DraftTree,
+        sampling: Sampling | None,
+        is_within: bool = False,
+        grammar: GrammarState | None = None,
+    ) -> Requests[Step]:
         unread = self.unread
         # The question, or the last token.
         before = len(self._unread[-1])
@@ -140,8 +147,11 @@ class TargetSequence:
             if is_within:
                 (path, probs), following = chosen_path(tree, output.logits), self._target.spec.eos_ids[0]
             else:
-                path, following = self._verifier.accept(tree, output.logits, sampling)
-                probs = ()
+                probs, given = (), (tree, output.logits, sampling)
+                if grammar is None:
+                    path, following = self._verifier.accept(*given)
+                else:
+                    path, following = self._verifier.accept_allowed(*given, grammar)
         self._passes += 1
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 
@@ -120,9 +121,16 @@ class Session(Protocol):
         ...
 
     def step(
-        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+        self,
+        tree: DraftTree,
+        sampling: Sampling | None = None,
+        is_within: bool = False,
+        grammar: GrammarState | None = None,
     ) -> Future[Step]:
         """Put the tree to the target as the answer's continuation, and keep what it accepts.
+
+        With a `grammar` the target writes what that allows alone; it goes on with what was written. Only
+        where the engine has `masks`.
 
         Where the answer `is_within` the tree, whose paths all end a sequence, the target chooses among its
         nodes alone, greedily. Only where the engine `chooses`.
@@ -155,6 +163,11 @@ class Engine(Protocol):
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Pulses of its threads."""
+        ...
+
+    @property
+    def masks(self) -> bool:
+        """Masks of a grammar over the target's tokens: steps may have a `grammar`."""
         ...
 
     @property

@@ -70,7 +70,7 @@ class DraftTree:
         depths = self.depths()
         if max(depths, default=0) <= depth:
             return self
-        return self._with([i for i, d in enumerate(depths) if d <= depth])
+        return self.of([i for i, d in enumerate(depths) if d <= depth])
 
     def pruned(self, budget: int) -> DraftTree:
         """The `budget` nodes that the target most likely takes; ties go to the node that came first."""
@@ -78,7 +78,7 @@ class DraftTree:
             return self
         paths = self.path_probs()
         # A node is never likelier than its parent, which came first: what stays is a tree.
-        return self._with(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
+        return self.of(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
 
     def likeliest_path(self) -> DraftTree:
         """The one path of which the target most likely takes most; ties go to the one that came first."""
@@ -90,9 +90,10 @@ class DraftTree:
         while node != ROOT:
             kept.insert(0, node)
             node = self.parents[node]
-        return self._with(kept)
+        return self.of(kept)
 
-    def _with(self, kept: Sequence[int]) -> DraftTree:
+    def of(self, kept: Sequence[int]) -> DraftTree:
+        """These nodes, in their order, each with its parent among them."""
         place = {ROOT: ROOT, **{node: i for i, node in enumerate(kept)}}
         return DraftTree(
             tuple(self.token_ids[i] for i in kept),

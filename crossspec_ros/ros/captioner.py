@@ -25,6 +25,7 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.drafting.policy import Limits
+from crossspec_ros.engine.grammar import GrammarState, read_schema
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.plain_text import plain_text
@@ -82,6 +83,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._worker: CaptionWorker | None = None
         # Made of the settings, ready to be asked.
         self._standing: list[Choices] = []
+        self._grammar: GrammarState | None = None
         # One that was stopped, and is still in the middle of a pass.
         self._old: CaptionWorker | None = None
         self._closed_ns: dict[int, int] = {}
@@ -169,6 +171,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             on_standing=self._outcomes.standing,
             gate=ChangeGate(self._settings.gate),
         )
+        self._worker.grammar = self._grammar
         self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
@@ -340,15 +343,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
+            grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
             standing = [self._decoder.choices(one) for one in read_standing(settings.questions)]
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
-            self._standing = standing
+            self._standing, self._grammar = standing, grammar
         if self._worker is not None:
             self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
-            self._worker.standing = self._standing
+            self._worker.standing, self._worker.grammar = self._standing, self._grammar
             # Once more, whatever was set: what it changes is to be seen.
             self._worker.gate.settings = settings.gate
         self._settings = settings

@@ -60,6 +60,7 @@ CAPTIONS = {
     "generation": f"greedy, or published: sampled as the target's publisher says; {AS_CONFIGURED}",
     "question": f"what is asked about every window; {AS_CONFIGURED}",
     "questions": f"standing questions, | between them, each with its choices in brackets; {AS_CONFIGURED}",
+    "schema": f"JSON schema that captions follow, a file or its text; {AS_CONFIGURED}",
     "when": f"always, changed or asked, the windows that are captioned; {AS_CONFIGURED}",
     "mode": f"prefill_hidden or autoregressive; {AS_CONFIGURED}",
     "memory": f"file of the caption memory, auto or none; {AS_CONFIGURED}",

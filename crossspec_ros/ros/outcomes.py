@@ -43,6 +43,7 @@ MOST_MISSED = 3600
 
 _TOPICS: dict[str, Any] = {
     "caption": String,
+    "caption_json": String,
     "caption_stamped": CaptionMessage,
     "caption_partial": String,
     "caption_draft": String,
@@ -224,6 +225,8 @@ class Outcomes:
         # The report comes whatever fails before, and last: a replay waits for it.
         try:
             self._publish_caption(message, topics)
+            if caption.is_json:
+                self.text("caption_json", caption.text)
             self._count(caption, stages, outcome.flags)
             line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
             self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)

@@ -93,14 +93,14 @@ class Questions:
                 response.success, response.answer = True, caption_message(answer, self._grid.end(index))
             answered.set()
 
-        self._ask(request.question, tell)
+        self._ask(request.question, tell, request.schema)
         while not answered.wait(STEP_S):
             if self._stopping.is_set():
                 response.reason = "the captioner is ending: ask again when it is back"
                 break
         return response
 
-    def _ask(self, question: str, tell: OnAnswer) -> None:
+    def _ask(self, question: str, tell: OnAnswer, schema: str = "") -> None:
         def answered(answer: Caption | Exception, index: int | None) -> None:
             self._outcomes.answers += 1
             if isinstance(answer, Exception):
@@ -114,6 +114,6 @@ class Questions:
         try:
             if not question.strip():
                 raise InputError("the question is empty: publish a sentence")
-            self._worker.ask(question, answered)
+            self._worker.ask(question, answered, schema)
         except InputError as error:
             tell(error, None)

@@ -12,6 +12,8 @@ from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison
 
 GO_ON = threading.Event()
 
+OURS = SimpleNamespace(grammar=None)
+
 
 class Alone:
     """Takes 20 ms by its own clock for a caption of three tokens, or fewer once it is cancelled."""
@@ -39,7 +41,7 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     load = [0.5]
     monkeypatch.setattr(module.os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
-    comparison = Comparison(alone)
+    comparison = Comparison(alone, OURS)
     told = [comparison.add(None, "?", caption(1, 2, last), ms, GO_ON) for last, ms in ((3, 2.0), (4, 4.0))]
     assert told[0] == "ready 2 ms after its last frame; the target alone: 20 ms"
     assert [", in other words" in each for each in told] == [False, True]
@@ -58,13 +60,13 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():
-    comparison = Comparison(Alone())
+    comparison = Comparison(Alone(), OURS)
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
 
 
 def test_a_comparison_that_is_cut_short_counts_for_nothing():
-    comparison, over = Comparison(Alone()), threading.Event()
+    comparison, over = Comparison(Alone(), OURS), threading.Event()
     over.set()
     assert comparison.add(None, "?", caption(1, 2, 3), 2.0, over) == ""
     assert NOTHING in comparison.text("0 of 1 seconds captioned")

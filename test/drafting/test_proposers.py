@@ -18,7 +18,7 @@ DRAFT = (1, 2, 3, 9, 2, 3, 4)
 
 
 def test_every_file_makes_the_proposer_of_its_name() -> None:
-    assert proposer_names() == ("memory", "event_draft", "heads", "lookup")
+    assert proposer_names() == ("memory", "event_draft", "heads", "grammar", "lookup")
     head = make_head("adapter", Sizes(8, 2, 16, 8, 16), {"bottlenecks": [2]})
     made = make_proposers(proposer_names(), {"a": head, "b": head})
     assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "lookup"]
@@ -28,7 +28,7 @@ def test_every_file_makes_the_proposer_of_its_name() -> None:
 
 def test_an_unknown_one_is_refused_with_the_list() -> None:
     with pytest.raises(
-        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, lookup"
+        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, grammar, lookup"
     ):
         make_proposers(["hedgehog"])
 

@@ -108,7 +108,7 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
 def test_windows_without_frames_or_without_anything_say_so(stage, capfd):
     observer, send, _, node = stage
     # A comparison asks nothing of what the target did not say.
-    node._outcomes.comparison = Comparison(alone=None)
+    node._outcomes.comparison = Comparison(None, None)
     send(0, 0, 5)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     send(1, 0, 0)

@@ -86,7 +86,7 @@ class CaptionMemory(Proposer):
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """The likeliest `budget` paths, down to probability `worth`; `probs` of siblings sum to at most 1."""
-        known = self._questions.get(context.question)
+        known = self._questions.get(context.subject)
         if known is None or budget <= 0:
             return DraftTree()
         known.attend(context)
@@ -94,7 +94,7 @@ class CaptionMemory(Proposer):
 
     def prepare(self, context: Context, budget: int, worth: float) -> bool:
         """Look up the window that looked most alike."""
-        if known := self._questions.get(context.question):
+        if known := self._questions.get(context.subject):
             known.attend(context)
         return False
 
@@ -104,7 +104,7 @@ class CaptionMemory(Proposer):
             self._learn(result)
 
     def _learn(self, result: PassResult) -> None:
-        question = result.context.question
+        question = result.context.subject
         if question not in self._questions:
             self._questions[question] = _Question(self._capacity)
         self._questions.move_to_end(question)

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessorList, PreTrainedModel
 
 from crossspec_lab.baselines.generate_inputs import generate_inputs
+from crossspec_lab.baselines.schema_mask import SchemaMask
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.models.base import LanguageModel
 from crossspec_ros.models.pair import ModelPair
@@ -24,11 +25,13 @@ class TransformersGenerate:
 
     `plain`, from pixels and ids; `lookup`, prompt lookup; `assisted`, with the draft's language model as the
     assistant, which sees the text only: transformers has no place for a draft with other eyes. The latter two
-    cannot take a video, so they get our one-shot encoding of the frames as words.
+    cannot take a video, so they get our one-shot encoding of the frames as words. Answers follow a JSON
+    `schema`, if there is one.
     """
 
-    def __init__(self, pair: ModelPair, how: str) -> None:
+    def __init__(self, pair: ModelPair, how: str, schema: str = "") -> None:
         self._pair, self._how = pair, how
+        self._mask = SchemaMask(pair.target, schema) if schema else None
         if how != "plain":
             self._target = _text_model(pair.target, pair.target.spec.eos_ids[0])
         self._options: dict[str, Any] = {}
@@ -45,6 +48,8 @@ class TransformersGenerate:
             model, inputs = target.module, generate_inputs(target, window.frames, question)
         else:
             model, inputs = self._with_words(window, question, trace)
+        if self._mask is not None:
+            self._mask.begin(inputs["input_ids"].shape[1])
         with trace.span("decode"):
             out = model.generate(  # type: ignore[operator]
                 **inputs,
@@ -54,6 +59,7 @@ class TransformersGenerate:
                 max_new_tokens=LIMIT,
                 eos_token_id=list(eos_ids),
                 pad_token_id=eos_ids[0],
+                **({"logits_processor": LogitsProcessorList([self._mask])} if self._mask else {}),
                 **self._options,
             )
             return Written(tuple(out[0, inputs["input_ids"].shape[1] :].tolist()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -22,6 +23,7 @@ from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
 from crossspec_lab.compare.sampling_check import check_sampling
+from crossspec_lab.world import structured
 from crossspec_lab.world.grammar import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -41,6 +43,11 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
+SCHEMAS = (
+    json.dumps(structured.SCHEMA),
+    '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
+)
+"""Of a closed world, and of free text that no length bounds."""
 _LEAST_FOR_RATE = 8
 """Windows of which a rate in bfloat16 is told."""
 
@@ -51,6 +58,7 @@ class Asked(NamedTuple):
     window: Window
     question: str
     wanted: tuple[int, ...]
+    schema: str = ""
 
 
 class Adversary(Proposer):
@@ -90,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     is_usual = not args.target
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
     exact = count_equal(pair, windows, "float32", is_usual, heads)
+    by_schema = count_equal(pair, windows, "float32, JSON", False, heads, SCHEMAS)
     by_llama = {
         kind: count_by_llama(pair, windows, heads, dtype)
         for dtype, kind in LLAMA_KINDS.items()
@@ -105,8 +114,12 @@ def run(args: argparse.Namespace) -> int:
         name: {"passed": check.passed, **dataclasses.asdict(check)}
         for name, check in check_sampling(args.samples).items()
     }
-    figures = {name: {"equal": row["identical"], "total": row["answers"]} for name, row in exact.items()}
+    figures, in_json = (
+        {name: {"equal": row["identical"], "total": row["answers"]} for name, row in rows.items()}
+        for rows in (exact, by_schema)
+    )
     print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
+    print(table("float32, greedy, JSON of a schema: identical to generate with the library's mask", in_json))
     print(
         table(
             "bfloat16, greedy: identical answers, and where the others first differ: token, and by how many "
@@ -117,9 +130,14 @@ def run(args: argparse.Namespace) -> int:
     for kind, rows in by_llama.items():
         print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
     print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
-    parts = {"bfloat16": reduced, **({"llama.cpp": by_llama} if by_llama else {}), "sampling": sampling}
+    parts = {
+        "JSON": in_json,
+        "bfloat16": reduced,
+        **({"llama.cpp": by_llama} if by_llama else {}),
+        "sampling": sampling,
+    }
     tell(args, figures | parts)
-    exact_ones = [figures, *by_llama.values()]
+    exact_ones = [figures, in_json, *by_llama.values()]
     right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
     checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
     return 0 if right and checked else 1
@@ -130,17 +148,26 @@ def _median(value: Any) -> Any:
 
 
 def count_equal(
-    pair: ModelPair, windows: list[Window], label: str, others: bool, heads: Mapping[str, Head]
+    pair: ModelPair,
+    windows: list[Window],
+    label: str,
+    others: bool,
+    heads: Mapping[str, Head],
+    schemas: Sequence[str] = ("",),
 ) -> dict[str, Any]:
-    """Answers to `QUESTIONS` compared with transformers' greedy `generate`: ours, and those of `others`.
+    """Answers to `QUESTIONS`, or about each of the `schemas`, compared with transformers' greedy `generate`:
+    ours, and those of `others`.
 
     Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
     """
-    plain = TransformersGenerate(pair, "plain")
+    plain = {schema: TransformersGenerate(pair, "plain", schema) for schema in schemas}
+    asked = [
+        (question, schema) for schema in schemas for question in (QUESTIONS[:1] if schema else QUESTIONS)
+    ]
     cases = [
-        Asked(window, question, plain(window, question, Trace()).tokens)
+        Asked(window, question, plain[schema](window, question, Trace()).tokens, schema)
         for window in track(windows, f"asking in {label}")
-        for question in QUESTIONS
+        for question, schema in asked
     ]
     with ExitStack() as stack:
         decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
@@ -195,6 +222,7 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
 
     def answer(case: Asked, trace: Trace) -> Written:
         adversary.answer = case.wanted
+        decoder.grammar = decoder.grammars.compiled(case.schema)
         stream(decoder, case.window, case.question)
         return Written(decoder.caption(case.window, case.question, Trace()).token_ids)
 
@@ -260,7 +288,8 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
     one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> Written:
-        if case.question == QUESTIONS[0]:
+        one_shot.grammar = one_shot.grammars.compiled(case.schema)
+        if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
             return Written(one_shot.caption(case.window, case.question, Trace()).token_ids)
         return Written(one_shot.ask(case.question, Trace()).token_ids)
 
@@ -269,6 +298,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
         "caption memory": by("memory"),
         "event draft": by("event_draft"),
         "prompt lookup": by("lookup"),
+        "grammar": by("grammar"),
         "adversary": streamed(unlimited(adversary)),
         **({"draft heads": by_heads()} if heads else {}),
         "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),

@@ -30,6 +30,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import captions_pb2 as wire
 
 if TYPE_CHECKING:
+    from crossspec_ros.engine.grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 OURS, UNSHARED, APART, STEPWISE = "ours", "passes not shared", "a process each", "drafts up each round"
@@ -98,16 +99,20 @@ class StepwiseSession(RemoteSession):
     """As published systems do: each round's tree goes up, and its verification comes down."""
 
     def step(
-        self, tree: DraftTree, sampling: Sampling | None = None, is_within: bool = False
+        self,
+        tree: DraftTree,
+        sampling: Sampling | None = None,
+        is_within: bool = False,
+        grammar: GrammarState | None = None,
     ) -> Future[Step]:
         drafted = wire.Draft(token_ids=tree.token_ids, probs=tree.probs, parents=tree.parents)
         if self._ask is not None:
             self._ask.stepwise = True
             drafted.number = self._ask.number
             self._ask.draft.CopyFrom(drafted)
-            return super().step(tree, sampling, is_within)
+            return super().step(tree, sampling, is_within, grammar)
         drafted.number = self._answer
-        future = super().step(tree, sampling, is_within)
+        future = super().step(tree, sampling, is_within, grammar)
         self._send(wire.Up(session=self.number, draft=drafted))
         return future
 

@@ -1,0 +1,189 @@
+"""Structured answers: masks along a tree, schemas that are refused, and what captions become."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.drafting.proposer import Context, make_proposers
+from crossspec_ros.engine import grammar as module
+from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.grammar import GrammarCompiler, read_schema
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.paths import tiny_models
+from crossspec_ros.telemetry.trace import Trace
+
+llguidance = pytest.importorskip("llguidance")
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "vehicle": {"enum": ["car", "van", "bus"]},
+            "person": {"type": "boolean"},
+            "words": {"type": "string", "maxLength": 12},
+        },
+        "required": ["vehicle", "person", "words"],
+        "additionalProperties": False,
+    }
+)
+ANSWER = '{"vehicle": "van", "person": true, "words": "a"}'
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_pair(tiny_models())
+
+
+@pytest.fixture(scope="module")
+def state(pair):
+    found = GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(SCHEMA)
+    assert found is not None
+    return found
+
+
+def ids(pair, text):
+    return (*pair.target.tokenizer.encode(text, add_special_tokens=False).ids, pair.target.spec.eos_ids[0])
+
+
+def test_a_whole_answer_is_allowed_token_by_token_and_then_nothing_follows(pair, state):
+    place = state.copy()
+    for token in ids(pair, ANSWER):
+        assert place.allowed()[token] and not place.is_over
+        place.take(token)
+    assert place.is_over and place.forced() == () and place.after(5) is None
+    assert not state.is_over, "each answer has a copy"
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_the_mask_allows_goes_on_and_what_is_forced_is_all_it_allows(state, seed):
+    rng, place = np.random.default_rng(seed), state.copy()
+    for _ in range(40):
+        allowed = place.allowed()
+        assert all(place.after(token) for token in allowed.nonzero()[0].tolist())
+        for token in (following := place.copy()).forced():
+            assert following.allowed().nonzero()[0].tolist() == [token]
+            following.take(token)
+        place.take(int(rng.choice(allowed.nonzero()[0])))
+        if place.is_over:
+            break
+
+
+def test_a_tree_keeps_what_an_answer_may_have(pair, state):
+    right, wrong = ids(pair, ANSWER), ids(pair, '{"vehicle": "cow", "person": true}')
+    tree = DraftTree.merged(DraftTree.chain(one, [0.5] * len(one), "test") for one in (right, wrong))
+    kept = state.pruned(tree)
+    common = next(i for i, pair in enumerate(zip(right, wrong, strict=False)) if pair[0] != pair[1])
+    assert kept.token_ids[: len(right)] == right
+    assert len(kept) < len(tree) and set(kept.token_ids[len(right) :]) <= set(wrong[common:])
+    assert state.pruned(kept) is kept
+
+
+def test_forced_tokens_are_proposed_and_each_of_few_choices(pair, state):
+    (proposer,) = make_proposers(["grammar"])
+    tree = proposer.propose(Context("?", grammar=state.copy()), 64, 1e-4)
+    forced = state.forced()
+    assert forced and tree.token_ids[: len(forced)] == forced and set(tree.probs[: len(forced)]) == {1.0}
+    siblings = [i for i, parent in enumerate(tree.parents) if parent == len(forced) - 1]
+    assert len(siblings) > 1 and sum(tree.probs[i] for i in siblings) == pytest.approx(1.0)
+    assert state.pruned(tree) is tree
+    assert len(proposer.propose(Context("?", grammar=state.copy()), 3, 1e-4)) == 3
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, lambda one: torch.as_tensor(one).bfloat16()])
+def test_the_likeliest_allowed_token_is_accepted_and_the_grammar_goes_on(pair, state, make):
+    words = ids(pair, ANSWER)
+    tree, place = DraftTree.chain(words[:3], [1.0] * 3, "test"), state.copy()
+    logits = np.zeros((4, 600), np.float32)
+    logits[:, 599] = 9  # no token of the tokenizer
+    logits[:, 70] = 8  # never allowed there
+    for row, token in enumerate(words[:4]):
+        logits[row, token] = 4
+    assert Verifier().accept_allowed(tree, make(logits), None, place) == ((0, 1, 2), words[3])
+    assert place.after(words[4]) is not None and not place.allowed()[words[0]]
+
+
+def test_samples_are_of_the_allowed_tokens_in_the_targets_proportions(pair, state):
+    place = state.copy()
+    for token in ids(pair, '{"vehicle": "')[:-1]:
+        place.take(token)
+    rng = np.random.default_rng(0)
+    logits = torch.as_tensor(rng.normal(size=(1, len(place.allowed()))).astype(np.float32))
+    sampling, verifier = Sampling(1.0, 1.0, 7), Verifier()
+    drawn = [verifier.accept_allowed(DraftTree(), logits, sampling, place.copy())[1] for _ in range(2000)]
+    allowed = place.allowed().nonzero()[0]
+    probs = logits[0, allowed].softmax(-1).numpy()
+    counts = np.array([drawn.count(token) for token in allowed])
+    assert counts.sum() == 2000
+    assert ((counts - 2000 * probs) ** 2 / (2000 * probs)).sum() < 13.8 + 2 * len(allowed)
+
+
+REFUSED = {
+    "{bad": "is no JSON",
+    "{}": "names no type",
+    "[1]": "cannot be read",
+    '{"type": "foo"}': "is not taken",
+    '{"$ref": "http://x.invalid/y"}': "is not taken",
+    '{"type": "object", "dependencies": {}}': "is not taken",
+    '{"a": ' * 10_000: "is no JSON",
+    '{"type": "string", "title": "' + "x" * module.MOST_SCHEMA + '"}': "characters",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_a_bad_schema_gets_one_sentence(pair, given):
+    with pytest.raises(InputError) as error:
+        GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(read_schema(given))
+    assert REFUSED[given] in str(error.value) and "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_a_schema_comes_as_text_or_as_a_file(tmp_path):
+    file = tmp_path / "schema.json"
+    file.write_text(SCHEMA)
+    assert read_schema(str(file)) == read_schema(SCHEMA) and read_schema("  ") == ""
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="it is no text"):
+        read_schema(str(file))
+
+
+def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
+    assert GrammarCompiler(pair.target, SimpleNamespace(masks=False)).compiled("") is None
+    with pytest.raises(InputError, match="on this machine"):
+        GrammarCompiler(pair.target, SimpleNamespace(masks=False)).compiled(SCHEMA)
+    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
+    with pytest.raises(InputError, match="pip install llguidance"):
+        GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(SCHEMA)
+
+
+def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
+    with closing(speculative_decoder(pair)) as decoder:
+        plain = decoder.caption(windows[0], "What is there?", Trace())
+        decoder.grammar = decoder.grammars.compiled(SCHEMA)
+        caption = decoder.caption(windows[0], "What is there?", Trace())
+        assert caption.is_json and not plain.is_json
+        told = json.loads(caption.text)
+        assert list(told) == ["vehicle", "person", "words"] and isinstance(told["person"], bool)
+        with closing(decoder.alone()) as alone:
+            alone.grammar = decoder.grammar
+            slow = alone.caption(windows[0], "What is there?", Trace())
+        assert slow.token_ids == caption.token_ids and slow.target_passes > 2 * caption.target_passes
+        again = decoder.ask("What is there?", Trace())
+        assert again.token_ids == caption.token_ids and again.target_passes < caption.target_passes
+        assert again.accepted["memory"]
+        decoder.grammar = None
+        assert decoder.ask("What is there?", Trace()).token_ids == plain.token_ids
+        decoder.grammar, decoder.max_new_tokens = decoder.grammars.compiled(SCHEMA), 5
+        assert not decoder.ask("What is there?", Trace()).is_json, "it was cut"
