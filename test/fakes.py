@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.standing import Answered
+from crossspec_ros.engine.grammar import read_schema
 from crossspec_ros.errors import InputError
 
 
@@ -27,7 +28,9 @@ class FakeDecoder:
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
-        self.grammars = SimpleNamespace(compiled=lambda schema: None)
+        self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
+        self.grammar = None
+        self.is_json = True
 
     def close(self):
         self.closed = True
@@ -41,7 +44,7 @@ class FakeDecoder:
             raise RuntimeError("out of memory")
         if self.gate:
             self.gate(question, cancel)
-        return Caption(f"answer to {question}", (1,), "target", target_passes=1)
+        return Caption(f"answer to {question}{self.grammar or ''}", (1,), "target", target_passes=1)
 
     def choices(self, standing):
         return SimpleNamespace(standing=standing)
@@ -113,4 +116,5 @@ class FakeDecoder:
             unreached="",
             late=deadline_ns is not None and trace.marks["first_token"] > deadline_ns,
             mean_acceptance_length=2.5,
+            is_json=self.grammar is not None and self.is_json,
         )

@@ -26,6 +26,7 @@ TOPICS = {
     "/captioner/caption_stamped": Caption,
     "/captioner/caption_draft": String,
     "/captioner/caption_partial": String,
+    "/captioner/caption_json": String,
     "/captioner/answer": String,
     "/captioner/answers": Answer,
     "/captioner/report": WindowReport,

@@ -18,7 +18,7 @@ from crossspec_ros.windows.window import Window
 UNREACHED = "target_unreached"
 """Beside the faults of inputs: the target's server did not answer in time."""
 NO_JSON = "no_json"
-"""Likewise: the caption is no whole JSON of the schema."""
+"""Fault of a caption itself: it is no whole JSON of the schema."""
 
 
 class Holding(NamedTuple):

@@ -21,8 +21,15 @@ def test_every_file_makes_the_proposer_of_its_name() -> None:
     assert proposer_names() == ("memory", "event_draft", "heads", "grammar", "lookup")
     head = make_head("adapter", Sizes(8, 2, 16, 8, 16), {"bottlenecks": [2]})
     made = make_proposers(proposer_names(), {"a": head, "b": head})
-    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "lookup"]
-    assert [one.listed or one.name for one in made] == ["memory", "event_draft", "heads", "heads", "lookup"]
+    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "grammar", "lookup"]
+    assert [one.listed or one.name for one in made] == [
+        "memory",
+        "event_draft",
+        "heads",
+        "heads",
+        "grammar",
+        "lookup",
+    ]
     assert len(make_proposers(["heads"])) == 0
 
 

@@ -264,7 +264,7 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     send(0, 1, 1)
     observer.wait(lambda: len(observer["/captioner/report"]) == 1)
     assert observer.reports()[0][2] == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
-    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft", "heads"))
+    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft", "heads", "grammar"))
     assert change("proposers", "memory").successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
     assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
@@ -455,6 +455,38 @@ def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     send(2, 1, 1)
     observer.wait(lambda: len(observer.reports()) == 2)
     assert len(answers) == 2
+
+
+def test_captions_and_answers_follow_a_schema_and_what_is_no_whole_json_is_told(stage):
+    observer, send, decoder, node = stage
+
+    def set_schema(text):
+        return node.set_parameters([Parameter("schema", value=text)])[0]
+
+    assert set_schema('{"type": "boolean"}').successful
+    for index, is_json in ((1, True), (2, False)):
+        decoder.is_json = is_json
+        send(index, 8, 5)
+        observer.wait(lambda index=index: len(observer.reports()) == index)
+    reports = [report for *_, report in observer.reports()]
+    assert [list(report.degraded) for report in reports] == [[], ["no_json"]]
+    assert [report.level for report in reports] == [WindowReport.OK, WindowReport.WARN]
+    assert [one.data for one in observer["/captioner/caption_json"]] == [reports[0].caption.text]
+    refused = set_schema("{")
+    assert not refused.successful and "is no JSON" in refused.reason
+    ask = observer.node.create_client(Ask, "/captioner/ask")
+    observer.wait(ask.service_is_ready)
+    schemas = ("", '{"type":"integer"}', "{")
+    asked = [ask.call_async(Ask.Request(question="who?", schema=schema)) for schema in schemas]
+    observer.wait(lambda: all(future.done() for future in asked))
+    plain, structured, bad = (future.result() for future in asked)
+    assert plain.answer.text == "answer to who?"
+    assert structured.answer.text == 'answer to who?{"type":"integer"}'
+    assert not bad.success and "is no JSON" in bad.reason
+    assert set_schema("").successful
+    send(3, 8, 5)
+    observer.wait(lambda: len(observer.reports()) == 3)
+    assert not observer.reports()[2][3].degraded
 
 
 def test_windows_that_show_nothing_new_are_reported_with_the_caption_that_holds(stage):

@@ -47,7 +47,7 @@ SCHEMAS = (
     json.dumps(structured.SCHEMA),
     '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
 )
-"""Of a closed world, and of free text that no length bounds."""
+"""Schemas of a closed world, and of free text that no length bounds."""
 _LEAST_FOR_RATE = 8
 """Windows of which a rate in bfloat16 is told."""
 
