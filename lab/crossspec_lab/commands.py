@@ -42,8 +42,9 @@ def _bench(subparsers: Subparsers) -> None:
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
     latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
+    structured = add("structured", "captions as JSON of a schema: how soon, how right, what masks cost")
     stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
-    for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60)):
+    for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
     lossless("--samples", type=at_least(1), default=100_000, help="sampled sequences a check [100000]")
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
@@ -104,7 +105,8 @@ def _bench(subparsers: Subparsers) -> None:
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     for option in (latency, stream, change, trace, forecast, events, gpu, heads, fleet, faults):
         option("--plot", type=Path, help="draw the figures here as well")
-    compared = (captions, latency, lossless, stream, change, trace, forecast, events, gpu, heads, handoff)
+    asked = (captions, latency, lossless, stream, structured)
+    compared = (*asked, change, trace, forecast, events, gpu, heads, handoff)
     for option in (*compared, soak, fleet, faults, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
@@ -122,10 +124,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--exposure", type=seconds, default=1.0, help=exposure)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (captions, latency, lossless, stream, change, soak, figure, heads, handoff):
+    for option in (*asked, change, soak, figure, heads, handoff):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in (captions, latency, lossless, stream, change, heads):
+    for option in (*asked, change, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
         option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")

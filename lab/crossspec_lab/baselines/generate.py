@@ -29,8 +29,8 @@ class TransformersGenerate:
     `schema`, if there is one.
     """
 
-    def __init__(self, pair: ModelPair, how: str, schema: str = "") -> None:
-        self._pair, self._how = pair, how
+    def __init__(self, pair: ModelPair, how: str, schema: str = "", limit: int = LIMIT) -> None:
+        self._pair, self._how, self._limit = pair, how, limit
         self._mask = SchemaMask(pair.target, schema) if schema else None
         if how != "plain":
             self._target = _text_model(pair.target, pair.target.spec.eos_ids[0])
@@ -56,7 +56,7 @@ class TransformersGenerate:
                 # SmolVLM2's own config says that it has none.
                 use_cache=True,
                 do_sample=False,
-                max_new_tokens=LIMIT,
+                max_new_tokens=self._limit,
                 eos_token_id=list(eos_ids),
                 pad_token_id=eos_ids[0],
                 **({"logits_processor": LogitsProcessorList([self._mask])} if self._mask else {}),

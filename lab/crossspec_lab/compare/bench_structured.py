@@ -1,0 +1,134 @@
+"""`crossspec bench structured`: captions as JSON of a schema, how soon, how right, what masks cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.compare.bench_latency import ALONE, GENERATE, OURS, times
+from crossspec_lab.compare.harness import (
+    Decoder,
+    Run,
+    check_windows,
+    compared,
+    spread,
+    table,
+    take_turns,
+    tell,
+    tokens_per_pass,
+)
+from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
+from crossspec_lab.world import structured
+from crossspec_lab.world.scene import Scene
+from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.grammar import GrammarState
+from crossspec_ros.windows.window import Window
+
+MOST_TOKENS = 128
+"""Tokens of an answer: the tiny target spells its keys in pieces."""
+_PASSES = ("verify", "decode")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print tables, and write the figures if asked."""
+    check_windows(args.windows)
+    pair, schema = measured_pair(args), json.dumps(structured.SCHEMA)
+    cases = list(track(held_out_windows(pair, args.windows), "rendering windows", args.windows))
+    masks_s: list[float] = []
+    with ExitStack() as stack:
+        ours = speculative_decoder(pair, MOST_TOKENS)
+        alone = ours.alone()
+        for decoder in (ours, alone):
+            decoder.grammar = decoder.grammars.compiled(schema)
+        decoders: dict[str, Decoder[Window]] = {
+            OURS: _masked(timed(ours, stack), masks_s),
+            ALONE: timed(Whole(alone), stack),
+            GENERATE: timed(TransformersGenerate(pair, "plain", schema, MOST_TOKENS), stack),
+        }
+        runs = take_turns(decoders, track([window for window, _ in cases], "captioning"))
+    mine = runs[OURS]
+    texts = [pair.target.tokenizer.decode(one.written.tokens) for one in mine]
+    figures: dict[str, Any] = {
+        "windows": len(cases),
+        "modes": compared(runs, ALONE),
+        "tokens_per_pass": tokens_per_pass(mine),
+        "mask_share_of_passes": _share(mine, masks_s),
+        "right": _right(texts, [scene for _, scene in cases]),
+    }
+    print(table(f"{len(cases)} windows, ms", times(figures["modes"])))
+    ours_alone = ("tokens_per_pass", "mask_share_of_passes")
+    print(table("ours", {"": {name: figures[name] for name in ours_alone}}))
+    print(table("share of answers that are right", {"": figures["right"]}))
+    tell(args, figures)
+    return 0
+
+
+def _masked(decoder: Decoder[Window], masks_s: list[float]) -> Decoder[Window]:
+    """The decoder, with the time that each of its captions spends on masks."""
+
+    def caption(window: Window, trace: Any) -> Any:
+        with _clocked(masks_s):
+            return decoder(window, trace)
+
+    return caption
+
+
+@contextmanager
+def _clocked(masks_s: list[float]) -> Iterator[None]:
+    """Add the seconds that pruning trees and accepting by masks take meanwhile."""
+    spent = [0.0]
+
+    def clocked(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return method(*args)
+            finally:
+                spent[0] += time.perf_counter() - begun
+
+        return call
+
+    parts = ((GrammarState, "pruned"), (Verifier, "accept_allowed"))
+    before = [getattr(kind, name) for kind, name in parts]
+    for (kind, name), method in zip(parts, before, strict=True):
+        setattr(kind, name, clocked(method))
+    try:
+        yield
+    finally:
+        for (kind, name), method in zip(parts, before, strict=True):
+            setattr(kind, name, method)
+        masks_s.append(spent[0])
+
+
+def _share(runs: list[Run], masks_s: list[float]) -> dict[str, float]:
+    """Seconds of masks by those of a caption's passes without them, the first pass left out, whose frames
+    would make the share smaller."""
+    shares = []
+    for one, spent in zip(runs, masks_s, strict=True):
+        spans = [span for span in one.trace.spans if span.stage in _PASSES]
+        passes = sum(span.end_ns - span.start_ns for span in spans) / 1e9
+        if spans:
+            # The first pass's masks count as well, so this is an upper bound.
+            shares.append(spent / (passes - spent))
+    return spread(np.array(shares))
+
+
+def _right(texts: list[str], scenes: list[Scene]) -> dict[str, float]:
+    """Share of windows whose field, or whose whole answer, is the true one."""
+    right: Counter[str] = Counter()
+    for text, scene in zip(texts, scenes, strict=True):
+        told, true = json.loads(text), structured.truth(scene)
+        right.update({name: told[name] == value for name, value in true.items()})
+        right["all"] += told == true
+    return {name: count / len(texts) for name, count in right.items()}
