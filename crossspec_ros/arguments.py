@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crossspec_ros.captioning.rerun_log import VIEWER
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.asked import UNITS
@@ -39,6 +40,13 @@ def captioned(parser: argparse.ArgumentParser) -> None:
         "--when",
         help="windows that are captioned: always, changed (those that show something else than the one "
         "captioned last) or, in a replay, asked [always]",
+    )
+    parser.add_argument(
+        "--rerun",
+        nargs="?",
+        const=VIEWER,
+        metavar="FILE",
+        help="show images, captions, stages and figures in Rerun's viewer, or write them to FILE for it",
     )
     parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.outcome import Holding, caption_faults, without_images
+from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.standing import Answered, Standing, read_standing
@@ -165,9 +166,19 @@ def captions(
     `tick` is that of `CodeReplay.windows`. Raises InputError where the recording is damaged, and where memory
     runs out.
     """
-    with enough_memory(asked_placement(setup.captioner)), closing(load(setup.captioner)) as decoder:
+    where = setup.captioner.rerun
+    with (
+        enough_memory(asked_placement(setup.captioner)),
+        closing(RerunLog(where)) if where else nullcontext() as view,
+        closing(load(setup.captioner)) as decoder,
+    ):
         replay = CodeReplay(setup, decoder)
-        yield from replay.windows(tick)
+        for captioned in replay.windows(tick):
+            if view is not None:
+                view.captioned(captioned.window, captioned.caption, captioned.trace)
+                for standing, answered in captioned.answers:
+                    view.answer(standing, answered, captioned.window.end_ns)
+            yield captioned
         counts.update(replay.counts)
     del decoder, replay
     free_memory()

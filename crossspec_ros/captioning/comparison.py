@@ -78,6 +78,11 @@ class Comparison:
         other = "" if is_same else ", in other words"
         return f"ready {ours_ms:.0f} ms after its last frame; the target alone: {alone_ms:.0f} ms{other}"
 
+    @property
+    def last_ratio(self) -> float:
+        """Times that the target alone took as long as the caption compared last."""
+        return self._compared[-1].alone_ms / self._compared[-1].ours_ms
+
     def close(self) -> None:
         """End the decoder; what was compared stays."""
         self._alone.close()

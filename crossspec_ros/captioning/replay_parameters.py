@@ -33,6 +33,7 @@ MODEL_ARGUMENTS = {
     "questions": "questions",
     "schema": "schema",
     "when": "when",
+    "rerun": "rerun",
 }
 """Arguments of the CLI and of launch files about the models, what they are asked and when; with the
 parameters that they set."""

@@ -213,6 +213,11 @@ class CaptionerSettings(Settings):
     threads: int = param(1, "CPU threads of each model", 1, 256)
     autostart: bool = param(True, "configure and activate without being told to")
     stages: bool = param(False, "tell under each caption, and at the end of the run, where the time went")
+    rerun: str = param(
+        "",
+        "where windows are told to Rerun's viewer: viewer opens one, rerun+http://HOST:9876/proxy is one "
+        "elsewhere, all else a file to be written, empty is nowhere; needs the package rerun-sdk",
+    )
     compare: bool = param(
         False,
         "caption each window with the target alone as well, and tell how much later that was",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,10 @@ class Verifier:
         # Greedy captions need no torch.
         import torch
 
+        from crossspec_ros.engine.sampling import sample_path
+
         rows = torch.as_tensor(logits).cpu()
-        return self._sampled(tree, lambda node: rows[1 + node], sampling)
+        return sample_path(tree, lambda node: sampling.probs(rows[1 + node]), self._generator(sampling))
 
     def accept_allowed(
         self, tree: DraftTree, logits: Any, sampling: Sampling | None, grammar: GrammarState
@@ -73,29 +76,35 @@ class Verifier:
 
         It is asked along the path alone, and goes on behind the last token.
         """
+        forced: deque[int] = deque()
 
-        def scores(node: int) -> np.ndarray:
-            if node != ROOT:
-                grammar.take(tree.token_ids[node])
-            row, allowed = logits[1 + node], grammar.allowed()
-            row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
-            n = min(len(row), len(allowed))
-            return np.where(allowed[:n], row[:n], -np.inf)
+        def choose(node: int) -> int:
+            if grammar.is_over:
+                return tree.token_ids[node]
+            if not forced:
+                forced.extend(grammar.forced())
+            # Where nothing else may come, nobody needs to look.
+            token = forced.popleft() if forced else self._allowed(logits[1 + node], sampling, grammar)
+            grammar.take(token)
+            return token
 
+        return follow(tree, choose)
+
+    def _allowed(self, row: Any, sampling: Sampling | None, grammar: GrammarState) -> int:
+        """The target's token of those that the grammar allows now, from its (vocabulary,) logits."""
+        row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
+        allowed = grammar.allowed()
+        n = min(len(row), len(allowed))
+        scores = np.where(allowed[:n], row[:n], -np.inf)
         if sampling is None:
-            path, following = follow(tree, lambda node: int(scores(node).argmax()))
-        else:
-            import torch
+            return int(scores.argmax())
+        import torch
 
-            path, following = self._sampled(tree, lambda node: torch.from_numpy(scores(node)), sampling)
-        grammar.take(following)
-        return path, following
+        from crossspec_ros.engine.sampling import drawn
 
-    def _sampled(
-        self, tree: DraftTree, scores: Callable[[int], torch.Tensor], sampling: Sampling
-    ) -> tuple[tuple[int, ...], int]:
+        return drawn(sampling.probs(torch.from_numpy(scores)), self._generator(sampling))
+
+    def _generator(self, sampling: Sampling) -> torch.Generator:
         if self._draws is None or self._draws[0] != sampling.seed:
             self._draws = sampling.seed, sampling.generator()
-        from crossspec_ros.engine.sampling import sample_path
-
-        return sample_path(tree, lambda node: sampling.probs(scores(node)), self._draws[1])
+        return self._draws[1]

@@ -128,35 +128,26 @@ class GrammarState:
         """Tokens in which any answer goes on from here, written the usual way."""
         return () if self.is_over else tuple(self._matcher.compute_ff_tokens())
 
-    def take(self, token: int) -> None:
-        """Go on behind this token, which may come next; with an end of sequence the answer is over."""
-        if not self.is_over:
-            self.is_over = token in self._eos_ids
-            self._matcher.consume_token(token)
-            self._check()
-
-    def after(self, token: int) -> GrammarState | None:
-        """State behind this token; None where no answer goes on with its letters.
-
-        Of several ways to write what is forced, `allowed` has the usual one alone.
-        """
-        if self.is_over:
-            return None
-        is_end = token in self._eos_ids and self._matcher.is_accepting()
-        if not is_end and not self._matcher.validate_tokens([token]):
-            return None
-        state = self.copy()
-        state.take(token)
-        return state
+    def take(self, *tokens: int) -> None:
+        """Go on behind these tokens, which may come next; with an end of sequence the answer is over."""
+        self.is_over |= bool(tokens) and tokens[-1] in self._eos_ids
+        # The library takes an end of sequence in some states alone.
+        self._matcher.consume_tokens([token for token in tokens if token not in self._eos_ids])
+        self._check()
 
     def pruned(self, tree: DraftTree) -> DraftTree:
-        """The tree without what no answer may have."""
-        states, kept = {ROOT: self}, list[int]()
-        for node, (parent, token) in enumerate(zip(tree.parents, tree.token_ids, strict=True)):
-            if parent in states and (state := states[parent].after(token)):
-                states[node] = state
-                kept.append(node)
-        return tree if len(kept) == len(tree) else tree.of(kept)
+        """The tree without what no answer may have; an end of sequence may go, which a pass adds itself."""
+        kept: set[int] = set()
+        inner = set(tree.parents)
+        for leaf in range(len(tree)):
+            if leaf in inner:
+                continue
+            path = [leaf]
+            while (parent := tree.parents[path[-1]]) != ROOT:
+                path.append(parent)
+            path.reverse()
+            kept.update(path[: self._matcher.validate_tokens([tree.token_ids[node] for node in path])])
+        return tree if len(kept) == len(tree) else tree.of(sorted(kept))
 
     def _check(self) -> None:
         if self._matcher.is_error():

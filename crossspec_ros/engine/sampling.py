@@ -72,11 +72,16 @@ def sample_path(
     """
 
     def choose(node: int) -> int:
-        weights = probs(node).double().numpy()
-        upto = (weights / weights.sum()).cumsum()
-        return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
+        return drawn(probs(node), generator)
 
     return follow(tree, choose)
+
+
+def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
+    """A token drawn from its (vocab,) probabilities."""
+    weights = probs.double().numpy()
+    upto = (weights / weights.sum()).cumsum()
+    return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
 
 
 def _uniform(generator: torch.Generator) -> float:

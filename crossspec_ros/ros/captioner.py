@@ -19,6 +19,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.params import read_names
+from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import Choices, read_standing
 from crossspec_ros.captioning.target_server import is_remote
@@ -126,6 +127,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._decoder = self._load(self._settings)
             self._adjust(self._settings)
             self._outcomes.comparison = load_comparison(self._settings, self._decoder)
+            where = self._settings.rerun
+            self._outcomes.view = RerunLog(where) if where else None
         except ENDS:
             raise
         except BaseException as error:  # also a panic in a library
@@ -234,8 +237,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _close_decoder(self) -> None:
         self._health.unloaded()
         try:
-            if self._outcomes.comparison is not None:
-                self._outcomes.comparison.close()
+            for part in (self._outcomes.comparison, self._outcomes.view):
+                if part is not None:
+                    part.close()
             if self._decoder is not None:
                 self._decoder.close()
         except Exception as error:  # whatever it is, the node has to end

@@ -20,6 +20,7 @@ from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
 from crossspec_ros.captioning.outcome import Outcome
+from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
@@ -64,6 +65,7 @@ class Outcomes:
     def __init__(self, node: Node, health: CaptionHealth) -> None:
         self.summary = Summary()
         self.comparison: Comparison | None = None
+        self.view: RerunLog | None = None
         self.answers = 0
         self._node, self._health = node, health
         self._topics: dict[str, Publisher] = {}
@@ -71,6 +73,8 @@ class Outcomes:
         self._forgotten = 0
         self._telling: Timer | None = None
         self._origin_ns: int | None = None
+        # Words of the event draft, until the caption of their window.
+        self._draft = ""
 
     def open(self) -> None:
         """Publish all topics but `~/report`."""
@@ -92,6 +96,8 @@ class Outcomes:
 
     def text(self, topic: str, text: str) -> None:
         """Publish a text for people."""
+        if topic == "caption_draft":
+            self._draft = text
         publisher = self._topics.get(topic)
         # Told to end, ROS fails in whatever is under way.
         if publisher is not None and self._node.context.ok():
@@ -111,6 +117,8 @@ class Outcomes:
         chosen = caption_message(answer.caption, window.end_ns)
         # Free to write, it might have written something else.
         chosen.verified = False
+        if self.view is not None:
+            self.view.answer(standing, answer, window.end_ns)
         choices, probabilities = list(standing.choices), list(answer.probabilities)
         if topics := self._topics:
             topics["answers"].publish(
@@ -196,6 +204,8 @@ class Outcomes:
             if not message.caption.verified:
                 message.level = WindowReport.WARN
         topics["report"].publish(message)
+        if self.view is not None:
+            self.view.other(window, kind, text)
 
     def _without_caption(self, outcome: Outcome) -> tuple[str, str]:
         """Outcome of a window that has no caption of its own, and what is said of it."""
@@ -230,10 +240,14 @@ class Outcomes:
             self._count(caption, stages, outcome.flags)
             line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
             self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
-            self._compare(outcome, caption, settings.question, stages)
+            times_sooner = self._compare(outcome, caption, settings.question, stages)
         finally:
             topics["report"].publish(message)
             self.summary.count(windows=1)
+        if self.view is not None:
+            draft, self._draft = self._draft, ""
+            self.view.draft(draft, window.end_ns)
+            self.view.captioned(window, caption, outcome.trace, times_sooner)
         picture = topics["annotated_image"]
         if picture.get_subscription_count():
             pixels = annotated(window, [message.message, f"{stages['total']:.0f} ms after the window closed"])
@@ -264,16 +278,19 @@ class Outcomes:
             **{f"accepted of {name}": n for name, n in caption.accepted.items()},
         )
 
-    def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> None:
+    def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> float:
+        """How much sooner the caption came than the target alone, 0 where that is not told."""
         # No other caption than the target's is compared with it.
         if self.comparison is None or caption.source != "target":
-            return
+            return 0.0
         try:
             window, cancel = outcome.window, outcome.cancel
             if told := self.comparison.add(window, question, caption, stages["answer"], cancel):
                 time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
                 self._node.get_logger().info(f"{time}: {told}")
+                return self.comparison.last_ratio
         except ENDS:
             raise
         except BaseException as error:  # also a panic in a library
             self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
+        return 0.0

@@ -23,28 +23,28 @@ class GrammarProposer(Proposer):
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         assert context.grammar is not None
         tokens, parents, probs = list[int](), list[int](), list[float]()
+
+        def add(token: int, parent: int, prob: float) -> int:
+            tokens.append(token)
+            parents.append(parent)
+            probs.append(prob)
+            return len(tokens) - 1
+
         # The likeliest end first; of equals the first.
-        ends = [(-1.0, 0, ROOT, context.grammar)]
+        ends = [(-1.0, 0, ROOT, context.grammar.copy())]
         while ends and len(tokens) < budget:
             path, _, node, state = heapq.heappop(ends)
-            for token in state.forced()[: budget - len(tokens)]:
-                following = state.after(token)
-                if following is None:
-                    break
-                tokens.append(token)
-                parents.append(node)
-                probs.append(1.0)
-                node, state = len(tokens) - 1, following
-            if state.is_over:
-                continue
-            choices = state.allowed().nonzero()[0].tolist()
-            share = 1 / len(choices)
+            forced = state.forced()
+            for token in forced[: budget - len(tokens)]:
+                node = add(token, node, 1.0)
+            state.take(*forced)
+            choices = [] if state.is_over else state.allowed().nonzero()[0].tolist()
+            share = 1 / max(1, len(choices))
             if len(choices) > FEW or -path * share < worth:
                 continue
             for token in choices[: budget - len(tokens)]:
-                if following := state.after(token):
-                    tokens.append(token)
-                    parents.append(node)
-                    probs.append(share)
-                    heapq.heappush(ends, (path * share, len(tokens), len(tokens) - 1, following))
+                following = state.copy()
+                following.take(token)
+                child = add(token, node, share)
+                heapq.heappush(ends, (path * share, child, child, following))
         return DraftTree(tuple(tokens), tuple(parents), tuple(probs), ((self.name,),) * len(tokens))

@@ -112,15 +112,16 @@ def _clocked(masks_s: list[float]) -> Iterator[None]:
 
 
 def _share(runs: list[Run], masks_s: list[float]) -> dict[str, float]:
-    """Seconds of masks by those of a caption's passes without them, the first pass left out, whose frames
-    would make the share smaller."""
+    """Seconds of a pass's masks by those of a pass without them, caption by caption; the first pass, whose
+    frames would make the share smaller, counts for its masks alone."""
     shares = []
     for one, spent in zip(runs, masks_s, strict=True):
         spans = [span for span in one.trace.spans if span.stage in _PASSES]
-        passes = sum(span.end_ns - span.start_ns for span in spans) / 1e9
         if spans:
-            # The first pass's masks count as well, so this is an upper bound.
-            shares.append(spent / (passes - spent))
+            masks = spent / (1 + len(spans))
+            shares.append(
+                masks / (sum(span.end_ns - span.start_ns for span in spans) / 1e9 / len(spans) - masks)
+            )
     return spread(np.array(shares))
 
 

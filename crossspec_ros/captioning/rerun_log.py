@@ -1,0 +1,155 @@
+"""Windows for Rerun's viewer: images, captions, answers, a lane for each stage, figures; on ROS time.
+
+Needs the package `rerun-sdk`. Recordings of several runs have one application, so a viewer compares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.captioning.standing import Answered, Standing
+    from crossspec_ros.telemetry.trace import Trace
+
+_FIGURES = {"answer": "ms from the last frame to the caption", "total": "ms from the close to the caption"}
+"""Plots of spans."""
+VIEWER = "viewer"
+"""Value of the parameter that opens a viewer here, in place of a file's or a viewer's address."""
+_ADDRESS = "rerun+http"
+_APPLICATION, _TIMELINE = "crossspec", "ros_time"
+_JPEG_QUALITY = 85
+
+
+class RerunLog:
+    """Tells windows to a viewer, or writes them into a file; for any thread."""
+
+    def __init__(self, where: str) -> None:
+        """Open a viewer, connect to the one at an address `rerun+http://HOST:PORT/proxy`, or begin a file.
+
+        Raises InputError where Rerun is not installed, cannot be opened, or its file cannot be written.
+        """
+        try:
+            import rerun
+        except ImportError:
+            raise InputError(
+                "rerun needs the package rerun-sdk: pip install rerun-sdk, or leave rerun empty"
+            ) from None
+        self._rerun: Any = rerun
+        self._out = rerun.RecordingStream(_APPLICATION)
+        try:
+            if where == VIEWER:
+                self._out.spawn(default_blueprint=_blueprint())
+            elif where.startswith(_ADDRESS):
+                self._out.connect_grpc(where, default_blueprint=_blueprint())
+            else:
+                # The library writes in a thread of its own, which tells nobody that it cannot.
+                with open(where, "wb"):
+                    pass
+                self._out.save(where, default_blueprint=_blueprint())
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"rerun cannot tell '{where[:200]}' ({error}): name a file to be written, {VIEWER}, or a "
+                f"viewer's address {_ADDRESS}://HOST:9876/proxy"
+            ) from None
+
+    def captioned(self, window: Window, caption: Caption, trace: Trace, times_sooner: float = 0.0) -> None:
+        """Tell a window, its caption and stages; and how much sooner than the target alone it came, where
+        that was measured."""
+        kind = {"target": "verified", "unchanged": "unchanged"}.get(caption.source, "unverified")
+        self.other(window, kind, caption.text)
+        self._stages(window, trace)
+        self._at(window.end_ns)
+        figures = {label: trace.stages[stage] for stage, label in _FIGURES.items() if stage in trace.stages}
+        figures |= {"tokens a pass": caption.mean_acceptance_length, "times sooner": times_sooner}
+        for label, value in figures.items():
+            if value:
+                self._out.log(f"figures/{label}", self._rerun.Scalars(value))
+
+    def other(self, window: Window, kind: str, text: str) -> None:
+        """Tell a window, and the text of this kind that became of it."""
+        self._images(window)
+        self._at(window.end_ns)
+        self._out.log("caption", self._rerun.TextDocument(text))
+        self._text(kind, text)
+
+    def draft(self, text: str, end_ns: int) -> None:
+        """Tell what the event draft says of the window that ends there."""
+        self._at(end_ns)
+        self._text("draft", text)
+
+    def answer(self, standing: Standing, answered: Answered, end_ns: int) -> None:
+        """Tell the answer to a standing question about the window that ends there."""
+        self._at(end_ns)
+        self._text("answers", answered.line(standing))
+        for choice, probability in zip(standing.choices, answered.probabilities, strict=True):
+            path = self._rerun.new_entity_path(["answers", standing.question, choice])
+            self._out.log(path, self._rerun.Scalars(probability))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._out.disconnect()
+
+    def _text(self, kind: str, text: str) -> None:
+        levels = self._rerun.TextLogLevel
+        level = levels.DEBUG if kind == "draft" else levels.WARN if kind == "unverified" else levels.INFO
+        self._out.log(f"log/{kind}", self._rerun.TextLog(text, level=level))
+
+    def _at(self, ns: int) -> None:
+        self._out.set_time(_TIMELINE, timestamp=np.datetime64(ns, "ns"))
+
+    def _images(self, window: Window) -> None:
+        slices = max(1, len(window.event_images))
+        ends = [
+            window.start_ns + (i + 1) * (window.end_ns - window.start_ns) // slices for i in range(slices)
+        ]
+        kinds = ((FRAMES, window.frames, window.frame_stamps_ns), (EVENTS, window.event_images, ends))
+        for kind, images, stamps_ns in kinds:
+            for image, stamp_ns in zip(images, stamps_ns, strict=False):
+                self._at(stamp_ns)
+                self._out.log(kind, self._rerun.Image(image).compress(jpeg_quality=_JPEG_QUALITY))
+
+    def _stages(self, window: Window, trace: Trace) -> None:
+        """Lanes of the stages: each span sets its stage's state, and its end takes it away."""
+        closed_ns = trace.marks.get("closed")
+        if closed_ns is None:
+            return
+        for span in trace.spans:
+            lane = f"stages/{span.stage}"
+            for ns, state in ((span.start_ns, span.name), (span.end_ns, None)):
+                self._at(window.end_ns + ns - closed_ns)
+                self._out.log(lane, self._rerun.StateChange(state=state))
+
+
+def _blueprint() -> Any:
+    """Views that fit a window of 1366 by 768."""
+    import rerun.blueprint as views
+
+    return views.Blueprint(
+        views.Vertical(
+            views.Horizontal(
+                views.Spatial2DView(origin=FRAMES, name="frames"),
+                views.Spatial2DView(origin=EVENTS, name="event images"),
+                views.Vertical(
+                    views.TextDocumentView(origin="caption", name="caption"),
+                    views.TextLogView(origin="log", name="all captions and answers"),
+                ),
+            ),
+            views.Horizontal(
+                views.StateTimelineView(origin="stages", name="stages"),
+                views.Vertical(
+                    views.TimeSeriesView(origin="figures", name="figures"),
+                    views.TimeSeriesView(origin="answers", name="answers"),
+                ),
+            ),
+            row_shares=[3, 2],
+        ),
+        views.SelectionPanel(state="hidden"),
+        views.BlueprintPanel(state="hidden"),
+        views.TimePanel(state="collapsed"),
+    )
