@@ -75,6 +75,7 @@ setup(
         "serve": names("requirements-serve.txt"),
         "real": names("requirements-real.txt"),
         "gguf": names("requirements-gguf.txt"),
+        "view": names("requirements-view.txt"),
         "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
     },
     data_files=[

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.rerun_log import VIEWER
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.asked import UNITS
@@ -44,7 +43,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rerun",
         nargs="?",
-        const=VIEWER,
+        const="viewer",
         metavar="FILE",
         help="show images, captions, stages and figures in Rerun's viewer, or write them to FILE for it",
     )

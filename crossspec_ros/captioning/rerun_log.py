@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.standing import Answered, Standing
     from crossspec_ros.telemetry.trace import Trace
 
-_FIGURES = {"answer": "ms from the last frame to the caption", "total": "ms from the close to the caption"}
-"""Plots of spans."""
+_SPANS_MS = {"answer": "from the last frame to the caption", "total": "from the close to the caption"}
+"""Plots of spans, by their stages."""
+_LANES = (*DRAFT_STAGES, *TARGET_STAGES, "answer")
+_SHOWN_S = 2.0
+"""Seconds of stages before the cursor."""
 VIEWER = "viewer"
 """Value of the parameter that opens a viewer here, in place of a file's or a viewer's address."""
 _ADDRESS = "rerun+http"
@@ -38,7 +42,7 @@ class RerunLog:
             import rerun
         except ImportError:
             raise InputError(
-                "rerun needs the package rerun-sdk: pip install rerun-sdk, or leave rerun empty"
+                "rerun needs the package rerun-sdk: install it with pip install rerun-sdk"
             ) from None
         self._rerun: Any = rerun
         self._out = rerun.RecordingStream(_APPLICATION)
@@ -65,11 +69,15 @@ class RerunLog:
         self.other(window, kind, caption.text)
         self._stages(window, trace)
         self._at(window.end_ns)
-        figures = {label: trace.stages[stage] for stage, label in _FIGURES.items() if stage in trace.stages}
-        figures |= {"tokens a pass": caption.mean_acceptance_length, "times sooner": times_sooner}
-        for label, value in figures.items():
+        stages = trace.stages
+        figures = {f"ms/{label}": stages[stage] for stage, label in _SPANS_MS.items() if stage in stages}
+        figures |= {
+            "ratios/tokens a pass": caption.mean_acceptance_length,
+            "ratios/times sooner than the target alone": times_sooner,
+        }
+        for path, value in figures.items():
             if value:
-                self._out.log(f"figures/{label}", self._rerun.Scalars(value))
+                self._out.log(path, self._rerun.Scalars(value))
 
     def other(self, window: Window, kind: str, text: str) -> None:
         """Tell a window, and the text of this kind that became of it."""
@@ -116,20 +124,25 @@ class RerunLog:
 
     def _stages(self, window: Window, trace: Trace) -> None:
         """Lanes of the stages: each span sets its stage's state, and its end takes it away."""
-        closed_ns = trace.marks.get("closed")
-        if closed_ns is None:
-            return
-        for span in trace.spans:
-            lane = f"stages/{span.stage}"
-            for ns, state in ((span.start_ns, span.name), (span.end_ns, None)):
-                self._at(window.end_ns + ns - closed_ns)
-                self._out.log(lane, self._rerun.StateChange(state=state))
+        # Comes with Rerun.
+        import pyarrow
+
+        closed_ns = trace.marks.get("closed", 0)
+        for span in trace.spans if closed_ns else ():
+            if span.stage in _LANES:
+                for ns, state in ((span.start_ns, span.name), (span.end_ns, None)):
+                    self._at(window.end_ns + ns - closed_ns)
+                    change = self._rerun.StateChange(state=pyarrow.array([state], pyarrow.utf8()))
+                    self._out.log(f"stages/{span.stage}", change)
 
 
 def _blueprint() -> Any:
     """Views that fit a window of 1366 by 768."""
+    import rerun
     import rerun.blueprint as views
 
+    behind, ahead = (rerun.TimeRangeBoundary.cursor_relative(seconds=s) for s in (-_SHOWN_S, _SHOWN_S / 8))
+    near = views.TimeAxis(view_range=rerun.TimeRange(start=behind, end=ahead))
     return views.Blueprint(
         views.Vertical(
             views.Horizontal(
@@ -141,15 +154,16 @@ def _blueprint() -> Any:
                 ),
             ),
             views.Horizontal(
-                views.StateTimelineView(origin="stages", name="stages"),
+                views.StateTimelineView(origin="stages", name="stages", time_view=near),
                 views.Vertical(
-                    views.TimeSeriesView(origin="figures", name="figures"),
-                    views.TimeSeriesView(origin="answers", name="answers"),
+                    views.TimeSeriesView(origin="ms", name="milliseconds"),
+                    views.TimeSeriesView(origin="ratios", name="ratios"),
+                    views.TimeSeriesView(origin="answers", name="probabilities of answers"),
                 ),
             ),
-            row_shares=[3, 2],
+            row_shares=[1, 1],
         ),
         views.SelectionPanel(state="hidden"),
         views.BlueprintPanel(state="hidden"),
-        views.TimePanel(state="collapsed"),
+        views.TimePanel(state="collapsed", timeline=_TIMELINE, play_state="following"),
     )

@@ -24,6 +24,7 @@ class StandIn(ModuleType):
     def __init__(self):
         super().__init__("rerun")
         self.told, self.opened, self.now_ns = [], [], 0
+        self.TimeRangeBoundary = SimpleNamespace(cursor_relative=lambda seconds: seconds)
         self.TextLogLevel = SimpleNamespace(DEBUG="debug", INFO="info", WARN="warn")
         self.Image = lambda image: SimpleNamespace(compress=lambda jpeg_quality: image.shape)
 
@@ -61,6 +62,7 @@ def rerun(monkeypatch):
     stand_in.blueprint = blueprint
     monkeypatch.setitem(sys.modules, "rerun", stand_in)
     monkeypatch.setitem(sys.modules, "rerun.blueprint", blueprint)
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(array=lambda one, kind: one, utf8=str))
     return stand_in
 
 
@@ -81,15 +83,15 @@ def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
     assert [ns for _, ns in rerun.values("frames")][:2] == [SECOND, SECOND + 500]
     assert [ns for _, ns in rerun.values("events")][:2] == [3 * SECOND // 2, 2 * SECOND]
     assert rerun.values("stages/verify") == [
-        (("StateChange", "verify[0]"), 2 * SECOND - 1000),
-        (("StateChange", None), 2 * SECOND + 1000),
+        (("StateChange", ["verify[0]"]), 2 * SECOND - 1000),
+        (("StateChange", [None]), 2 * SECOND + 1000),
     ]
     assert rerun.values("log/draft") == [(("TextLog", "a draft", "debug"), 2 * SECOND)]
     assert rerun.values("log/verified") == [(("TextLog", "a van", "info"), 2 * SECOND)]
     assert rerun.values("log/unchanged")[0][0][1] == "unchanged since 0-1 s"
-    assert rerun.values("figures/tokens a pass") == [(("Scalars", 1.5), 2 * SECOND)]
-    assert rerun.values("figures/times sooner") == [(("Scalars", 3.0), 2 * SECOND)]
-    assert rerun.values("figures/ms from the last frame to the caption") == [(("Scalars", 2.0), 2 * SECOND)]
+    assert rerun.values("ratios/tokens a pass") == [(("Scalars", 1.5), 2 * SECOND)]
+    assert rerun.values("ratios/times sooner than the target alone") == [(("Scalars", 3.0), 2 * SECOND)]
+    assert rerun.values("ms/from the last frame to the caption") == [(("Scalars", 2.0), 2 * SECOND)]
     assert [value[1] for value, _ in rerun.values("log/answers")] == ["dark? no (probability 0.9)"]
 
 

@@ -33,6 +33,7 @@ DISTRIBUTIONS = {
     "google": "protobuf",
     "grpc": "grpcio",
     "llama_cpp": "llama-cpp-python",
+    "rerun": "rerun-sdk",
     "yaml": "pyyaml",
 }
 """Of imports whose package has another name."""
@@ -70,6 +71,7 @@ EXTRAS = {
     "crossspec_ros/models/gguf_facts.py": ("-gguf",),
     "crossspec_ros/models/gguf_header.py": ("-gguf",),
     "crossspec_ros/models/gguf_file.py": ("-gguf",),
+    "crossspec_ros/captioning/rerun_log.py": ("-view",),
     "crossspec_ros/serving": ("-serve",),
     "crossspec_ros/regress/page.py": ("-lab",),
     "crossspec_ros/telemetry/timeline.py": ("-lab",),
