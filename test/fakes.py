@@ -39,9 +39,11 @@ class FakeDecoder:
         if len(question) > 100:
             raise InputError("the question is long: shorten it")
 
-    def ask(self, question, trace, cancel):
+    def ask(self, question, trace, on_words, cancel):
         if self.fail:
             raise RuntimeError("out of memory")
+        if on_words:
+            on_words("answer")
         if self.gate:
             self.gate(question, cancel)
         return Caption(f"answer to {question}{self.grammar or ''}", (1,), "target", target_passes=1)

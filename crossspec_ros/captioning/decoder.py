@@ -240,10 +240,14 @@ class PrefillHiddenDecoder:
                 self._settle(opened)
                 trace.extend(opened.trace)
 
-    def ask(self, question: str, trace: Trace, cancel: threading.Event | None = None) -> Caption:
-        """Answer a further question about the window captioned last, whose frames stay read.
-
-        `cancel` is that of `caption`.
+    def ask(
+        self,
+        question: str,
+        trace: Trace,
+        on_words: Callable[[str], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Caption:
+        """Answer a further question about the window captioned last, whose frames stay read; as `caption`.
 
         Raises:
             InputError: the window before had no frames, or there was none; or as `check_question`.
@@ -251,7 +255,7 @@ class PrefillHiddenDecoder:
         self.check_question(question)
         with self._turn, self._asked() as opened:
             answer = self._answer(opened, self._context(question), trace)
-            return self._finish(opened, answer, trace, Stop(cancel))
+            return self._finish(opened, answer, trace, Stop(cancel), on_words)
 
     def choices(self, standing: Standing) -> Choices:
         """Choices of a standing question, for `choose`; InputError where it cannot be asked."""

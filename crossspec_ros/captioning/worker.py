@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.answer import Cancel
-from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, caption_faults, without_images
+from crossspec_ros.captioning.question_queue import OnAnswer, Question, cancelled, check_asked
 from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -33,13 +33,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_QUESTIONS = 16
-"""Questions that may wait, one in work among them: at more, whoever asks is faster than the target."""
-
 _UNREAD = "an image could not be read ahead, its window is read when it closes"
 
-OnAnswer = Callable[["Caption | Exception", "int | None"], None]
-"""Takes an answer, or why there is none, and the index of the window that was asked about."""
 OnStanding = Callable[["Standing", "Answered | Exception", Window], None]
 """Takes the answer to a standing question about a window, or why there is none."""
 
@@ -90,7 +85,7 @@ class CaptionWorker:
         self._complete: int | None = None
         self._early: int | None = None
         self._read: int | None = None
-        self._questions: deque[tuple[str, str, OnAnswer]] = deque()
+        self._questions: deque[Question] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
         # The standing ones, about the window captioned last.
@@ -162,27 +157,26 @@ class CaptionWorker:
             self._unfinished.append(without_images(window))
             self._changed.notify()
 
-    def ask(self, question: str, on_answer: OnAnswer, schema: str = "") -> None:
-        """Answer this about the window captioned last, or the first one there will be, in JSON of a `schema`.
+    def ask(
+        self,
+        question: str,
+        on_answer: OnAnswer,
+        schema: str = "",
+        on_words: Callable[[str], None] | None = None,
+    ) -> threading.Event:
+        """Answer this about the window captioned last, or the first one there will be; see `Question`.
 
         `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
-        questions. Raises InputError when too many wait, or it is far too long.
+        questions. Returns what cancels it. Raises InputError as `check_asked`.
         """
-        # Before megabytes wait, or are made tokens of.
-        if len(question) > MOST_QUESTION:
-            raise InputError(
-                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
-                f"shorten it"
-            )
         with self._changed:
             if self._stopping.is_set():
                 raise _deactivated()
-            if len(self._questions) >= _MOST_QUESTIONS:
-                raise InputError(
-                    f"{_MOST_QUESTIONS} questions wait already: ask again when some are answered"
-                )
-            self._questions.append((question, schema, on_answer))
+            check_asked(question, len(self._questions))
+            asked = Question(question, on_answer, schema, on_words, Cancel(self.pulse.beat))
+            self._questions.append(asked)
             self._changed.notify()
+        return asked.cancel
 
     @property
     def waiting(self) -> int:
@@ -203,12 +197,12 @@ class CaptionWorker:
         self.pulse.end()
         with self._changed:
             self._stopping.set()
-            self._cancel.set()
+            for cancel in (self._cancel, *(asked.cancel for asked in self._questions)):
+                cancel.set()
             self._changed.notify()
         self.is_over(timeout_s)
         while self._questions:
-            *_, on_answer = self._questions.popleft()
-            on_answer(_deactivated(), None)
+            self._questions.popleft().on_answer(_deactivated(), None)
         with self._changed:
             return list(self._unfinished)
 
@@ -281,27 +275,28 @@ class CaptionWorker:
         with self._changed:
             if not self._questions or (self._captioned is None and self._unasked is None):
                 return False
-            question, schema, on_answer = self._questions[0]
-        answer = tried(partial(self._asked, question, schema))
+            asked = self._questions[0]
+        answer = tried(partial(self._asked, asked))
         with self._changed:
             # `stop` answers what is left, also where it did not wait for this one.
             if self._stopping.is_set():
                 return True
             self._questions.popleft()
         with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
-            on_answer(answer, self._captioned)
+            asked.on_answer(answer, self._captioned)
         return True
 
-    def _asked(self, question: str, schema: str) -> Caption:
+    def _asked(self, asked: Question) -> Caption:
         """The answer about the window captioned last, or a newer one that is captioned only now."""
-        window = self._unasked
-        self._decoder.grammar = self._decoder.grammars.compiled(schema) if schema else None
+        window, how = self._unasked, (Trace(), asked.on_words, asked.cancel)
+        if asked.cancel.is_set():
+            raise cancelled()
+        self._decoder.grammar = self._decoder.grammars.compiled(asked.schema) if asked.schema else None
         if window is None:
-            return self._decoder.ask(question, Trace(), self._cancel)
-        self._decoder.check_question(question)
+            return self._decoder.ask(asked.text, *how)
+        self._decoder.check_question(asked.text)
         faults = flags(window)
-        seen = trustworthy(window, faults)
-        caption = asked_about(self._decoder.caption(seen, question, Trace(), None, self._cancel), faults)
+        caption = asked_about(self._decoder.caption(trustworthy(window, faults), asked.text, *how), faults)
         self._unasked, self._captioned = None, window.index
         return caption
 

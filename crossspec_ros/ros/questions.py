@@ -1,15 +1,26 @@
-"""Questions about the window captioned last: the topic `~/question`, and the service `~/ask`."""
+"""Questions about the window captioned last: the topic `~/question`, the service `~/ask`, and the action
+`~/ask_action`.
+
+The service is for whoever waits: `ros2 service call`, a behaviour tree. The action's words can be heard as
+they come, and its question cancelled.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.srv import Ask
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from std_msgs.msg import String
 
-from crossspec_ros.captioning.worker import CaptionWorker, OnAnswer
+from crossspec_ros.captioning.question_queue import OnAnswer
+from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
@@ -23,13 +34,16 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
 
 STEP_S = 0.1
+KEPT_S = 60
+"""Seconds for which the answer to an action's question can be fetched."""
 
 
 class Questions:
     """Takes questions while a captioner is active; each gets one answer, in order, if only why it has none.
 
     The service has a thread and a hidden node of its own: a callback of rclpy either blocks its executor or,
-    awaiting, keeps it spinning, and a captioner's executor has images to take.
+    awaiting, keeps it spinning, and a captioner's executor has images to take. A second thread is the
+    action's, so that it hears of goals and cancellations while the service waits.
     """
 
     def __init__(
@@ -51,7 +65,20 @@ class Questions:
         # What fails is counted with the captioner's own.
         self._node.boundary.note = node.boundary.note  # type: ignore[method-assign]
         self._node.create_service(Ask, node.resolve_service_name("~/ask"), self._serve)
-        self._executor = SingleThreadedExecutor(context=node.context)
+        # Cancellations of goals that have no answer yet, and answers that wait to be told, by the goals' ids.
+        self._cancels: dict[bytes, threading.Event] = {}
+        self._results: dict[bytes, AskAction.Result] = {}
+        self._action = ActionServer(
+            self._node,
+            AskAction,
+            node.resolve_service_name("~/ask_action"),
+            execute_callback=self._tell_result,
+            handle_accepted_callback=node.boundary.guarded(self._accept, "a goal of ask_action"),
+            cancel_callback=self._cancel,
+            callback_group=ReentrantCallbackGroup(),
+            result_timeout=KEPT_S,
+        )
+        self._executor = MultiThreadedExecutor(2, context=node.context)
         self._executor.add_node(self._node)
         self.pulse = Pulse("answers")
         self._thread = self.pulse.start(self._spin, "ask")
@@ -62,10 +89,13 @@ class Questions:
         self.pulse.end()
         self._stopping.set()
         self._thread.join(timeout=1.0)
+        self._executor.shutdown(1.0)
+        self._action.destroy()
         self._node.destroy_node()
 
     def _spin(self) -> None:
-        while self._node.context.ok() and not self._stopping.is_set():
+        # Goals that the end of the worker has answered are told first.
+        while self._node.context.ok() and (self._results or not self._stopping.is_set()):
             try:
                 self._executor.spin_once(STEP_S)
             except ExternalShutdownException:
@@ -100,7 +130,58 @@ class Questions:
                 break
         return response
 
-    def _ask(self, question: str, tell: OnAnswer, schema: str = "") -> None:
+    def _accept(self, goal: ServerGoalHandle) -> None:
+        key = bytes(goal.goal_id.uuid)
+
+        def tell(answer: Caption | Exception, index: int | None) -> None:
+            result = AskAction.Result()
+            if isinstance(answer, Exception):
+                result.reason = str(answer)
+            else:
+                assert index is not None
+                result.success, result.answer = True, caption_message(answer, self._grid.end(index))
+            self._results[key] = result
+            # Calls `_tell_result` in the executor.
+            goal.execute()
+
+        def hear(words: str) -> None:
+            goal.publish_feedback(AskAction.Feedback(words=words))
+
+        cancel = self._ask(goal.request.question, tell, goal.request.schema, hear)
+        if cancel is not None:
+            self._cancels[key] = cancel
+            # Both may have come before.
+            if goal.is_cancel_requested:
+                cancel.set()
+            if not goal.is_active:
+                self._cancels.pop(key, None)
+
+    def _cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        if cancel := self._cancels.get(bytes(goal.goal_id.uuid)):
+            cancel.set()
+        return CancelResponse.ACCEPT
+
+    def _tell_result(self, goal: ServerGoalHandle) -> AskAction.Result:
+        key = bytes(goal.goal_id.uuid)
+        result = self._results.pop(key)
+        if goal.is_cancel_requested:
+            goal.canceled()
+        elif result.success:
+            goal.succeed()
+        else:
+            goal.abort()
+        self._cancels.pop(key, None)
+        return result
+
+    def _ask(
+        self,
+        question: str,
+        tell: OnAnswer,
+        schema: str = "",
+        hear: Callable[[str], None] | None = None,
+    ) -> threading.Event | None:
+        """Ask, or tell at once why not; returns what cancels it."""
+
         def answered(answer: Caption | Exception, index: int | None) -> None:
             self._outcomes.answers += 1
             if isinstance(answer, Exception):
@@ -114,6 +195,7 @@ class Questions:
         try:
             if not question.strip():
                 raise InputError("the question is empty: publish a sentence")
-            self._worker.ask(question, answered, schema)
+            return self._worker.ask(question, answered, schema, hear)
         except InputError as error:
             tell(error, None)
+            return None

@@ -247,7 +247,7 @@ def test_large_messages_of_any_alignment_are_read(frame_id, encoding, more, kind
 
 
 def test_a_question_that_fails_is_counted_with_the_captioner_s_own(monkeypatch):
-    monkeypatch.setattr(Questions, "_ask", lambda questions, question, tell: 1 / 0)
+    monkeypatch.setattr(Questions, "_ask", lambda *asked: 1 / 0)
     with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())):
         asking = observer.node.create_client(Ask, "/captioner/ask")
         observer.wait(asking.service_is_ready)

@@ -10,11 +10,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from action_msgs.msg import GoalStatus
+from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.msg import WindowClosed, WindowReport
 from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
 from outsider import RELIABLE, STAGES, outsider, spinning, take_away
+from rclpy.action import ActionClient
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -433,6 +436,56 @@ def test_the_service_answers_the_question_that_it_was_asked(stage):
     failed = ask.call_async(Ask.Request(question="why?"))
     observer.wait(failed.done)
     assert failed.result().reason == "failed: out of memory"
+
+
+def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(stage):
+    observer, send, decoder, _ = stage
+    client = ActionClient(observer.node, AskAction, "/captioner/ask_action")
+    observer.wait(client.server_is_ready)
+    words: list[str] = []
+
+    def goal(question, schema=""):
+        asked = AskAction.Goal(question=question, schema=schema)
+        sent = client.send_goal_async(asked, lambda told: words.append(told.feedback.words))
+        observer.wait(sent.done)
+        return sent.result(), sent.result().get_result_async()
+
+    _, early = goal("who?", '{"type":"integer"}')
+    send(2, 1, 1)
+    observer.wait(early.done)
+    told = early.result()
+    assert told.status == GoalStatus.STATUS_SUCCEEDED and told.result.success
+    assert told.result.answer.text == 'answer to who?{"type":"integer"}'
+    assert told.result.answer.header.stamp.sec == 3
+    observer.wait(lambda: words == ["answer"])
+    for question, reason in ((" ", "the question is empty"), ("x" * 10_001, "at most 10000")):
+        _, refused = goal(question)
+        observer.wait(refused.done)
+        assert (
+            refused.result().status == GoalStatus.STATUS_ABORTED and reason in refused.result().result.reason
+        )
+    # In work, it is cut short; behind that, it is never begun.
+    decoder.gate = lambda what, cancel: cancel.wait(10)
+    handles = [goal("where?"), goal("why?")]
+    for handle, _ in reversed(handles):
+        observer.wait(handle.cancel_goal_async().done)
+    observer.wait(lambda: all(result.done() for _, result in handles))
+    cut, dropped = (result.result() for _, result in handles)
+    assert {cut.status, dropped.status} == {GoalStatus.STATUS_CANCELED}
+    assert cut.result.answer.text == "answer to where?" and "was cancelled" in dropped.result.reason
+
+
+def test_a_goal_that_waits_at_the_end_is_told_why(stage):
+    observer, _, _, node = stage
+    client = ActionClient(observer.node, AskAction, "/captioner/ask_action")
+    observer.wait(client.server_is_ready)
+    sent = client.send_goal_async(AskAction.Goal(question="who?"))
+    observer.wait(sent.done)
+    result = sent.result().get_result_async()
+    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
+    observer.wait(result.done)
+    assert result.result().status == GoalStatus.STATUS_ABORTED
+    assert "was deactivated" in result.result().result.reason
 
 
 def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
