@@ -82,8 +82,10 @@ def topics_of(node):
 def services_of(node):
     """Those of the node, and of hidden nodes that serve under its name."""
     for service, (kind,) in node.get_service_names_and_types():
-        if service.startswith(f"{APART}/{node.get_name()}/"):
-            yield service.removeprefix(APART), short(kind)
+        action, _, part = service.partition("/_action/")
+        # Of an action's services, the one that takes goals tells its type.
+        if service.startswith(f"{APART}/{node.get_name()}/") and part in ("", "send_goal"):
+            yield action.removeprefix(APART), short(kind).removesuffix("_SendGoal")
 
 
 def short(kind):
