@@ -127,11 +127,15 @@ class RerunLog:
         # Comes with Rerun.
         import pyarrow
 
-        closed_ns = trace.marks.get("closed", 0)
-        for span in trace.spans if closed_ns else ():
+        known_ns, stamp_ns = trace.marks.get("closed", 0), window.end_ns
+        answers_ns = [span.start_ns for span in trace.spans if span.stage == "answer"]
+        # A window may be closed late, for want of data; an answer that began before that began at a frame.
+        if answers_ns and answers_ns[0] < known_ns and window.frame_stamps_ns:
+            known_ns, stamp_ns = answers_ns[0], window.frame_stamps_ns[-1]
+        for span in trace.spans if known_ns else ():
             if span.stage in _LANES:
                 for ns, state in ((span.start_ns, span.name), (span.end_ns, None)):
-                    self._at(window.end_ns + ns - closed_ns)
+                    self._at(stamp_ns + ns - known_ns)
                     change = self._rerun.StateChange(state=pyarrow.array([state], pyarrow.utf8()))
                     self._out.log(f"stages/{span.stage}", change)
 

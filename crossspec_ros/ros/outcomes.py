@@ -246,7 +246,8 @@ class Outcomes:
             self.summary.count(windows=1)
         if self.view is not None:
             draft, self._draft = self._draft, ""
-            self.view.draft(draft, window.end_ns)
+            if draft:
+                self.view.draft(draft, window.end_ns)
             self.view.captioned(window, caption, outcome.trace, times_sooner)
         picture = topics["annotated_image"]
         if picture.get_subscription_count():
@@ -279,7 +280,7 @@ class Outcomes:
         )
 
     def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> float:
-        """How much sooner the caption came than the target alone, 0 where that is not told."""
+        """Times that the caption came sooner than the target alone, 0 where that is not told."""
         # No other caption than the target's is compared with it.
         if self.comparison is None or caption.source != "target":
             return 0.0

@@ -72,7 +72,7 @@ def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
     trace = Trace()
     trace.mark("closed", 5000)
     trace.add("verify[0]", 4000, 6000)
-    trace.add("answer", 4000, 2_004_000)
+    trace.add("answer", 5500, 2_005_500)
     log = RerunLog(str(tmp_path / "drive.rrd"))
     log.draft("a draft", window.end_ns)
     log.captioned(window, Caption("a van", (1, 2, 3), "target", target_passes=2), trace, 3.0)
@@ -93,6 +93,17 @@ def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
     assert rerun.values("ratios/times sooner than the target alone") == [(("Scalars", 3.0), 2 * SECOND)]
     assert rerun.values("ms/from the last frame to the caption") == [(("Scalars", 2.0), 2 * SECOND)]
     assert [value[1] for value, _ in rerun.values("log/answers")] == ["dark? no (probability 0.9)"]
+
+
+def test_stages_of_a_window_that_closed_late_lie_where_its_last_frame_came(rerun, tmp_path):
+    window = Window(1, SECOND, 2 * SECOND, *np.zeros((2, 1, 4, 6, 3), np.uint8), (SECOND + 500,))
+    trace = Trace()
+    trace.mark("closed", 9 * SECOND)
+    trace.add("answer", 4000, 5000)
+    trace.add("verify[0]", 4200, 4900)
+    log = RerunLog(str(tmp_path / "drive.rrd"))
+    log.captioned(window, Caption("a van", (1,), "target"), trace)
+    assert [ns for _, ns in rerun.values("stages/verify")] == [SECOND + 700, SECOND + 1400]
 
 
 @pytest.mark.parametrize(
