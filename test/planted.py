@@ -10,6 +10,7 @@ import numpy as np
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.standing import Answered
+from crossspec_ros.engine.grammar import read_schema
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -66,6 +67,8 @@ class FakeDecoder:
         done = Future()
         done.set_result(None)
         return done
+
+    grammars = SimpleNamespace(compiled=read_schema)
 
     def choices(self, standing):
         return SimpleNamespace(standing=standing)

@@ -285,6 +285,18 @@ def test_answers_to_standing_questions_are_guarded_as_well(setup, golden, tmp_pa
     assert "answers" not in json.dumps(golden_content(golden, setup, tmp_path))
 
 
+def test_structured_captions_are_guarded_as_well_and_what_is_no_whole_json(setup, golden, tmp_path):
+    schema = '{"type": "boolean"}'
+    structured = Setup(setup.bag, setup.models, placed={"schema": schema})
+    assert structured.settings["schema"] == schema.replace(" ", "") and "schema" not in setup.settings
+    found = captured(structured)
+    assert all("no_json" in window.degraded for window in found.windows)
+    path = tmp_path / "windows.json"
+    write_golden(path, structured, found)
+    with pytest.raises(InputError, match="was made with schema"):
+        read_golden(path, setup)
+
+
 def golden_content(golden, setup, tmp_path):
     write_golden(tmp_path / "plain.json", setup, golden)
     return json.loads((tmp_path / "plain.json").read_text())
