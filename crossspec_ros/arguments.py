@@ -45,7 +45,8 @@ def captioned(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="viewer",
         metavar="FILE",
-        help="show images, captions, stages and figures in Rerun's viewer, or write them to FILE for it",
+        help="show images, captions, stages and figures in Rerun's viewer, or write them to FILE for it, or "
+        "send them to a viewer at rerun+http://HOST:9876/proxy",
     )
     parser.add_argument("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
 

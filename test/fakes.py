@@ -46,7 +46,9 @@ class FakeDecoder:
             on_words("answer")
         if self.gate:
             self.gate(question, cancel)
-        return Caption(f"answer to {question}{self.grammar or ''}", (1,), "target", target_passes=1)
+        is_json = self.grammar is not None and self.is_json
+        text = f"answer to {question}{self.grammar or ''}"
+        return Caption(text, (1,), "target", target_passes=1, is_json=is_json)
 
     def choices(self, standing):
         return SimpleNamespace(standing=standing)

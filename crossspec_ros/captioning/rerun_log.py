@@ -5,6 +5,7 @@ Needs the package `rerun-sdk`. Recordings of several runs have one application, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class RerunLog:
             import rerun
         except ImportError:
             raise InputError(
-                "rerun needs the package rerun-sdk: install it with pip install rerun-sdk"
+                "rerun needs the package rerun-sdk: install it with pip install rerun-sdk==0.41.0"
             ) from None
         self._rerun: Any = rerun
         self._out = rerun.RecordingStream(_APPLICATION)
@@ -58,8 +59,8 @@ class RerunLog:
                 self._out.save(where, default_blueprint=_blueprint())
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(
-                f"rerun cannot tell '{where[:200]}' ({error}): name a file to be written, {VIEWER}, or a "
-                f"viewer's address {_ADDRESS}://HOST:9876/proxy"
+                f"rerun cannot use '{where[:200]}' ({getattr(error, 'strerror', None) or error}): name a "
+                f"file that can be written, {VIEWER}, or a viewer's address {_ADDRESS}://HOST:9876/proxy"
             ) from None
 
     def captioned(self, window: Window, caption: Caption, trace: Trace, times_sooner: float = 0.0) -> None:
@@ -70,43 +71,41 @@ class RerunLog:
         self._stages(window, trace)
         self._at(window.end_ns)
         stages = trace.stages
-        figures = {f"ms/{label}": stages[stage] for stage, label in _SPANS_MS.items() if stage in stages}
+        figures = {("ms", label): stages[stage] for stage, label in _SPANS_MS.items() if stage in stages}
         figures |= {
-            "ratios/tokens a pass": caption.mean_acceptance_length,
-            "ratios/times sooner than the target alone": times_sooner,
+            ("ratios", "tokens a pass"): caption.mean_acceptance_length,
+            ("ratios", "times sooner than the target alone"): times_sooner,
         }
         for path, value in figures.items():
             if value:
-                self._out.log(path, self._rerun.Scalars(value))
+                self._scalar(path, value)
 
     def other(self, window: Window, kind: str, text: str) -> None:
         """Tell a window, and the text of this kind that became of it."""
         self._images(window)
-        self._at(window.end_ns)
+        self.text(kind, text, window.end_ns)
         self._out.log("caption", self._rerun.TextDocument(text))
-        self._text(kind, text)
 
-    def draft(self, text: str, end_ns: int) -> None:
-        """Tell what the event draft says of the window that ends there."""
+    def text(self, kind: str, text: str, end_ns: int) -> None:
+        """Tell a text of this kind about the window that ends there."""
         self._at(end_ns)
-        self._text("draft", text)
+        levels = self._rerun.TextLogLevel
+        level = levels.DEBUG if kind == "draft" else levels.WARN if kind == "unverified" else levels.INFO
+        self._out.log(f"log/{kind}", self._rerun.TextLog(text, level=level))
 
     def answer(self, standing: Standing, answered: Answered, end_ns: int) -> None:
         """Tell the answer to a standing question about the window that ends there."""
-        self._at(end_ns)
-        self._text("answers", answered.line(standing))
+        self.text("answers", answered.line(standing), end_ns)
         for choice, probability in zip(standing.choices, answered.probabilities, strict=True):
-            path = self._rerun.new_entity_path(["answers", standing.question, choice])
-            self._out.log(path, self._rerun.Scalars(probability))
+            self._scalar(("answers", standing.question, choice), probability)
 
     def close(self) -> None:
         """Write what is left."""
         self._out.disconnect()
 
-    def _text(self, kind: str, text: str) -> None:
-        levels = self._rerun.TextLogLevel
-        level = levels.DEBUG if kind == "draft" else levels.WARN if kind == "unverified" else levels.INFO
-        self._out.log(f"log/{kind}", self._rerun.TextLog(text, level=level))
+    def _scalar(self, path: Sequence[str], value: float) -> None:
+        # Names with spaces are escaped.
+        self._out.log(self._rerun.new_entity_path(list(path)), self._rerun.Scalars(value))
 
     def _at(self, ns: int) -> None:
         self._out.set_time(_TIMELINE, timestamp=np.datetime64(ns, "ns"))
@@ -124,9 +123,6 @@ class RerunLog:
 
     def _stages(self, window: Window, trace: Trace) -> None:
         """Lanes of the stages: each span sets its stage's state, and its end takes it away."""
-        # Comes with Rerun.
-        import pyarrow
-
         known_ns, stamp_ns = trace.marks.get("closed", 0), window.end_ns
         answers_ns = [span.start_ns for span in trace.spans if span.stage == "answer"]
         # A window may be closed late, for want of data; an answer that began before that began at a frame.
@@ -134,10 +130,9 @@ class RerunLog:
             known_ns, stamp_ns = answers_ns[0], window.frame_stamps_ns[-1]
         for span in trace.spans if known_ns else ():
             if span.stage in _LANES:
-                for ns, state in ((span.start_ns, span.name), (span.end_ns, None)):
+                for ns, state in ((span.start_ns, span.name), (span.end_ns, "")):
                     self._at(stamp_ns + ns - known_ns)
-                    change = self._rerun.StateChange(state=pyarrow.array([state], pyarrow.utf8()))
-                    self._out.log(f"stages/{span.stage}", change)
+                    self._out.log(f"stages/{span.stage}", self._rerun.StateChange(state=state))
 
 
 def _blueprint() -> Any:

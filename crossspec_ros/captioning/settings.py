@@ -113,8 +113,7 @@ class CaptionerSettings(Settings):
     )
     schema: str = param(
         "",
-        "JSON schema that captions follow, as text or as the path of a file, empty for sentences; needs the "
-        "package llguidance",
+        "JSON schema that captions follow, as text or as the path of a file, empty for sentences",
         live=True,
     )
     when: str = param(

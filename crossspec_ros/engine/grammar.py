@@ -8,6 +8,7 @@ colons, for nothing else is told by the spaces of an answer.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
 
 MOST_SCHEMA = 65_536
 """Characters of a schema."""
+_NAMED = re.compile(r"properties|patternProperties|\$defs|definitions|dependentSchemas")
+"""Keywords whose values have schemas by names."""
+_INNER = re.compile(
+    "items|prefixItems|additionalItems|unevaluatedItems|contains|additionalProperties|propertyNames|"
+    "unevaluatedProperties|anyOf|allOf|oneOf|not|if|then|else"
+)
+"""Keywords whose values are schemas, or lists of them."""
+_OTHER = re.compile(
+    r"type|enum|const|format|pattern|minLength|maxLength|minimum|maximum|exclusiveMinimum|exclusiveMaximum|"
+    r"multipleOf|minItems|maxItems|uniqueItems|minContains|maxContains|minProperties|maxProperties|required|"
+    r"dependentRequired|dependencies|contentEncoding|contentMediaType|contentSchema|title|description|"
+    r"default|examples|deprecated|readOnly|writeOnly|\$schema|\$id|id|\$ref|\$anchor|\$comment|\$vocabulary"
+)
+"""All other keywords of JSON schema, from draft 4 to 2020-12."""
 _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -69,35 +84,66 @@ class GrammarCompiler:
 def read_schema(given: str) -> str:
     """Schema of a parameter, which is JSON or the path of a file with it, without spaces; empty where nothing
     is given. Raises InputError as `checked_schema`, and for a file that cannot be read."""
-    if not given.strip() or given.lstrip().startswith("{"):
-        return checked_schema(given) if given.strip() else ""
+    if not given.strip():
+        return ""
+    if given.lstrip()[0] in '{["' or given.strip() in ("true", "false", "null") or given.strip().isdigit():
+        return checked_schema(given)
     try:
-        with open(given, encoding="utf-8") as file:
+        with open(given, encoding="utf-8-sig") as file:
             text = file.read(MOST_SCHEMA + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InputError(
             f"the schema '{given[:200]}' cannot be read ({reason}): name a file with JSON, or give the JSON"
         ) from None
-    return checked_schema(text)
+    try:
+        return checked_schema(text)
+    except InputError as error:
+        raise InputError(f"in '{given[:200]}', {error}") from None
 
 
 def checked_schema(schema: str) -> str:
-    """The same JSON without spaces; InputError for what is none, or no schema."""
+    """The same JSON without spaces; InputError for what is none, or no schema, or has unknown keywords."""
     if len(schema) > MOST_SCHEMA:
-        raise InputError(
-            f"the schema has {len(schema)} characters, but at most {MOST_SCHEMA} are taken: shorten it"
-        )
+        raise InputError(f"the schema has more than {MOST_SCHEMA} characters: shorten it")
     try:
-        found = json.loads(schema)
+        found = json.loads(schema, object_pairs_hook=_object)
+        if isinstance(found, dict) and found:
+            _check_keywords(found)
+            return json.dumps(found, separators=(",", ":"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the schema is no JSON ({error}): correct it") from None
-    if not isinstance(found, dict) or not found:
-        raise InputError(
-            "the schema names no type: write an object of JSON schema, as in "
-            '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
-        )
-    return json.dumps(found, separators=(",", ":"))
+        raise InputError(f"the schema is no JSON ({error or 'too deep'}): give the JSON, corrected") from None
+    raise InputError(
+        "the schema is no JSON object with keywords: write one, as in "
+        '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
+    )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Object of JSON; raises ValueError where a key is there twice, of which one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"'{twice[:100]}' is there twice")
+    return found
+
+
+def _check_keywords(schema: Any) -> None:
+    """Raise InputError for a keyword that JSON schema does not have, which the library would ignore."""
+    for name, value in schema.items() if isinstance(schema, dict) else ():
+        inner: list[Any] = []
+        if _NAMED.fullmatch(name) and isinstance(value, dict):
+            inner = list(value.values())
+        elif _INNER.fullmatch(name):
+            inner = value if isinstance(value, list) else [value]
+        elif not _OTHER.fullmatch(name):
+            raise InputError(
+                f"the schema has '{name[:100]}', which is no keyword of JSON schema: correct it, or leave it "
+                f"out"
+            )
+        for each in inner:
+            _check_keywords(each)
 
 
 def _reason(matcher: Any) -> str:

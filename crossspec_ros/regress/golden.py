@@ -60,10 +60,10 @@ class Setup(ReplaySetup):
         then, now = stored.get("settings", {}), self.identity["settings"]
         for key in {**now, **then}:
             if then.get(key) != now.get(key):
-                old, new = (repr(one[key]) if key in one else "unset" for one in (then, now))
+                old, new = (repr(one[key]) if key in one else "none" for one in (then, now))
                 raise InputError(
-                    f"'{path}' was made with {key} {old}, but this run has {new}: give the same --question, "
-                    f"--dtype and --config, or write new goldens with --update"
+                    f"'{path}' was made with {key} {old}, but this run has {new}: give the same options and "
+                    f"--config, or write new goldens with --update"
                 )
 
 

@@ -57,7 +57,7 @@ MOST_CLOSED = 64
 _ACTIVE = {
     "always": "every window that closes now is captioned",
     "changed": "windows are captioned that show something else than the one captioned last",
-    "asked": "no window is captioned before somebody asks on ~/question or ~/ask",
+    "asked": "no window is captioned before somebody asks on ~/question, ~/ask or ~/ask_action",
 }
 NO_WINDOWS = "no window has come yet: check that the synchronizer runs, and its topics in /diagnostics"
 

@@ -62,7 +62,7 @@ CAPTIONS = {
     "questions": f"standing questions, | between them, each with its choices in brackets; {AS_CONFIGURED}",
     "schema": f"JSON schema that captions follow, a file or its text; {AS_CONFIGURED}",
     "when": f"always, changed or asked, the windows that are captioned; {AS_CONFIGURED}",
-    "rerun": f"viewer, or a file, for images, captions and stages in Rerun's viewer; {AS_CONFIGURED}",
+    "rerun": f"viewer, a file or rerun+http://HOST:9876/proxy, for Rerun's viewer; {AS_CONFIGURED}",
     "mode": f"prefill_hidden or autoregressive; {AS_CONFIGURED}",
     "memory": f"file of the caption memory, auto or none; {AS_CONFIGURED}",
 }

@@ -128,6 +128,13 @@ class Outcomes:
             )
         self._node.get_logger().info(answer.line(standing))
 
+    def answered(self, question: str, answer: Caption, end_ns: int) -> None:
+        """Tell people the answer to a question about the window that ends there."""
+        line = plain_text(f"{question} {answer.text}")
+        self._node.get_logger().info(line)
+        if self.view is not None:
+            self.view.text("asked", line, end_ns)
+
     def miss(self, windows: Iterable[Window]) -> None:
         """Keep windows that nobody captions, without images, until they can be reported."""
         for window in windows:
@@ -247,7 +254,7 @@ class Outcomes:
         if self.view is not None:
             draft, self._draft = self._draft, ""
             if draft:
-                self.view.draft(draft, window.end_ns)
+                self.view.text("draft", draft, window.end_ns)
             self.view.captioned(window, caption, outcome.trace, times_sooner)
         picture = topics["annotated_image"]
         if picture.get_subscription_count():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.srv import Ask
@@ -17,6 +17,7 @@ from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
+from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
 from crossspec_ros.captioning.question_queue import OnAnswer
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
 
 STEP_S = 0.1
+Response = TypeVar("Response", Ask.Response, AskAction.Result)
 KEPT_S = 60
 """Seconds for which the answer to an action's question can be fetched."""
+_SEVERAL = QoSProfile(depth=100)
+"""Requests that may come at once: ROS keeps ten of a service, and drops the others without a word."""
 
 
 class Questions:
@@ -64,7 +68,7 @@ class Questions:
         )
         # What fails is counted with the captioner's own.
         self._node.boundary.note = node.boundary.note  # type: ignore[method-assign]
-        self._node.create_service(Ask, node.resolve_service_name("~/ask"), self._serve)
+        self._node.create_service(Ask, node.resolve_service_name("~/ask"), self._serve, qos_profile=_SEVERAL)
         # Cancellations of goals that have no answer yet, and answers that wait to be told, by the goals' ids.
         self._cancels: dict[bytes, threading.Event] = {}
         self._results: dict[bytes, AskAction.Result] = {}
@@ -76,6 +80,9 @@ class Questions:
             handle_accepted_callback=node.boundary.guarded(self._accept, "a goal of ask_action"),
             cancel_callback=self._cancel,
             callback_group=ReentrantCallbackGroup(),
+            goal_service_qos_profile=_SEVERAL,
+            result_service_qos_profile=_SEVERAL,
+            cancel_service_qos_profile=_SEVERAL,
             result_timeout=KEPT_S,
         )
         self._executor = MultiThreadedExecutor(2, context=node.context)
@@ -116,11 +123,7 @@ class Questions:
         answered = threading.Event()
 
         def tell(answer: Caption | Exception, index: int | None) -> None:
-            if isinstance(answer, Exception):
-                response.reason = str(answer)
-            else:
-                assert index is not None
-                response.success, response.answer = True, caption_message(answer, self._grid.end(index))
+            self._fill(response, request.schema, answer, index)
             answered.set()
 
         self._ask(request.question, tell, request.schema)
@@ -130,16 +133,30 @@ class Questions:
                 break
         return response
 
+    def _fill(
+        self, response: Response, schema: str, answer: Caption | Exception, index: int | None
+    ) -> Response:
+        """The response with an answer, or why there is none, or none that is whole JSON of the schema."""
+        if isinstance(answer, Exception):
+            response.reason = str(answer)
+            return response
+        assert index is not None
+        response.answer = caption_message(answer, self._grid.end(index))
+        response.success = answer.is_json or not schema
+        if not response.success:
+            response.reason = (
+                "the answer was cut before it was whole JSON: raise max_new_tokens, or let the schema bound "
+                "its texts (maxLength)"
+            )
+        return response
+
     def _accept(self, goal: ServerGoalHandle) -> None:
         key = bytes(goal.goal_id.uuid)
 
         def tell(answer: Caption | Exception, index: int | None) -> None:
-            result = AskAction.Result()
-            if isinstance(answer, Exception):
-                result.reason = str(answer)
-            else:
-                assert index is not None
-                result.success, result.answer = True, caption_message(answer, self._grid.end(index))
+            result = self._fill(AskAction.Result(), goal.request.schema, answer, index)
+            if result.success and goal.is_cancel_requested:
+                result.success, result.reason = False, "cancelled: these are the words so far"
             self._results[key] = result
             # Calls `_tell_result` in the executor.
             goal.execute()
@@ -189,12 +206,13 @@ class Questions:
                     answer = InputError(f"failed: {self._outcomes.reason(answer)}")
                 self._owner.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {answer}")
             else:
-                self._owner.get_logger().info(plain_text(f"{question} {answer.text}"))
+                assert index is not None
+                self._outcomes.answered(question, answer, self._grid.end(index))
             tell(answer, index)
 
         try:
             if not question.strip():
-                raise InputError("the question is empty: publish a sentence")
+                raise InputError("the question is empty: ask a sentence")
             return self._worker.ask(question, answered, schema, hear)
         except InputError as error:
             tell(error, None)

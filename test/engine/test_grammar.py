@@ -136,8 +136,13 @@ def test_samples_are_of_the_allowed_tokens_in_the_targets_proportions(pair, stat
 
 REFUSED = {
     "{bad": "is no JSON",
-    "{}": "names no type",
-    "[1]": "cannot be read",
+    "{}": "no JSON object with keywords",
+    "[1]": "no JSON object with keywords",
+    "true": "no JSON object with keywords",
+    "nothere.json": "cannot be read",
+    '{"type": "string", "maxLenght": 3}': "'maxLenght', which is no keyword",
+    '{"anyOf": [{"properties": {"a": {"frob": 1}}}]}': "'frob', which is no keyword",
+    '{"type": "string", "type": "boolean"}': "'type' is there twice",
     '{"type": "foo"}': "is not taken",
     '{"$ref": "http://x.invalid/y"}': "is not taken",
     '{"type": "object", "dependencies": {}}': "is not taken",
@@ -158,6 +163,9 @@ def test_a_schema_comes_as_text_or_as_a_file(tmp_path):
     file = tmp_path / "schema.json"
     file.write_text(SCHEMA)
     assert read_schema(str(file)) == read_schema(SCHEMA) and read_schema("  ") == ""
+    file.write_text("\ufeff[1]")
+    with pytest.raises(InputError, match=r"in '.*schema.json', the schema is no JSON object"):
+        read_schema(str(file))
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="it is no text"):
         read_schema(str(file))

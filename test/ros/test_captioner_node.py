@@ -248,7 +248,7 @@ def test_questions_are_answered_one_by_one_if_only_with_why_not(stage, capfd):
         return observer["/captioner/answer"][-1].data
 
     assert ask("who?") == "answer to who?"
-    assert ask(" ") == "(no answer: the question is empty: publish a sentence)"
+    assert ask(" ") == "(no answer: the question is empty: ask a sentence)"
     # The answer is data and stays as it is, which the log must not.
     assert "who\x1b[2J\nand?" in ask("who\x1b[2J\nand?")
     logged = "".join(capfd.readouterr())
@@ -472,7 +472,8 @@ def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(s
     observer.wait(lambda: all(result.done() for _, result in handles))
     cut, dropped = (result.result() for _, result in handles)
     assert {cut.status, dropped.status} == {GoalStatus.STATUS_CANCELED}
-    assert cut.result.answer.text == "answer to where?" and "was cancelled" in dropped.result.reason
+    assert cut.result.answer.text == "answer to where?" and "words so far" in cut.result.reason
+    assert not cut.result.success and "was cancelled" in dropped.result.reason
 
 
 def test_a_goal_that_waits_at_the_end_is_told_why(stage):
@@ -486,6 +487,26 @@ def test_a_goal_that_waits_at_the_end_is_told_why(stage):
     observer.wait(result.done)
     assert result.result().status == GoalStatus.STATUS_ABORTED
     assert "was deactivated" in result.result().result.reason
+
+
+def test_of_many_questions_at_once_none_is_lost_without_a_word(stage):
+    observer, send, decoder, _ = stage
+    send(1, 1, 1)
+    observer.wait(lambda: len(observer.reports()) == 1)
+    client = ActionClient(observer.node, AskAction, "/captioner/ask_action")
+    observer.wait(client.server_is_ready)
+    go_on = threading.Event()
+    decoder.gate = lambda what, cancel: go_on.wait(10)
+    sent = [client.send_goal_async(AskAction.Goal(question=f"{i}?")) for i in range(30)]
+    observer.wait(lambda: all(future.done() for future in sent))
+    results = [future.result().get_result_async() for future in sent]
+    go_on.set()
+    observer.wait(lambda: all(future.done() for future in results))
+    told = [future.result().result for future in results]
+    assert sum(one.success for one in told) == 16
+    assert {one.reason for one in told if not one.success} == {
+        "16 questions wait already: ask again when some are answered"
+    }
 
 
 def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
@@ -529,12 +550,19 @@ def test_captions_and_answers_follow_a_schema_and_what_is_no_whole_json_is_told(
     assert not refused.successful and "is no JSON" in refused.reason
     ask = observer.node.create_client(Ask, "/captioner/ask")
     observer.wait(ask.service_is_ready)
+    decoder.is_json = True
     schemas = ("", '{"type":"integer"}', "{")
     asked = [ask.call_async(Ask.Request(question="who?", schema=schema)) for schema in schemas]
     observer.wait(lambda: all(future.done() for future in asked))
     plain, structured, bad = (future.result() for future in asked)
     assert plain.answer.text == "answer to who?"
     assert structured.answer.text == 'answer to who?{"type":"integer"}'
+    assert structured.success
+    decoder.is_json = False
+    cut = ask.call_async(Ask.Request(question="who?", schema=schemas[1]))
+    observer.wait(cut.done)
+    assert not cut.result().success and "whole JSON" in cut.result().reason
+    assert cut.result().answer.text == structured.answer.text
     assert not bad.success and "is no JSON" in bad.reason
     assert set_schema("").successful
     send(3, 8, 5)
