@@ -39,15 +39,16 @@ class Drafted(Protocol):
 
 
 class Cancel(threading.Event):
-    """Cancellation of a caption; a decoder asks after each step, which shows that it gets on."""
+    """Cancellation of a caption, also by `others`; a decoder asks after each step, which shows that it gets
+    on."""
 
-    def __init__(self, beat: Callable[[], None]) -> None:
+    def __init__(self, beat: Callable[[], None], others: threading.Event | None = None) -> None:
         super().__init__()
-        self._beat = beat
+        self._beat, self._others = beat, others
 
     def is_set(self) -> bool:
         self._beat()
-        return super().is_set()
+        return super().is_set() or (self._others is not None and self._others.is_set())
 
 
 class Stop:

@@ -36,6 +36,8 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 
+VIEWER_S = 10.0
+"""Patience with Rerun's viewer, in seconds: a recording is captioned faster than it came."""
 MOST_REASONS = 3
 """Reasons why messages could not be used, the most common ones, that are told."""
 
@@ -169,7 +171,7 @@ def captions(
     where = setup.captioner.rerun
     with (
         enough_memory(asked_placement(setup.captioner)),
-        closing(RerunLog(where)) if where else nullcontext() as view,
+        closing(RerunLog(where, VIEWER_S)) if where else nullcontext() as view,
         closing(load(setup.captioner)) as decoder,
     ):
         replay = CodeReplay(setup, decoder)

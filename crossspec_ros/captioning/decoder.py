@@ -249,8 +249,7 @@ class PrefillHiddenDecoder:
     ) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay read; as `caption`.
 
-        Raises:
-            InputError: the window before had no frames, or there was none; or as `check_question`.
+        Raises InputError where that had no frames, or there was none; or as `check_question`.
         """
         self.check_question(question)
         with self._turn, self._asked() as opened:
@@ -273,12 +272,13 @@ class PrefillHiddenDecoder:
         """The window captioned last; it may be asked about again where `_last` is set to it."""
         opened, self._last = self._last, None
         if opened is None:
-            raise InputError(
-                "there is no window to ask about: ask again once one has been captioned from its frames"
-            )
+            raise InputError("there is no window to ask about: ask again once one has been captioned")
         try:
             self._learn()
             yield opened
+        except InputError:
+            self._last = opened
+            raise
         finally:
             self._settle(opened)
 

@@ -47,6 +47,14 @@ class Outcome:
     error: Exception | None = None
     cancel: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def holding(self) -> Holding | None:
+        """Its caption, where that may hold for windows that show nothing new: it is whole, and the target's
+        server was reached."""
+        if self.caption is None or self.caption.late or {UNREACHED, NO_JSON} & set(self.flags):
+            return None
+        return Holding(self.caption, without_images(self.window))
+
 
 def without_images(window: Window) -> Window:
     """The window's times and counts alone."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
+from crossspec_ros.engine.grammar import checked_schema
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,13 +33,16 @@ class Question:
     cancel: Cancel
 
 
-def check_asked(question: str, waiting: int) -> None:
-    """Raise InputError for a question that is far too long, or where so many wait already."""
+def check_asked(question: str, schema: str, waiting: int) -> None:
+    """Raise InputError for a question that is far too long, a schema that is none, or where so many wait
+    already."""
     # Before megabytes wait, or are made tokens of.
     if len(question) > MOST_QUESTION:
         raise InputError(
             f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: shorten it"
         )
+    if schema:
+        checked_schema(schema)
     if waiting >= MOST_WAITING:
         raise InputError(f"{MOST_WAITING} questions wait already: ask again when some are answered")
 

@@ -5,12 +5,17 @@ Needs the package `rerun-sdk`. Recordings of several runs have one application, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -29,12 +34,20 @@ VIEWER = "viewer"
 _ADDRESS = "rerun+http"
 _APPLICATION, _TIMELINE = "crossspec", "ros_time"
 _JPEG_QUALITY = 85
+_MOST_WAITING = 16
+"""Windows, answers and texts that wait for the viewer."""
+_FAREWELL_S = 5.0
+_LOG = logging.getLogger(__name__)
 
 
 class RerunLog:
-    """Tells windows to a viewer, or writes them into a file; for any thread."""
+    """Tells windows to a viewer, or writes them into a file, in a thread of its own: a viewer that hangs
+    blocks whoever tells it.
 
-    def __init__(self, where: str) -> None:
+    What does not fit into its queue within `patience_s` is dropped, which is told once.
+    """
+
+    def __init__(self, where: str, patience_s: float = 0.0) -> None:
         """Open a viewer, connect to the one at an address `rerun+http://HOST:PORT/proxy`, or begin a file.
 
         Raises InputError where Rerun is not installed, cannot be opened, or its file cannot be written.
@@ -63,11 +76,57 @@ class RerunLog:
                 f"file that can be written, {VIEWER}, or a viewer's address {_ADDRESS}://HOST:9876/proxy"
             ) from None
 
+        self._patience_s = patience_s
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
+        self._is_told = False
+        self._thread = threading.Thread(target=self._work, name="rerun", daemon=True)
+        self._thread.start()
+
     def captioned(self, window: Window, caption: Caption, trace: Trace, times_sooner: float = 0.0) -> None:
         """Tell a window, its caption and stages; and how much sooner than the target alone it came, where
         that was measured."""
+        self._later(partial(self._captioned, window, caption, trace, times_sooner))
+
+    def other(self, window: Window, kind: str, text: str) -> None:
+        """Tell a window, and the text of this kind that became of it."""
+        self._later(partial(self._window, window, kind, text))
+
+    def text(self, kind: str, text: str, end_ns: int) -> None:
+        """Tell a text of this kind about the window that ends there."""
+        self._later(partial(self._text, kind, text, end_ns))
+
+    def answer(self, standing: Standing, answered: Answered, end_ns: int) -> None:
+        """Tell the answer to a standing question about the window that ends there."""
+        self._later(partial(self._answer, standing, answered, end_ns))
+
+    def close(self) -> None:
+        """Write what is left, as far as that takes no longer than a few seconds."""
+        with suppress(queue.Full):
+            self._jobs.put(None, timeout=_FAREWELL_S)
+        self._thread.join(_FAREWELL_S)
+
+    def _later(self, job: Callable[[], None]) -> None:
+        try:
+            self._jobs.put(job, timeout=self._patience_s or None, block=self._patience_s > 0)
+        except queue.Full:
+            self._complain("does not keep up, and lacks some windows")
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception as error:
+                self._complain(f"lacks what could not be told ({one_line(error)})")
+        self._out.disconnect()
+
+    def _complain(self, what: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _LOG.warning("the log for Rerun %s", what)
+
+    def _captioned(self, window: Window, caption: Caption, trace: Trace, times_sooner: float) -> None:
         kind = {"target": "verified", "unchanged": "unchanged"}.get(caption.source, "unverified")
-        self.other(window, kind, caption.text)
+        self._window(window, kind, caption.text)
         self._stages(window, trace)
         self._at(window.end_ns)
         stages = trace.stages
@@ -80,28 +139,21 @@ class RerunLog:
             if value:
                 self._scalar(path, value)
 
-    def other(self, window: Window, kind: str, text: str) -> None:
-        """Tell a window, and the text of this kind that became of it."""
+    def _window(self, window: Window, kind: str, text: str) -> None:
         self._images(window)
-        self.text(kind, text, window.end_ns)
+        self._text(kind, text, window.end_ns)
         self._out.log("caption", self._rerun.TextDocument(text))
 
-    def text(self, kind: str, text: str, end_ns: int) -> None:
-        """Tell a text of this kind about the window that ends there."""
+    def _text(self, kind: str, text: str, end_ns: int) -> None:
         self._at(end_ns)
         levels = self._rerun.TextLogLevel
         level = levels.DEBUG if kind == "draft" else levels.WARN if kind == "unverified" else levels.INFO
         self._out.log(f"log/{kind}", self._rerun.TextLog(text, level=level))
 
-    def answer(self, standing: Standing, answered: Answered, end_ns: int) -> None:
-        """Tell the answer to a standing question about the window that ends there."""
-        self.text("answers", answered.line(standing), end_ns)
+    def _answer(self, standing: Standing, answered: Answered, end_ns: int) -> None:
+        self._text("answers", answered.line(standing), end_ns)
         for choice, probability in zip(standing.choices, answered.probabilities, strict=True):
             self._scalar(("answers", standing.question, choice), probability)
-
-    def close(self) -> None:
-        """Write what is left."""
-        self._out.disconnect()
 
     def _scalar(self, path: Sequence[str], value: float) -> None:
         # Names with spaces are escaped.

@@ -163,20 +163,21 @@ class CaptionWorker:
         on_answer: OnAnswer,
         schema: str = "",
         on_words: Callable[[str], None] | None = None,
-    ) -> threading.Event:
+        cancel: threading.Event | None = None,
+    ) -> None:
         """Answer this about the window captioned last, or the first one there will be; see `Question`.
 
         `on_answer` gets the answer or why there is none, in the worker's thread, in the order of the
-        questions. Returns what cancels it. Raises InputError as `check_asked`.
+        questions. Raises InputError as `check_asked`.
         """
         with self._changed:
             if self._stopping.is_set():
                 raise _deactivated()
-            check_asked(question, len(self._questions))
-            asked = Question(question, on_answer, schema, on_words, Cancel(self.pulse.beat))
-            self._questions.append(asked)
+            waiting = sum(not asked.cancel.is_set() for asked in self._questions)
+            check_asked(question, schema, waiting)
+            either = Cancel(self.pulse.beat, cancel)
+            self._questions.append(Question(question, on_answer, schema, on_words, either))
             self._changed.notify()
-        return asked.cancel
 
     @property
     def waiting(self) -> int:
@@ -224,10 +225,14 @@ class CaptionWorker:
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        askable = self._captioned is not None or self._unasked is not None
-        asked = (self._left and not self._unread) or (self._questions and askable)
+        asked = (self._left and not self._unread) or self._is_asked()
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
+
+    def _is_asked(self) -> bool:
+        """Test for a question that can be answered, if only because it was cancelled."""
+        askable = self._captioned is not None or self._unasked is not None
+        return bool(self._questions) and (askable or self._questions[0].cancel.is_set())
 
     def _advance(self) -> bool:
         """Passes of an answer whose window is still open, until there is other work; False where there is
@@ -273,7 +278,7 @@ class CaptionWorker:
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
         with self._changed:
-            if not self._questions or (self._captioned is None and self._unasked is None):
+            if not self._is_asked():
                 return False
             asked = self._questions[0]
         answer = tried(partial(self._asked, asked))
@@ -346,9 +351,7 @@ class CaptionWorker:
             faults = flags(item.window) if is_newest else ()
             return Outcome(window, Trace(), flags=faults, holds=self._holding, unasked=unasked)
         outcome = self._caption(item)
-        caption = outcome.caption
-        if caption is not None and not caption.unreached and not caption.late:
-            self._holding = Holding(caption, without_images(item.window))
+        self._holding = outcome.holding
         return outcome
 
     def _caption(self, item: _Waiting) -> Outcome:

@@ -56,7 +56,7 @@ class Context:
     @property
     def subject(self) -> str:
         """Question, and the schema of its answers: to others with the same one they are like."""
-        return f"{self.question}\n{self.grammar.schema}" if self.grammar else self.question
+        return f"{self.question}\n{self.grammar.digest}" if self.grammar else self.question
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ colons, for nothing else is told by the spaces of an answer.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_SCHEMA = 65_536
 """Characters of a schema."""
+MOST_STEPS = 10_000
+"""Remainders that a schema's numbers may leave by `multipleOf`; more take minutes and gigabytes."""
 _NAMED = re.compile(r"properties|patternProperties|\$defs|definitions|dependentSchemas")
 """Keywords whose values have schemas by names."""
 _INNER = re.compile(
@@ -73,12 +77,19 @@ class GrammarCompiler:
             whole.no_padding()
             whole.no_truncation()
             self._tokens = LLTokenizer(whole.to_str(), eos_token=list(eos_ids))
-        matcher = LLMatcher(
-            self._tokens, LLMatcher.grammar_from_json_schema(text, overrides=_SPACES), log_level=0
-        )
-        if matcher.is_error():
-            raise InputError(f"the schema is not taken ({_reason(matcher)}): correct it, or write it simpler")
-        return GrammarState(text, matcher, frozenset(eos_ids), self._tokens.vocab_size)
+        try:
+            matcher = LLMatcher(
+                self._tokens, LLMatcher.grammar_from_json_schema(text, overrides=_SPACES), log_level=0
+            )
+            if matcher.is_error():
+                raise ValueError(_reason(matcher))
+            begun = GrammarState(text, matcher, frozenset(eos_ids), self._tokens.vocab_size)
+            # Some that no answer can follow are compiled all the same.
+            if not begun.copy().allowed().any():
+                raise ValueError("no answer can follow it")
+        except (ValueError, InputError) as error:
+            raise InputError(f"the schema is not taken ({error}): correct it, or write it simpler") from None
+        return begun
 
 
 def read_schema(given: str) -> str:
@@ -107,9 +118,13 @@ def checked_schema(schema: str) -> str:
     if len(schema) > MOST_SCHEMA:
         raise InputError(f"the schema has more than {MOST_SCHEMA} characters: shorten it")
     try:
-        found = json.loads(schema, object_pairs_hook=_object)
+        found = json.loads(schema, object_pairs_hook=_object, parse_constant=_constant)
         if isinstance(found, dict) and found:
-            _check_keywords(found)
+            if (steps := _check_keywords(found)) > MOST_STEPS:
+                raise InputError(
+                    f"the schema's multipleOf make {steps} remainders, but at most {MOST_STEPS} are taken: "
+                    f"choose smaller ones, or leave them out"
+                )
             return json.dumps(found, separators=(",", ":"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON ({error or 'too deep'}): give the JSON, corrected") from None
@@ -117,6 +132,10 @@ def checked_schema(schema: str) -> str:
         "the schema is no JSON object with keywords: write one, as in "
         '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
     )
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -129,21 +148,28 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_keywords(schema: Any) -> None:
-    """Raise InputError for a keyword that JSON schema does not have, which the library would ignore."""
+def _check_keywords(schema: Any) -> int:
+    """Product of the numerators of all `multipleOf`: the library makes a state of each remainder.
+
+    Raises InputError for a keyword that JSON schema does not have, which the library would ignore.
+    """
+    steps = 1
     for name, value in schema.items() if isinstance(schema, dict) else ():
         inner: list[Any] = []
         if _NAMED.fullmatch(name) and isinstance(value, dict):
             inner = list(value.values())
         elif _INNER.fullmatch(name):
             inner = value if isinstance(value, list) else [value]
+        elif name == "multipleOf" and isinstance(value, int | float) and value:
+            steps *= abs(Fraction(str(value)).numerator)
         elif not _OTHER.fullmatch(name):
             raise InputError(
                 f"the schema has '{name[:100]}', which is no keyword of JSON schema: correct it, or leave it "
                 f"out"
             )
         for each in inner:
-            _check_keywords(each)
+            steps *= _check_keywords(each)
+    return steps
 
 
 def _reason(matcher: Any) -> str:
@@ -156,6 +182,8 @@ class GrammarState:
 
     def __init__(self, schema: str, matcher: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
         self.schema = schema
+        self.digest = hashlib.sha256(schema.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        """Digest of the schema, by which captions are remembered."""
         self._matcher, self._eos_ids, self._vocabulary = matcher, eos_ids, vocabulary
         self.is_over = False
         """Nothing follows: the sequence has ended."""

@@ -236,16 +236,18 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     def _close_decoder(self) -> None:
         self._health.unloaded()
+        view, self._outcomes.view = self._outcomes.view, None
+        if view is not None:
+            view.close()
         try:
-            for part in (self._outcomes.comparison, self._outcomes.view):
-                if part is not None:
-                    part.close()
+            if self._outcomes.comparison is not None:
+                self._outcomes.comparison.close()
             if self._decoder is not None:
                 self._decoder.close()
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
         # Not before, so that its threads are watched to their end.
-        self._decoder = None
+        self._decoder = self._grammar = None
 
     def _await_old(self, task: str) -> None:
         """Raises InputError where the window that was in work at the deactivation still is: two threads would
@@ -347,7 +349,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
-            grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
+            grammar = self._grammar
+            if grammar is None or settings.schema != self._settings.schema:
+                grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
             standing = [self._decoder.choices(one) for one in read_standing(settings.questions)]
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens

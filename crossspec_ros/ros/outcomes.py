@@ -117,8 +117,6 @@ class Outcomes:
         chosen = caption_message(answer.caption, window.end_ns)
         # Free to write, it might have written something else.
         chosen.verified = False
-        if self.view is not None:
-            self.view.answer(standing, answer, window.end_ns)
         choices, probabilities = list(standing.choices), list(answer.probabilities)
         if topics := self._topics:
             topics["answers"].publish(
@@ -127,6 +125,8 @@ class Outcomes:
                 )
             )
         self._node.get_logger().info(answer.line(standing))
+        if self.view is not None:
+            self.view.answer(standing, answer, window.end_ns)
 
     def answered(self, question: str, answer: Caption, end_ns: int) -> None:
         """Tell people the answer to a question about the window that ends there."""
@@ -239,6 +239,7 @@ class Outcomes:
         stages, window = latencies(outcome.trace), outcome.window
         dropped = self.summary.counts["skipped"]
         message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
+        draft, self._draft = self._draft, ""
         # The report comes whatever fails before, and last: a replay waits for it.
         try:
             self._publish_caption(message, topics)
@@ -252,7 +253,6 @@ class Outcomes:
             topics["report"].publish(message)
             self.summary.count(windows=1)
         if self.view is not None:
-            draft, self._draft = self._draft, ""
             if draft:
                 self.view.text("draft", draft, window.end_ns)
             self.view.captioned(window, caption, outcome.trace, times_sooner)

@@ -7,21 +7,25 @@ they come, and its question cancelled.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.srv import Ask
-from rclpy.action import ActionServer, CancelResponse
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
+from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.captioning.question_queue import OnAnswer
 from crossspec_ros.captioning.worker import CaptionWorker
+from crossspec_ros.engine.grammar import MOST_SCHEMA
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
@@ -40,6 +44,12 @@ KEPT_S = 60
 """Seconds for which the answer to an action's question can be fetched."""
 _SEVERAL = QoSProfile(depth=100)
 """Requests that may come at once: ROS keeps ten of a service, and drops the others without a word."""
+
+
+def _admitted(goal: AskAction.Goal) -> GoalResponse:
+    """Reject goals so long that ROS must not keep them until nobody may fetch their results any more."""
+    is_long = len(goal.question) > MOST_QUESTION or len(goal.schema) > MOST_SCHEMA
+    return GoalResponse.REJECT if is_long else GoalResponse.ACCEPT
 
 
 class Questions:
@@ -78,6 +88,7 @@ class Questions:
             node.resolve_service_name("~/ask_action"),
             execute_callback=self._tell_result,
             handle_accepted_callback=node.boundary.guarded(self._accept, "a goal of ask_action"),
+            goal_callback=_admitted,
             cancel_callback=self._cancel,
             callback_group=ReentrantCallbackGroup(),
             goal_service_qos_profile=_SEVERAL,
@@ -102,7 +113,10 @@ class Questions:
 
     def _spin(self) -> None:
         # Goals that the end of the worker has answered are told first.
-        while self._node.context.ok() and (self._results or not self._stopping.is_set()):
+        ends_s = math.inf
+        while self._node.context.ok() and time.monotonic() < ends_s:
+            if self._stopping.is_set():
+                ends_s = min(ends_s, time.monotonic() + (1.0 if self._results else 0.0))
             try:
                 self._executor.spin_once(STEP_S)
             except ExternalShutdownException:
@@ -158,24 +172,21 @@ class Questions:
             if result.success and goal.is_cancel_requested:
                 result.success, result.reason = False, "cancelled: these are the words so far"
             self._results[key] = result
-            # Calls `_tell_result` in the executor.
-            goal.execute()
+            # Either calls `_tell_result` in the executor.
+            try:
+                goal.execute()
+            except Exception:  # a cancellation came in between
+                self._action.notify_execute(goal, None)
 
         def hear(words: str) -> None:
             goal.publish_feedback(AskAction.Feedback(words=words))
 
-        cancel = self._ask(goal.request.question, tell, goal.request.schema, hear)
-        if cancel is not None:
-            self._cancels[key] = cancel
-            # Both may have come before.
-            if goal.is_cancel_requested:
-                cancel.set()
-            if not goal.is_active:
-                self._cancels.pop(key, None)
+        # The cancellation may have come before.
+        cancel = self._cancels.setdefault(key, threading.Event())
+        self._ask(goal.request.question, tell, goal.request.schema, hear, cancel)
 
     def _cancel(self, goal: ServerGoalHandle) -> CancelResponse:
-        if cancel := self._cancels.get(bytes(goal.goal_id.uuid)):
-            cancel.set()
+        self._cancels.setdefault(bytes(goal.goal_id.uuid), threading.Event()).set()
         return CancelResponse.ACCEPT
 
     def _tell_result(self, goal: ServerGoalHandle) -> AskAction.Result:
@@ -196,8 +207,9 @@ class Questions:
         tell: OnAnswer,
         schema: str = "",
         hear: Callable[[str], None] | None = None,
-    ) -> threading.Event | None:
-        """Ask, or tell at once why not; returns what cancels it."""
+        cancel: threading.Event | None = None,
+    ) -> None:
+        """Ask, or tell at once why not."""
 
         def answered(answer: Caption | Exception, index: int | None) -> None:
             self._outcomes.answers += 1
@@ -213,7 +225,6 @@ class Questions:
         try:
             if not question.strip():
                 raise InputError("the question is empty: ask a sentence")
-            return self._worker.ask(question, answered, schema, hear)
+            self._worker.ask(question, answered, schema, hear, cancel)
         except InputError as error:
             tell(error, None)
-            return None

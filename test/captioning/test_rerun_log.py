@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
+from crossspec_ros.captioning import rerun_log
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
@@ -103,6 +105,7 @@ def test_stages_of_a_window_that_closed_late_lie_where_its_last_frame_came(rerun
     trace.add("verify[0]", 4200, 4900)
     log = RerunLog(str(tmp_path / "drive.rrd"))
     log.captioned(window, Caption("a van", (1,), "target"), trace)
+    log.close()
     assert [ns for _, ns in rerun.values("stages/verify")] == [SECOND + 700, SECOND + 1400]
 
 
@@ -121,3 +124,23 @@ def test_what_cannot_be_written_and_a_missing_package_are_told_in_a_sentence(rer
     monkeypatch.setitem(sys.modules, "rerun", None)
     with pytest.raises(InputError, match="pip install"):
         RerunLog("viewer")
+
+
+def test_a_viewer_that_hangs_or_fails_blocks_nobody_and_is_told_once(rerun, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(rerun_log, "_FAREWELL_S", 0.1)
+    go_on = threading.Event()
+    rerun.TextLog = lambda *args, **named: go_on.wait(10)
+    log = RerunLog(str(tmp_path / "drive.rrd"))
+    for i in range(3 * rerun_log._MOST_WAITING):
+        log.text("draft", str(i), i)
+    log.close()
+    assert caplog.messages == ["the log for Rerun does not keep up, and lacks some windows"]
+    go_on.set()
+    rerun.TextLog = lambda *args, **named: 1 / 0
+    caplog.clear()
+    log = RerunLog(str(tmp_path / "drive.rrd"))
+    for i in range(2):
+        log.text("draft", str(i), i)
+    log.close()
+    assert caplog.messages == ["the log for Rerun lacks what could not be told (division by zero)"]
+    assert rerun.opened[-1] == "closed"

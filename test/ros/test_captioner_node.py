@@ -458,12 +458,11 @@ def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(s
     assert told.result.answer.text == 'answer to who?{"type":"integer"}'
     assert told.result.answer.header.stamp.sec == 3
     observer.wait(lambda: words == ["answer"])
-    for question, reason in ((" ", "the question is empty"), ("x" * 10_001, "at most 10000")):
-        _, refused = goal(question)
-        observer.wait(refused.done)
-        assert (
-            refused.result().status == GoalStatus.STATUS_ABORTED and reason in refused.result().result.reason
-        )
+    _, refused = goal(" ")
+    observer.wait(refused.done)
+    assert refused.result().status == GoalStatus.STATUS_ABORTED
+    assert "the question is empty" in refused.result().result.reason
+    assert not goal("x" * 10_001)[0].accepted and not goal("?", "x" * 70_000)[0].accepted
     # In work, it is cut short; behind that, it is never begun.
     decoder.gate = lambda what, cancel: cancel.wait(10)
     handles = [goal("where?"), goal("why?")]
