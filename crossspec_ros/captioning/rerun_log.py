@@ -79,6 +79,7 @@ class RerunLog:
         self._patience_s = patience_s
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
         self._is_told = False
+        # Without a pulse: a node must not end with its viewer.
         self._thread = threading.Thread(target=self._work, name="rerun", daemon=True)
         self._thread.start()
 

@@ -10,6 +10,7 @@ from copy import copy
 from functools import partial, wraps
 from typing import Any
 
+from rclpy.action import ActionServer
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.qos import QoSPolicyKind
@@ -197,6 +198,31 @@ class GuardedNode(Node):
         """As rclpy has it."""
         serve = self.boundary.guarded(_with_short_lists(callback), f"a request to {srv_name}")
         return super().create_service(srv_type, srv_name, serve, *args, **options)
+
+    def create_action_server(
+        self,
+        action_type: Any,
+        name: str,
+        qos_profile: Any,
+        admit: Callable[[Any], Any],
+        accept: Callable[[Any], None],
+        cancel: Callable[[Any], Any],
+        execute: Callable[[Any], Any],
+        **options: Any,
+    ) -> Any:
+        """An `ActionServer` of rclpy, with its callbacks of a goal by name, and services of this profile."""
+        services = ("goal_service", "result_service", "cancel_service")
+        return ActionServer(
+            self,
+            action_type,
+            name,
+            goal_callback=self.boundary.guarded(admit, f"a goal of {name}"),
+            handle_accepted_callback=self.boundary.guarded(accept, f"an accepted goal of {name}"),
+            cancel_callback=self.boundary.guarded(cancel, f"a cancellation of {name}"),
+            execute_callback=self.boundary.guarded(execute, f"a result of {name}"),
+            **{f"{service}_qos_profile": qos_profile for service in services},
+            **options,
+        )
 
     def destroy_node(self) -> None:
         """As rclpy has it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.srv import Ask
-from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
@@ -82,18 +82,15 @@ class Questions:
         # Cancellations of goals that have no answer yet, and answers that wait to be told, by the goals' ids.
         self._cancels: dict[bytes, threading.Event] = {}
         self._results: dict[bytes, AskAction.Result] = {}
-        self._action = ActionServer(
-            self._node,
+        self._action = self._node.create_action_server(
             AskAction,
             node.resolve_service_name("~/ask_action"),
-            execute_callback=self._tell_result,
-            handle_accepted_callback=node.boundary.guarded(self._accept, "a goal of ask_action"),
-            goal_callback=_admitted,
-            cancel_callback=self._cancel,
+            _SEVERAL,
+            _admitted,
+            self._accept,
+            self._cancel,
+            self._tell_result,
             callback_group=ReentrantCallbackGroup(),
-            goal_service_qos_profile=_SEVERAL,
-            result_service_qos_profile=_SEVERAL,
-            cancel_service_qos_profile=_SEVERAL,
             result_timeout=KEPT_S,
         )
         self._executor = MultiThreadedExecutor(2, context=node.context)
