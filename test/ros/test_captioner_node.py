@@ -492,7 +492,10 @@ def test_of_many_questions_at_once_none_is_lost_without_a_word(stage):
     observer, send, decoder, _ = stage
     send(1, 1, 1)
     observer.wait(lambda: len(observer.reports()) == 1)
-    client = ActionClient(observer.node, AskAction, "/captioner/ask_action")
+    # A client, too, keeps ten replies that it has not taken.
+    services = ("goal_service_qos_profile", "result_service_qos_profile")
+    kept = dict.fromkeys(services, QoSProfile(depth=100))
+    client = ActionClient(observer.node, AskAction, "/captioner/ask_action", **kept)
     observer.wait(client.server_is_ready)
     go_on = threading.Event()
     decoder.gate = lambda what, cancel: go_on.wait(10)

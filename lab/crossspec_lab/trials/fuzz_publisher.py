@@ -334,9 +334,15 @@ def _made(name: str) -> Any:
 
 
 def _class(name: str) -> Any:
-    """Class of a message or service, such as `std_msgs/msg/String`."""
+    """Class of a message or service, such as `std_msgs/msg/String`, or of an action's,
+    `crossspec_msgs/action/Ask_SendGoal`."""
     module, _, kind = name.rpartition("/")
-    return getattr(import_module(module.replace("/", ".")), kind)
+    found = import_module(module.replace("/", "."))
+    if module.endswith("/action"):
+        action, _, part = kind.partition("_")
+        kinds = getattr(found, action).Impl
+        return getattr(kinds, part if part == "FeedbackMessage" else f"{part}Service")
+    return getattr(found, kind)
 
 
 def _packet(now_ns: int, number: int) -> EventPacket:
