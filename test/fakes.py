@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.standing import Answered
-from crossspec_ros.engine.grammar import read_schema
+from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.standing import Answered
-from crossspec_ros.engine.grammar import read_schema
+from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.events.evt3_encoder import encode_evt3

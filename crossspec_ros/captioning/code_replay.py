@@ -16,7 +16,7 @@ import numpy as np
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
-from crossspec_ros.captioning.outcome import Holding, caption_faults, without_images
+from crossspec_ros.captioning.outcome import Holding, Outcome, caption_faults
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
@@ -145,7 +145,7 @@ class CodeReplay:
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
         caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
         faults = (*faults, *caption_faults(caption, self._grammar is not None))
-        self._holding = Holding(caption, without_images(window))
+        self._holding = Outcome(window, trace, caption, faults).holding
         answers = tuple(
             (one.standing, self._decoder.choose(one, Trace())) for one in self._standing if caption.askable
         )

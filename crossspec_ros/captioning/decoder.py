@@ -25,7 +25,7 @@ from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, Ope
 from crossspec_ros.captioning.standing import Answered, Choices, Standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.engine.grammar import GrammarCompiler, GrammarState
+from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
 from crossspec_ros.engine.session import Engine
 from crossspec_ros.errors import InputError, LinkError, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.engine.grammar import checked_schema
+from crossspec_ros.engine.json_grammar import checked_schema
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:

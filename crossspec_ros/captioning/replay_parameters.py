@@ -12,7 +12,7 @@ from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
 from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote, remote_spec
-from crossspec_ros.engine.grammar import read_schema
+from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
     from crossspec_ros.captioning.standing import Answered, Choices, Standing
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
 

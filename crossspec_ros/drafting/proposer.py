@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from crossspec_ros.drafting.heads.head import Head
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.models.base import VideoTarget
 
 USUAL = ("memory", "event_draft", "heads", "grammar")

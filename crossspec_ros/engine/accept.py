@@ -15,7 +15,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 if TYPE_CHECKING:
     import torch
 
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 

@@ -29,7 +29,7 @@ from crossspec_ros.wire.packed_frames import frame_message
 if TYPE_CHECKING:
     import torch
 
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 

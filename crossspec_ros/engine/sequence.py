@@ -24,7 +24,7 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import torch
 
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.sampling import Sampling
 

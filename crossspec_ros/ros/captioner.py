@@ -26,7 +26,7 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.engine.grammar import GrammarState, read_schema
+from crossspec_ros.engine.json_grammar import GrammarState, read_schema
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.plain_text import plain_text

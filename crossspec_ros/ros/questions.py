@@ -25,7 +25,7 @@ from std_msgs.msg import String
 from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.captioning.question_queue import OnAnswer
 from crossspec_ros.captioning.worker import CaptionWorker
-from crossspec_ros.engine.grammar import MOST_SCHEMA
+from crossspec_ros.engine.json_grammar import MOST_SCHEMA
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode

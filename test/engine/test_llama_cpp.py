@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, load_decoder, speculative_decoder
 from crossspec_ros.captioning.settings import CaptionerSettings

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import drive
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from crossspec_lab.world.grammar import claimed
+from crossspec_lab.world.phrases import claimed
 from crossspec_msgs.msg import WindowReport
 from outsider import STAGES, outsider, to_ns
 

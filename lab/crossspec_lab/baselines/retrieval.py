@@ -10,7 +10,7 @@ from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.world import english
 from crossspec_lab.world.dataset import scenes_of
-from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.adapted import is_adapter

@@ -22,8 +22,8 @@ from crossspec_lab.baselines.speculative import shares_words
 from crossspec_lab.compare.harness import check_windows, seen_before, table, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
-from crossspec_lab.world import english, grammar
-from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, QUESTION, attributes
+from crossspec_lab.world import english, phrases
+from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes
 from crossspec_lab.world.scene import Scene
 from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.captioning.assembly import autoregressive_decoder
@@ -89,9 +89,9 @@ def _measure(
     drafts.submit(draft.run, Trace()).result()
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
-        claims = grammar.claimed(text) | english.claimed(text)
+        claims = phrases.claimed(text) | english.claimed(text)
         tally.right[name].update(key for key, value in wanted.items() if claims.get(key) == value)
-        tally.exact[name] += text in (grammar.caption(scene), english.caption(scene))
+        tally.exact[name] += text in (phrases.caption(scene), english.caption(scene))
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
     tally.leading.append(agreement(draft.tokens, target.token_ids))

@@ -25,7 +25,7 @@ from crossspec_lab.compare.plots import bare
 from crossspec_lab.world.camera import FRAME_PERIOD_S
 from crossspec_lab.world.dataset import FRAMES as SLOTS
 from crossspec_lab.world.dataset import HELD_OUT, small_event_images, small_frames
-from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import Scene, drive, stop_and_go
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

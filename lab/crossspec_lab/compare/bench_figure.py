@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from crossspec_lab.compare.animation import write_gif
 from crossspec_lab.compare.lived import Drive, Second, alone, live_second
 from crossspec_lab.compare.plots import mode_bars
-from crossspec_lab.world.grammar import caption as true_caption
+from crossspec_lab.world.phrases import caption as true_caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads

@@ -24,7 +24,7 @@ from crossspec_lab.compare.harness import spread, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows
 from crossspec_lab.compare.plots import bare
 from crossspec_lab.trials.processes import Child
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair

@@ -45,7 +45,7 @@ from crossspec_lab.compare.harness import (
 )
 from crossspec_lab.compare.held_out import timed
 from crossspec_lab.compare.plots import mode_bars
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.out_of_memory import free_memory

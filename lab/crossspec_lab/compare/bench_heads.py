@@ -34,7 +34,7 @@ from crossspec_lab.compare.held_out import (
 from crossspec_lab.compare.plots import OURS_COLOUR, bars
 from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.train.pairs import PairExtractor, extract
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.heads.head import Head, Pairs

@@ -24,7 +24,7 @@ from crossspec_lab.compare.harness import Decoder, check_windows, spread, table,
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
 from crossspec_lab.compare.sampling_check import check_sampling
 from crossspec_lab.world import structured
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head

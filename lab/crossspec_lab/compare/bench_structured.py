@@ -32,7 +32,7 @@ from crossspec_lab.world import structured
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.grammar import GrammarState
+from crossspec_ros.engine.json_grammar import GrammarState
 from crossspec_ros.windows.window import Window
 
 MOST_TOKENS = 128

@@ -30,7 +30,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import captions_pb2 as wire
 
 if TYPE_CHECKING:
-    from crossspec_ros.engine.grammar import GrammarState
+    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 OURS, UNSHARED, APART, STEPWISE = "ours", "passes not shared", "a process each", "drafts up each round"

@@ -20,7 +20,7 @@ from crossspec_lab.compare.bench_gpu import TOLD
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
 from crossspec_lab.compare.gpu_models import dimensions_of, random_pair
 from crossspec_lab.compare.gpu_told import Teller
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.models.loading import load_pair

@@ -27,7 +27,7 @@ from crossspec_lab.baselines.written import LIMIT
 from crossspec_lab.compare.gpu_static import graphs, make_static
 from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.heads.head_files import fitting_heads

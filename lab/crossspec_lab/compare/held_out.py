@@ -14,7 +14,7 @@ from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.dataset import HELD_OUT
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene, drive
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

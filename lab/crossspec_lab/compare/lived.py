@@ -9,7 +9,7 @@ import numpy as np
 
 from crossspec_lab.compare.held_out import live, window_of
 from crossspec_lab.world.camera import FRAME_SIZE, events, frame
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

@@ -12,7 +12,7 @@ from typing import Any
 
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.held_out import live, sleep_until
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND

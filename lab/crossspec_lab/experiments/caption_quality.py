@@ -18,7 +18,7 @@ from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import ALL
 from crossspec_lab.experiments.stages import measure as measure_all
 from crossspec_lab.experiments.ways import ALONE, LOSSY, OURS, SPECVLM, WAYS
-from crossspec_lab.world.grammar import claimed
+from crossspec_lab.world.phrases import claimed
 
 TITLE = "Quality of the captions"
 NUMBER = 5

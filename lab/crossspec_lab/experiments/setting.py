@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from crossspec_lab.experiments.records import Log
 from crossspec_lab.experiments.trained import Trained
-from crossspec_lab.world.grammar import caption
+from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.models.pair import ModelPair

@@ -17,7 +17,7 @@ from crossspec_lab.baselines.written import LIMIT
 from crossspec_lab.compare.bench_trace import Response
 from crossspec_lab.compare.gpu_told import Teller
 from crossspec_lab.experiments.setting import Setting
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

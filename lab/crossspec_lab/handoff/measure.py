@@ -19,7 +19,7 @@ from crossspec_lab.compare.harness import check_windows, spread, table, tell
 from crossspec_lab.compare.held_out import held_out_windows
 from crossspec_lab.handoff.network import FOLDER, THRESHOLDS, Handoff, likeness, load_handoff
 from crossspec_lab.handoff.stand_in import FeatureHandoff
-from crossspec_lab.world.grammar import QUESTION, attributes, claimed
+from crossspec_lab.world.phrases import QUESTION, attributes, claimed
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

@@ -26,7 +26,7 @@ from crossspec_lab.heads.adapter import state_loss
 from crossspec_lab.train.loop import Loop
 from crossspec_lab.train.resume_file import damaged
 from crossspec_lab.world import dataset
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, token_loss
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing, tensors_file

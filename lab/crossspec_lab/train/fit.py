@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.models import Student
 from crossspec_lab.world.dataset import scenes_of
-from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, attributes, caption
+from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, attributes, caption
 
 _IGNORED = -100
 _CHECKPOINT_EVERY = 200

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from crossspec_lab.world.dataset import FRAMES, SIDE
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.eventgpt import EventGPTModule, draft_prompt
 from crossspec_ros.models.preprocess import clip_pixels

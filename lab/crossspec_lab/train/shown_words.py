@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from crossspec_lab.world.dataset import frame_times, scenes_of
-from crossspec_lab.world.grammar import attributes
+from crossspec_lab.world.phrases import attributes
 from crossspec_lab.world.render import DASHES_M
 from crossspec_lab.world.scene import EGO_SPEED, Scene
 

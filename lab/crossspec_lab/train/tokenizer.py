@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from crossspec_lab.world.grammar import QUESTION, caption
+from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.models.eventgpt import EVENT_END, EVENT_START, draft_prompt
 from crossspec_ros.models.video_llava import target_prompt

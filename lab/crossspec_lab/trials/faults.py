@@ -32,7 +32,7 @@ from crossspec_lab.trials.faults_fleet import (
     cases_of,
 )
 from crossspec_lab.trials.mutations import mutated
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.engine.link import Address
 from crossspec_ros.engine.remote import RemoteEngine
 from crossspec_ros.errors import InputError

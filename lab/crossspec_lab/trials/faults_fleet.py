@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from crossspec_lab.world.grammar import attributes
+from crossspec_lab.world.phrases import attributes
 from crossspec_lab.world.scene import Scene
 
 _DRAWN_SHARE = 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crossspec_lab.world.grammar import attributes
+from crossspec_lab.world.phrases import attributes
 from crossspec_lab.world.scene import Scene
 
 

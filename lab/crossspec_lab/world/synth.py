@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_lab.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
-from crossspec_lab.world.grammar import QUESTION, attributes, caption
+from crossspec_lab.world.phrases import QUESTION, attributes, caption
 from crossspec_lab.world.scene import Scene, drive, stop_and_go
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from crossspec_lab.baselines.one_shot import Alone, OneShot
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

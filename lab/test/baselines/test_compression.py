@@ -13,7 +13,7 @@ from crossspec_lab.baselines.compression import (
     Pruning,
     Resampler,
 )
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from torch import nn
 
 from crossspec_ros.models.pair import ModelPair

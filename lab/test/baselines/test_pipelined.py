@@ -13,7 +13,7 @@ from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.pipelined import Pipelined, _Pipeline
 from crossspec_lab.baselines.speculative import DraftAsYouGo
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

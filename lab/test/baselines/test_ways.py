@@ -17,7 +17,7 @@ from crossspec_lab.baselines.speculative import DraftAsYouGo, FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_lab.train.pairs import PairExtractor, extract
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.engine.tree import DraftTree

@@ -21,7 +21,7 @@ from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.compare.gpu_static import graphs, make_static
 from crossspec_lab.compare.gpu_told import Teller
 from crossspec_lab.compare.harness import waits
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main

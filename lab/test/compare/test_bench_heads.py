@@ -13,7 +13,7 @@ from crossspec_lab.compare import bench_heads
 from crossspec_lab.compare.bench_heads import COLD, FIRST, NOVELTY, REPEATED, USUAL, Captioned
 from crossspec_lab.train.pairs import PairShards
 from crossspec_lab.world.dataset import UNSEEN
-from crossspec_lab.world.grammar import caption
+from crossspec_lab.world.phrases import caption
 
 from crossspec_ros.cli import main
 from crossspec_ros.models.loading import load_pair

@@ -20,7 +20,7 @@ from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import stage_ms
 from crossspec_lab.experiments.told import Told, said
 from crossspec_lab.experiments.ways import ALONE, OURS, TWO_THREADS, WAYS, made
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree

@@ -15,7 +15,7 @@ from crossspec_lab.heads.draft_lora import DraftLora, merge
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.train.variants import new_head
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from peft import PeftModel
 
 from crossspec_ros.captioning.asked_models import asked_heads

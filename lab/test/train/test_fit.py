@@ -16,7 +16,7 @@ from crossspec_lab.train.fit import Labels, Recipe, fit
 from crossspec_lab.train.models import DraftStudent, Student, TargetStudent
 from crossspec_lab.train.tokenizer import train_tokenizers
 from crossspec_lab.world.dataset import EVENT_IMAGES, FRAMES, SIDE, build, event_window, frame_window
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError

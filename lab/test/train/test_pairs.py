@@ -13,7 +13,7 @@ from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 from crossspec_lab.train.variants import new_head
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes
 from crossspec_ros.errors import InputError

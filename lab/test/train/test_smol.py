@@ -14,7 +14,7 @@ from crossspec_lab.train import smol, smol_student
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.tiny_eyes import LAYERS, take_tiny_eyes
 from crossspec_lab.world import dataset
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from crossspec_lab.world.dvs_sensor import DvsSensor
-from crossspec_lab.world.grammar import COLOR_ATTRIBUTES, attributes, caption, claimed
+from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, attributes, caption, claimed
 from crossspec_lab.world.render import _PAINT, draw
 from crossspec_lab.world.scene import EGO_SPEED, drive
 from hypothesis import given, settings

@@ -14,7 +14,7 @@ import torch
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 from plain_eagle import random_pairs
 from plain_target import stream
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from crossspec_lab.train.pairs import PairExtractor
 from crossspec_lab.train.variants import new_head
-from crossspec_lab.world.grammar import QUESTION
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads import online

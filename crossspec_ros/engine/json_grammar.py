@@ -7,6 +7,7 @@ colons, for nothing else is told by the spaces of an answer.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -181,7 +182,6 @@ class GrammarState:
     has a copy."""
 
     def __init__(self, schema: str, matcher: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
-        self.schema = schema
         self.digest = hashlib.sha256(schema.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         """Digest of the schema, by which captions are remembered."""
         self._matcher, self._eos_ids, self._vocabulary = matcher, eos_ids, vocabulary
@@ -190,7 +190,9 @@ class GrammarState:
 
     def copy(self) -> GrammarState:
         """The same place, to go on from apart."""
-        return GrammarState(self.schema, self._matcher.deep_copy(), self._eos_ids, self._vocabulary)
+        made = copy.copy(self)
+        made._matcher = self._matcher.deep_copy()
+        return made
 
     def allowed(self) -> np.ndarray:
         """(tokens,) bool: tokens that may come next. Beyond them there is none."""

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.proposer import Context, make_proposers
-from crossspec_ros.engine import grammar as module
+from crossspec_ros.engine import json_grammar as module
 from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.grammar import GrammarCompiler, read_schema
+from crossspec_ros.engine.json_grammar import GrammarCompiler, read_schema
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
