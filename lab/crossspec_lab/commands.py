@@ -149,6 +149,7 @@ def _train(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train models")
     models = parser.add_subparsers(required=True, metavar="MODELS")
     _train_tiny(models)
+    _train_answers(models)
     _train_smol(models)
     _train_heads(models)
     _train_handoff(models)
@@ -163,6 +164,15 @@ def _train_tiny(models: Subparsers) -> None:
     parser.add_argument("--family", choices=FAMILIES, default=PAIR, help=families)
     parser.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
     parser.set_defaults(handler=lazily("crossspec_lab.train.tiny:run"))
+
+
+def _train_answers(models: Subparsers) -> None:
+    purpose = "the tiny target that fills in forms and answers standing questions, in an hour on two cores"
+    parser = models.add_parser("answers", help=purpose, description=purpose)
+    _folders(parser, "the checkpoint", "build/tiny_answers", "windows and checkpoints", "build/answers")
+    shrink = "divide data and steps, to try the command [1]"
+    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
+    parser.set_defaults(handler=lazily("crossspec_lab.train.answers:run"))
 
 
 def _train_smol(models: Subparsers) -> None:

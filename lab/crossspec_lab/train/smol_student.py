@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
 
+from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny_eyes import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH
 from crossspec_lab.world.dataset import FRAMES, SIDE
 from crossspec_ros.models import adapted
@@ -30,7 +31,6 @@ Said = tuple[str, str]
 _LAYERS, _SCALE = LAYERS + 2, 1
 _RANK, _ALPHA = 8, 16
 _LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"
-_IGNORED = -100
 
 
 def added_tokens(first: int) -> dict[str, int]:
@@ -98,14 +98,10 @@ class SmolStudent(nn.Module):
         return torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
 
     def loss(self, features: Tensor, said: Sequence[Sequence[Said]]) -> Tensor:
-        """Cross entropy of the answers, in nats a token.
-
-        All that is said of a window stands behind its frames in one row, and each sees the frames and itself
-        alone: so the frames are read once.
-        """
+        """Cross entropy of the answers, in nats a token."""
         with self._halved():
             hidden, wanted = self._read(features, said)
-            chosen = wanted != _IGNORED
+            chosen = wanted != IGNORED
             hidden = hidden[chosen]
             # Not one matrix: its gradient would be that of all words, of which only the added rows learn.
             logits = torch.cat([hidden @ self.words.T, hidden @ self.rows.T], 1)
@@ -119,34 +115,16 @@ class SmolStudent(nn.Module):
 
     def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor]:
         before = self._before(features)
-        start, rows = before.shape[1], [[self._ids(*one) for one in row] for row in said]
-        length = max(sum(len(ids) for ids, _ in row) for row in rows)
-        shape = len(rows), start + length
-        tokens = torch.zeros(shape, dtype=torch.long)
-        wanted = torch.full(shape, _IGNORED)
-        positions = torch.zeros(shape, dtype=torch.long)
-        positions[:, :start] = torch.arange(start)
-        mask = torch.eye(shape[1], dtype=torch.bool).repeat(shape[0], 1, 1)
-        mask[:, :start, :start] = torch.ones(start, start, dtype=torch.bool).tril()
-        for i, row in enumerate(rows):
-            at = start
-            for ids, answer in row:
-                end = at + len(ids)
-                tokens[i, at:end] = torch.tensor(ids)
-                positions[i, at:end] = torch.arange(start, start + len(ids))
-                mask[i, at:end, :start] = True
-                mask[i, at:end, at:end] = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-                # Each state says the next token.
-                wanted[i, end - answer - 1 : end - 1] = tokens[i, end - answer : end]
-                at = end
-        device = features.device
-        tokens, wanted, positions, mask = (x.to(device) for x in (tokens, wanted, positions, mask))
-        inputs = torch.cat([before, self._embedded(tokens[:, start:])], 1)
+        packed = pack([[self._ids(*one) for one in row] for row in said], before.shape[1], features.device)
+        inputs = torch.cat([before, self._embedded(packed.tokens)], 1)
         body = self.target.module.model.text_model
         hidden = body(
-            inputs_embeds=inputs, attention_mask=mask[:, None], position_ids=positions, use_cache=False
+            inputs_embeds=inputs,
+            attention_mask=packed.mask,
+            position_ids=packed.positions,
+            use_cache=False,
         ).last_hidden_state
-        return hidden, wanted
+        return hidden, packed.wanted
 
     def _before(self, features: Tensor) -> Tensor:
         """Embeddings of the opening and the frames with what is around them."""
@@ -161,11 +139,10 @@ class SmolStudent(nn.Module):
             parts += [said(ids), features[:, i], said([last])]
         return torch.cat(parts, 1)
 
-    def _ids(self, question: str, answer: str) -> tuple[list[int], int]:
-        """Ids from behind the frames to the end of an answer, and how many of them are the answer's."""
+    def _ids(self, question: str, answer: str) -> AnswerIds:
         asked = self.target.prompt_ids(question)[1]
         ids = self.tokenizer.encode(f" {answer}{END}", add_special_tokens=False).ids
-        return [*asked, *ids], len(ids)
+        return AnswerIds([*asked, *ids], [False] * len(asked) + [True] * len(ids))
 
     def save(self, out: Path, configs: Path) -> None:
         """Write the checkpoint as changes of its base, in peft's format and bfloat16."""

@@ -135,11 +135,12 @@ def _save(model: Any, folder: Path, out: Path) -> None:
     """Write the model, its config and its tokenizer; what is there is replaced once all is written."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=out) as name:
-        _write(model, folder, Path(name))
+        write_model(model, folder, Path(name))
         move_files(Path(name), out)
 
 
-def _write(model: Any, folder: Path, out: Path) -> None:
+def write_model(model: Any, folder: Path, out: Path) -> None:
+    """Write a model in bfloat16, its config, and the files that `folder` has beside it."""
     from safetensors.torch import save_file
 
     from crossspec_ros.models.eventgpt import TOWER, EventGPTModule

@@ -39,3 +39,29 @@ ANSWERS = {
 def answer(question: str, scene: Scene) -> str:
     """The one true answer to a standing question about a window."""
     return ANSWERS[question](attributes(scene), scene)
+
+
+def _is_on_road(scene: Scene) -> bool:
+    return scene.person is not None and scene.person.action in ("crossing", "cycling")
+
+
+YES_OR_NO = {
+    "Is a person on the road?": _is_on_road,
+    "Is anybody in sight?": lambda scene: scene.person is not None,
+    "Is a vehicle in front of us?": lambda scene: (
+        scene.vehicle is not None and scene.vehicle.place == "ahead"
+    ),
+    "Is a vehicle coming closer?": lambda scene: (
+        scene.vehicle is not None and scene.vehicle.motion == "closer"
+    ),
+    "Is the traffic light red?": lambda scene: scene.signal is not None and scene.signal.color == "red",
+    "Is it dark?": lambda scene: scene.tunnel or scene.light == "night",
+    "Are we moving?": lambda scene: scene.ego != "still",
+    "Does the road bend?": lambda scene: scene.road != "straight",
+}
+"""Standing questions whose answer is `yes` or `no`, each with what tells."""
+
+
+def yes_or_no(question: str, scene: Scene) -> str:
+    """The true one of `yes` and `no` to a question of `YES_OR_NO` about a window."""
+    return "yes" if YES_OR_NO[question](scene) else "no"
