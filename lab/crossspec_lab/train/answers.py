@@ -92,10 +92,11 @@ class AnswerStudent(nn.Module):
         super().__init__()
         self.folder = folder
         known = target_architecture(folder)
-        self.target: Any = known.model(known.load(Placement()), known.tokenizer())
-        # Its module is among the parameters of this one.
-        self.module = self.target.module.requires_grad_(True)
-        self.target.module.model.video_tower.requires_grad_(False)
+        module: Any = known.load(Placement())
+        self.target: Any = known.model(module, known.tokenizer())
+        # Its parameters are those of this one.
+        self.module = module.requires_grad_(True)
+        module.model.video_tower.requires_grad_(False)
         self._end = self.target.spec.eos_ids[0]
 
     def logits(self, images: NDArray[np.uint8], rows: Sequence[Sequence[AnswerIds]]) -> tuple[Tensor, Tensor]:
