@@ -38,7 +38,7 @@ from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import tiny_models
 
 _WINDOWS, _HELD_OUT = 12_000, 192
-_STEPS, _BATCH, _RATE, _WARM_STEPS = 2_500, 8, 4e-4, 50
+_STEPS, _BATCH, _RATE, _WARM_STEPS = 2_000, 8, 4e-4, 50
 _ASKED = 3
 """Standing questions that are asked about a window beside its caption and its forms."""
 _POINT_EVERY = 200
