@@ -30,6 +30,7 @@ class FakeDecoder:
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
         self.grammar = None
+        self.first = ()
         self.is_json = True
 
     def close(self):
@@ -89,9 +90,13 @@ class FakeDecoder:
         if self.streamed.count((index, "event_image")) == 4:
             on_draft("draft")
 
-    def caption(self, window, question, trace, on_words, cancel, deadline_ns=None):
+    def caption(
+        self, window, question, trace, on_words, cancel, deadline_ns=None, on_first=lambda *told: None
+    ):
         if self.fail:
             raise RuntimeError("out of memory")
+        for choices in self.first:
+            on_first(choices, self.choose(choices, trace))
         self.expected = len(window.frames)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:

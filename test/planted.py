@@ -76,9 +76,11 @@ class FakeDecoder:
     def choose(self, choices, trace):
         return Answered(Caption(choices.standing.choices[0], (1,), "target", 1), (0.5, 0.25))
 
-    def caption(self, window, question, trace):
+    def caption(self, window, question, trace, on_first):
         assert len(self._streamed[window.index]) == self._images
         source = "target" if len(window.frames) else "event_draft"
+        for choices in self.first:
+            on_first(choices, self.choose(choices, trace))
         return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Session, Step
@@ -107,11 +108,6 @@ class Answer:
     def subject(self) -> str:
         return self._context.subject
 
-    @property
-    def is_json(self) -> bool:
-        """Whole JSON of the schema that was asked for."""
-        return self._context.grammar is not None and self._context.grammar.is_over
-
     def advance(self, more: Callable[[], bool] = lambda: False) -> None:
         """One pass of the target, and then another as long as it has not ended and `more()` says so.
 
@@ -191,6 +187,23 @@ class Answer:
             self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
         self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
+
+    def caption(self, text: str, source: str, is_late: bool) -> Caption:
+        """Caption of the tokens so far, which are this text, by their `source`."""
+        grammar = self._context.grammar
+        return Caption(
+            text,
+            self.tokens,
+            source,
+            self.passes,
+            self.drafted,
+            self.accepted,
+            is_late,
+            self._session.traffic,
+            self.round_trip_s,
+            accept_lengths=tuple(self.accept_lengths),
+            is_json=grammar is not None and grammar.is_over,
+        )
 
     def cut(self) -> None:
         """End it here: as far as it goes it is right, and proposers learn it as if it were whole."""

@@ -72,7 +72,9 @@ class CodeReplay:
         decoder.check_question(self._question)
         schema = setup.captioner.schema
         self._grammar = decoder.grammar = decoder.grammars.compiled(schema) if schema else None
-        self._standing = [decoder.choices(one) for one in read_standing(setup.captioner.questions)]
+        standing = [decoder.choices(one) for one in read_standing(setup.captioner.questions)]
+        decoder.first = [one for one in standing if one.standing.is_first]
+        self._later = [one for one in standing if not one.standing.is_first]
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._event_image_stamps: dict[int, list[int]] = {}
@@ -143,13 +145,18 @@ class CodeReplay:
             assert self._holding is not None
             same = Caption(self._holding.caption.text, (), "unchanged")
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
-        caption = self._decoder.caption(trustworthy(window, faults), self._question, trace)
+        answers: list[tuple[Standing, Answered]] = []
+        caption = self._decoder.caption(
+            trustworthy(window, faults),
+            self._question,
+            trace,
+            on_first=lambda choices, answered: answers.append((choices.standing, answered)),
+        )
         faults = (*faults, *caption_faults(caption, self._grammar is not None))
         self._holding = Outcome(window, trace, caption, faults).holding
-        answers = tuple(
-            (one.standing, self._decoder.choose(one, Trace())) for one in self._standing if caption.askable
-        )
-        return Captioned(window, stamps, faults, caption, trace, answers=answers)
+        if caption.askable:
+            answers += [(one.standing, self._decoder.choose(one, Trace())) for one in self._later]
+        return Captioned(window, stamps, faults, caption, trace, answers=tuple(answers))
 
     def _wait_for_draft(self) -> None:
         if self._draft is not None:

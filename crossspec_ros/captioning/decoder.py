@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +49,7 @@ class PrefillHiddenDecoder:
     engine and the draft have threads of their own. With an empty policy it is the target alone; where the
     pair has no draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event
     features may stand in for frames. `max_new_tokens` and `sampling` may be changed at any time, and between
-    two calls the `grammar` that captions and answers follow.
+    two calls the `grammar` that captions and answers follow, and what is asked `first` about each window.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class PrefillHiddenDecoder:
         self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.grammar: GrammarState | None = None
+        self.first: Sequence[Choices] = ()
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
@@ -157,8 +158,7 @@ class PrefillHiddenDecoder:
             # More may come meanwhile; then the answer is not about all of them.
             stamps_ns = list(opened.stamps_ns)
             self._event_drafts.fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
-            self._learn()
-            answer = self._answer(opened, self._context(question), opened.trace)
+            answer = self._first_answer(opened, self._context(question))
             opened.answer, opened.answered_ns = answer, stamps_ns
 
     def advance(self, index: int, more: Callable[[], bool] = lambda: False) -> bool:
@@ -204,6 +204,7 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
+        on_first: Callable[[Choices, Answered], None] = lambda *told: None,
     ) -> Caption:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
@@ -211,6 +212,7 @@ class PrefillHiddenDecoder:
             on_words: gets the verified text so far after each pass, mostly in the engine's thread.
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
+            on_first: gets the answers to what is asked first, before the caption is made.
         """
         with self._turn:
             begun_ns = time.perf_counter_ns()
@@ -224,6 +226,8 @@ class PrefillHiddenDecoder:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
                     return self._event_drafts.caption(opened, window, question, self.max_new_tokens, stop)
                 early, answer = opened.answer, self._begun(opened, window, question)
+                for told in opened.first:
+                    on_first(*told)
                 caption = self._finish(opened, answer, opened.trace, stop, on_words)
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
                 opened.trace.add("answer_first", begun_ns, answer.first_ns)
@@ -313,19 +317,20 @@ class PrefillHiddenDecoder:
 
     def _begun(self, opened: OpenWindow, window: Window, question: str) -> Answer:
         """The answer that was begun before the close, or a new one where it was about something else."""
-        answer, frames, stamps_ns = opened.answer, list(window.frames), list(window.frame_stamps_ns)
+        frames, stamps_ns = list(window.frames), list(window.frame_stamps_ns)
         context = self._context(question)
-        if (
-            answer is not None
-            and opened.answered_ns == stamps_ns
-            and (answer.subject, answer.max_new_tokens) == (context.subject, self.max_new_tokens)
-            and answer.sampling == self.sampling
-        ):
+        asked = self.first, context.subject, self.max_new_tokens, self.sampling
+        if answer := opened.begun(stamps_ns, *asked):
             return answer
         if opened.session is None:
             opened.session = self.engine.open(opened.index, opened.trace)
         self._event_drafts.fit(opened, frames, stamps_ns, window.event_images)
+        return self._first_answer(opened, context)
+
+    def _first_answer(self, opened: OpenWindow, context: Context) -> Answer:
+        """The answer of a window's caption, once that is answered which comes before it."""
         self._learn()
+        opened.first = [(choices, choices.answer(opened, opened.trace)) for choices in self.first]
         return self._answer(opened, context, opened.trace)
 
     def _start_policy(self, index: int) -> None:
@@ -368,19 +373,7 @@ class PrefillHiddenDecoder:
         self._learn()
         self._lesson = answer.take_lesson()
         self._last = opened
-        return Caption(
-            text(),
-            answer.tokens,
-            opened.source,
-            answer.passes,
-            answer.drafted,
-            answer.accepted,
-            stop.is_late,
-            opened.session.traffic if opened.session is not None else (0, 0),
-            answer.round_trip_s,
-            accept_lengths=tuple(answer.accept_lengths),
-            is_json=answer.is_json,
-        )
+        return answer.caption(text(), opened.source, stop.is_late)
 
     def _settle(self, opened: OpenWindow) -> None:
         """Keep what is held of the window captioned last for further questions, and of no other."""

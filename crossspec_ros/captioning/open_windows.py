@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    from crossspec_ros.captioning.standing import Answered, Choices
     from crossspec_ros.drafting.draft_model import DraftModel, EventDraft, Said
     from crossspec_ros.models.pair import ModelPair
 
@@ -65,10 +66,23 @@ class OpenWindow:
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
+        self.first: list[tuple[Choices, Answered]] = []
+        """Standing questions that come before the caption, and their answers about the same frames."""
         self.source = "target"
         """Source of what is said on its session, see `Caption`."""
         self.last_frame_ns = 0
         """Time at which its last frame came (`perf_counter_ns`)."""
+
+    def begun(
+        self, stamps_ns: list[int], first: Sequence[Choices], subject: str, *limits: object
+    ) -> Answer | None:
+        """The answer that was begun, if it is about these frames and was asked the same: the questions that
+        come `first`, the `subject`, and within the `limits` max_new_tokens and sampling."""
+        answer = self.answer
+        if answer is None or self.answered_ns != stamps_ns or [one for one, _ in self.first] != list(first):
+            return None
+        is_same = (answer.subject, answer.max_new_tokens, answer.sampling) == (subject, *limits)
+        return answer if is_same else None
 
     def rest(self) -> None:
         """Let other windows go on: nobody waits for an answer on its session."""

@@ -108,7 +108,8 @@ class CaptionerSettings(Settings):
     questions: str = param(
         "",
         "standing questions, answered about every captioned window after its caption, with | or an end of "
-        "line between them, each with its choices in brackets behind it, as in [yes, no]",
+        "line between them, each with its choices in brackets behind it, as in [yes, no]; with first behind "
+        "the brackets it is answered before the caption",
         live=True,
     )
     schema: str = param(

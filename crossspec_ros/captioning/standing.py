@@ -1,6 +1,7 @@
 """Standing questions: asked about every captioned window, each with the choices of which one is its answer.
 
-A choice takes one pass, so that no caption waits longer for it than that.
+A choice takes one pass, so that no caption waits longer for it than that; the caption of its own window waits
+for those that come first.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ MOST_STANDING = 16
 """Standing questions of a captioner, at most."""
 MOST_NODES = 128
 """Tokens of all choices of a question, which are read in one pass, at most."""
-_WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]", re.DOTALL)
+_WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A question, and the texts of which one is its answer."""
+    """A question, and the texts of which one is its answer; `is_first` before a window's caption."""
 
     question: str
     choices: tuple[str, ...]
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Answered:
 
 def read_standing(text: str) -> tuple[Standing, ...]:
     """Questions of a text with bars or ends of lines between them, each with its choices in brackets behind
-    it: `Is a person on the road? [yes, no]`.
+    it: `Is a person on the road? [yes, no]`. With `first` behind them it is asked before the caption.
 
     Raises InputError for too many, and for a question without words or without several choices.
     """
@@ -67,14 +69,14 @@ def read_standing(text: str) -> tuple[Standing, ...]:
 
 def _standing(text: str) -> Standing:
     match = _WITH_CHOICES.fullmatch(text)
-    question, listed = match.groups() if match else ("", "")
+    question, listed, first = match.groups() if match else ("", "", None)
     choices = tuple(dict.fromkeys(one for part in listed.split(",") if (one := part.strip())))
     if len(choices) < 2:
         raise InputError(
             f"'{text[:100]}' in questions is no question with choices: write it as in 'Is a person on the "
             f"road? [yes, no]', or ask it on the topic question"
         )
-    return Standing(question, choices)
+    return Standing(question, choices, first is not None)
 
 
 class Choices:

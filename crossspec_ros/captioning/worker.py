@@ -173,8 +173,7 @@ class CaptionWorker:
         with self._changed:
             if self._stopping.is_set():
                 raise _deactivated()
-            waiting = sum(not asked.cancel.is_set() for asked in self._questions)
-            check_asked(question, schema, waiting)
+            check_asked(question, schema, sum(not asked.cancel.is_set() for asked in self._questions))
             either = Cancel(self.pulse.beat, cancel)
             self._questions.append(Question(question, on_answer, schema, on_words, either))
             self._changed.notify()
@@ -214,6 +213,7 @@ class CaptionWorker:
                 waiting, self._waiting = self._waiting, []
             with self.pulse.busy():
                 self._decoder.grammar = self.grammar
+                self._decoder.first = [one for one in self.standing if one.standing.is_first]
                 for item in waiting:
                     told = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
                     if isinstance(told, Exception):
@@ -254,9 +254,7 @@ class CaptionWorker:
             self._early = None
             # Of a link, the caption and the diagnostics tell it.
             if not isinstance(error, LinkError):
-                _LOG.warning(
-                    "an answer could not be begun early, it is made when its window closes: %r", error
-                )
+                _LOG.warning("an answer is not begun early, but when its window closes: %r", error)
             forget_frames(error)
         return True
 
@@ -297,6 +295,7 @@ class CaptionWorker:
         if asked.cancel.is_set():
             raise cancelled()
         self._decoder.grammar = self._decoder.grammars.compiled(asked.schema) if asked.schema else None
+        self._decoder.first = ()
         if window is None:
             return self._decoder.ask(asked.text, *how)
         self._decoder.check_question(asked.text)
@@ -312,9 +311,9 @@ class CaptionWorker:
             return
         self.unanswered += len(self._left)
         self._left.clear()
-        if self.standing and outcome.caption is not None and outcome.caption.askable:
+        if outcome.caption is not None and outcome.caption.askable:
             window = without_images(outcome.window)
-            self._left.extend((choices, window) for choices in self.standing)
+            self._left.extend((one, window) for one in self.standing if not one.standing.is_first)
 
     def _choose(self) -> bool:
         """Answer one standing question; False when none is left, or a frame waits to be read."""
@@ -326,10 +325,13 @@ class CaptionWorker:
             # The window is gone with it.
             self.unanswered += 1 + len(self._left)
             self._left.clear()
+        self._tell_standing(window, choices, answer)
+        return True
+
+    def _tell_standing(self, window: Window, choices: Choices, answer: Answered | Exception) -> None:
         if not self._stopping.is_set():
             with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
                 self._on_standing(choices.standing, answer, window)
-        return True
 
     def _outcome(self, item: _Waiting, is_newest: bool) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""
@@ -367,8 +369,8 @@ class CaptionWorker:
                 faults = flags(item.window)
                 seen = trustworthy(item.window, faults)
             deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
-            told = self._tell(self._on_words)
-            return self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns)
+            told, first = self._tell(self._on_words), partial(self._tell_standing, item.window)
+            return self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns, first)
 
         caption = tried(look)
         if isinstance(caption, Exception):
@@ -385,9 +387,8 @@ class CaptionWorker:
     def _finish(self, outcome: Outcome) -> None:
         if self._stopping.is_set():
             return
-        with failures_logged(
-            _LOG, logging.ERROR, f"the outcome of window {outcome.window.index} could not be told"
-        ):
+        untold = f"the outcome of window {outcome.window.index} could not be told"
+        with failures_logged(_LOG, logging.ERROR, untold):
             self._on_outcome(outcome)
         # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
         with self._changed:

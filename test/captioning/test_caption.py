@@ -294,10 +294,12 @@ def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
 def test_standing_questions_are_answered_in_code_as_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = "Is it dark? [red, green]"
+    asked = "Is it dark? [red, green]|Is it near? [red, green] first"
     windows = captions(BAG, tmp_path / "out.json", "--questions", asked)
     for window in windows:
         answer = window["answers"]["Is it dark?"]
         assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("    Is it dark? ") for line in lines) == len(windows)
+    for question in ("Is it dark?", "Is it near?"):
+        assert sum(line.startswith(f"    {question} ") for line in lines) == len(windows)
+    assert {tuple(window["answers"]) for window in windows} == {("Is it near?", "Is it dark?")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,6 +35,10 @@ LISTS = (
             f"Who? [a b,c]\n\n{PERSON}[ no,no , yes ]\n",
             (Standing("Who?", ("a b", "c")), Standing(PERSON, ("no", "yes"))),
         ),
+        (
+            f"{PERSON} [yes, no] first | Who came first? [a, b]",
+            (Standing(PERSON, ("yes", "no"), True), Standing("Who came first?", ("a", "b"))),
+        ),
     ],
 )
 def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
@@ -42,7 +47,9 @@ def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
     assert read_standing(text) == found
 
 
-@pytest.mark.parametrize("ending", ["", " [yes]", " []", " [a|b]", " [yes, no].", " [a] b [c, d]"])
+@pytest.mark.parametrize(
+    "ending", ["", " [yes]", " []", " [a|b]", " [yes, no].", " [yes, no] last", " [a] b [c, d]"]
+)
 def test_what_is_no_question_with_choices_is_refused(ending: str) -> None:
     for text in (PERSON + ending, "[yes, no]"):
         with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
@@ -88,6 +95,42 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
         assert answered.probabilities == pytest.approx(_probabilities(pair, window, listed), rel=1e-3)
     # A further question finds the window as it was.
     assert decoder.ask(QUESTION, Trace()).token_ids == generated(pair, windows[2])
+
+
+@pytest.mark.parametrize("begun", ["not", "early", "about other frames", "without the questions"])
+def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, begun: str
+) -> None:
+    shown = window = replace(windows[0], index=0)
+    if begun == "about other frames":
+        window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
+    choices = [decoder.choices(Standing(PERSON, listed, is_first=True)) for listed in LISTS[:2]]
+    decoder.caption(window, QUESTION, Trace())
+    wanted = [decoder.choose(one, Trace()).caption.token_ids for one in choices]
+    decoder.first = () if begun == "without the questions" else choices
+    if begun != "not":
+        for frame, stamp_ns in zip(shown.frames, shown.frame_stamps_ns, strict=True):
+            decoder.stream_frame(0, frame, stamp_ns)
+        decoder.begin(0, QUESTION)
+        while decoder.advance(0):
+            pass
+    decoder.first = choices
+    trace, told = Trace(), list[object]()
+    caption = decoder.caption(
+        window,
+        QUESTION,
+        trace,
+        told.append,
+        on_first=lambda one, answered: told.append((one, answered.caption.token_ids)),
+    )
+    assert told[:2] == list(zip(choices, wanted, strict=True))
+    assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
+    # A pass each, and those that were begun for nothing.
+    passes = [
+        span.name for span in trace.spans if span.name.startswith(f"target_prefill[{len(window.frames)}]")
+    ]
+    assert len(passes) == {"without the questions": 4}.get(begun, 3)
+    assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
 
 
 def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> list[float]:

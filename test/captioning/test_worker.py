@@ -510,8 +510,29 @@ def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
     worker.stop()
 
 
-def asked(*questions):
-    return [FakeDecoder().choices(Standing(question, ("yes", "no"))) for question in questions]
+def asked(*questions, is_first=False):
+    return [FakeDecoder().choices(Standing(question, ("yes", "no"), is_first)) for question in questions]
+
+
+def test_what_is_asked_first_is_told_before_the_caption_of_each_window():
+    told = Outcomes()
+    worker = CaptionWorker(
+        FakeDecoder(),
+        "what?",
+        ignore,
+        ignore,
+        lambda outcome: told(outcome.window.index),
+        standing=[*asked("later?"), *asked("now?", is_first=True)],
+        on_standing=lambda standing, answer, about: told((standing.question, about.index)),
+    )
+    for index in range(2):
+        worker.submit(window(index), 0)
+        told.wait(3 * (index + 1))
+    worker.ask("why?", lambda *answer: told("why"))
+    told.wait(7)
+    worker.stop()
+    assert told.all == [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1), "why"]
+    assert worker.unanswered == 0
 
 
 def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the_next_window_closes():

@@ -24,9 +24,9 @@ def captioned(tmp_path_factory):
     setup = Setup(write_drive(folder / "drive", blind=(1,)), write_models(folder / "models"))
 
     class Decoder(FakeDecoder):
-        def caption(self, window, question, trace):
+        def caption(self, window, *args, **named):
             self._streamed[window.index] = range(13)
-            return super().caption(window, question, trace)
+            return super().caption(window, *args, **named)
 
     return list(CodeReplay(setup, Decoder("a <red> van & window {}")).windows())
 

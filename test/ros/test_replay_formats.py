@@ -178,7 +178,7 @@ ODDITIES = {write.__name__: write for write in (stray_frames, pause, set_back)}
 class Witness(FakeDecoder):
     """A decoder whose captions are all that a window shows."""
 
-    def caption(self, window, *_):
+    def caption(self, window, *_, **named):
         shown = hashlib.sha256(window.frames.tobytes() + window.event_images.tobytes()).hexdigest()[:12]
         # As if the event draft had spoken alone, which needs no marks of a target's passes.
         return SimpleNamespace(
