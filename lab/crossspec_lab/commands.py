@@ -42,7 +42,9 @@ def _bench(subparsers: Subparsers) -> None:
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
     latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
-    structured = add("structured", "captions as JSON of a schema: how soon, how right, what masks cost")
+    structured = add(
+        "structured", "JSON of a schema and yes/no questions: how soon, how right, what they cost"
+    )
     stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
     for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")

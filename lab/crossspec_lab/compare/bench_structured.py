@@ -1,4 +1,5 @@
-"""`crossspec bench structured`: captions as JSON of a schema, how soon, how right, what masks cost."""
+"""`crossspec bench structured`: captions as JSON of a schema and yes/no questions: how soon, how right, what
+they cost."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.bench_latency import ALONE, GENERATE, OURS, times
 from crossspec_lab.compare.harness import (
     Decoder,
@@ -26,13 +28,18 @@ from crossspec_lab.compare.harness import (
     take_turns,
     tell,
     tokens_per_pass,
+    waits,
 )
-from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
+from crossspec_lab.compare.held_out import held_out_windows, lived, measured_pair, timed
 from crossspec_lab.world import structured
 from crossspec_lab.world.scene import Scene
+from crossspec_lab.world.standing_questions import YES_OR_NO, yes_or_no
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.json_grammar import GrammarState
+from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 MOST_TOKENS = 128
@@ -56,7 +63,11 @@ def run(args: argparse.Namespace) -> int:
             ALONE: timed(Whole(alone), stack),
             GENERATE: timed(TransformersGenerate(pair, "plain", schema, MOST_TOKENS), stack),
         }
-        runs = take_turns(decoders, track([window for window, _ in cases], "captioning"))
+        windows = [window for window, _ in cases]
+        runs = take_turns(decoders, track(windows, "captioning"))
+        ours.grammar = None
+        asked = _Asked(ours)
+        waits_ms = waits(take_turns({OURS: asked}, track(windows, "asking"))[OURS])
     mine = runs[OURS]
     texts = [pair.target.tokenizer.decode(one.written.tokens) for one in mine]
     figures: dict[str, Any] = {
@@ -65,13 +76,48 @@ def run(args: argparse.Namespace) -> int:
         "tokens_per_pass": tokens_per_pass(mine),
         "mask_share_of_passes": _share(mine, masks_s),
         "right": _right(texts, [scene for _, scene in cases]),
+        "questions": {
+            "asked": len(YES_OR_NO),
+            "ms": spread(asked.took_ms),
+            "of_caption": spread(np.array(asked.took_ms) / waits_ms),
+            "right": asked.right([scene for _, scene in cases]),
+        },
     }
     print(table(f"{len(cases)} windows, ms", times(figures["modes"])))
     ours_alone = ("tokens_per_pass", "mask_share_of_passes")
     print(table("ours", {"": {name: figures[name] for name in ours_alone}}))
     print(table("share of answers that are right", {"": figures["right"]}))
+    questions = figures["questions"]
+    print(table("questions", {"": {name: questions[name] for name in ("asked", "ms", "of_caption")}}))
+    print(table("share of answers that are right", questions["right"]))
     tell(args, figures)
     return 0
+
+
+class _Asked:
+    """Captions of live windows, each followed by yes/no questions: the milliseconds that these took."""
+
+    def __init__(self, decoder: PrefillHiddenDecoder) -> None:
+        self._decoder, self._captions = decoder, lived(decoder)
+        self._choices = [decoder.choices(Standing(question, ("yes", "no"))) for question in YES_OR_NO]
+        self.took_ms: list[float] = []
+        self._told: list[list[str]] = []
+
+    def __call__(self, window: Window, trace: Trace) -> Written:
+        written, begun = self._captions(window, trace), time.perf_counter()
+        told = [self._decoder.choose(one, Trace()).caption.text for one in self._choices]
+        self.took_ms.append(1e3 * (time.perf_counter() - begun))
+        self._told.append(told)
+        return written
+
+    def right(self, scenes: list[Scene]) -> dict[str, dict[str, float]]:
+        """Share of right answers to each question, and of the commoner answer."""
+        found = {}
+        for question, told in zip(YES_OR_NO, zip(*self._told, strict=True), strict=True):
+            true = [yes_or_no(question, scene) for scene in scenes]
+            right = float(np.mean([a == b for a, b in zip(told, true, strict=True)]))
+            found[question] = {"right": right, "chance": max(map(true.count, ("yes", "no"))) / len(true)}
+        return found
 
 
 def _masked(decoder: Decoder[Window], masks_s: list[float]) -> Decoder[Window]:

@@ -6,6 +6,7 @@ import json
 
 from crossspec_lab.world import structured
 from crossspec_lab.world.scene import drive
+from crossspec_lab.world.standing_questions import YES_OR_NO
 
 from crossspec_ros.cli import main
 
@@ -17,6 +18,10 @@ def test_ours_is_as_right_as_the_target_alone_and_masks_are_timed(tmp_path):
     assert {mode["equal"] for mode in figures["modes"].values()} == {3}
     assert 0 < figures["mask_share_of_passes"]["median"] < 1
     assert set(figures["right"]) == {*structured.SCHEMA["required"], "all"}
+    questions = figures["questions"]
+    assert questions["asked"] == len(questions["right"]) == len(YES_OR_NO)
+    assert questions["of_caption"]["median"] > 0
+    assert all(one["chance"] >= 0.5 for one in questions["right"].values())
 
 
 def test_each_scene_has_a_true_answer_of_the_schema():
