@@ -6,9 +6,24 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.standing import Answered
+from crossspec_ros.captioning.standing import Answered, StandingQuestions
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
+
+
+def standing_questions(questions):
+    """As the decoder's, without a target."""
+    parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
+    return StandingQuestions(*(SimpleNamespace(standing=tuple(part)) for part in parts))
+
+
+def first_choices(choices):
+    """Answers that are the first choice of each question, with half of the probability."""
+    captions = [Caption(one.choices[0], (1,), "target", target_passes=1) for one in choices.standing]
+    return tuple(
+        Answered(caption, (0.5,) * len(one.choices))
+        for caption, one in zip(captions, choices.standing, strict=True)
+    )
 
 
 class FakeDecoder:
@@ -30,7 +45,7 @@ class FakeDecoder:
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
         self.grammar = None
-        self.first = ()
+        self.first = None
         self.is_json = True
 
     def close(self):
@@ -51,16 +66,15 @@ class FakeDecoder:
         text = f"answer to {question}{self.grammar or ''}"
         return Caption(text, (1,), "target", target_passes=1, is_json=is_json)
 
-    def choices(self, standing):
-        return SimpleNamespace(standing=standing)
+    def standing(self, questions):
+        return standing_questions(questions)
 
     def choose(self, choices, trace):
         if self.fail:
             raise RuntimeError("out of memory")
         if self.gate:
-            self.gate(choices.standing.question, None)
-        caption = Caption(choices.standing.choices[0], (1,), "target", target_passes=1)
-        return Answered(caption, (0.5,) * len(choices.standing.choices))
+            self.gate(choices.standing, None)
+        return first_choices(choices)
 
     def expects_last(self, index):
         return self.streamed.count((index, "frame")) + 1 == self.expected
@@ -95,8 +109,9 @@ class FakeDecoder:
     ):
         if self.fail:
             raise RuntimeError("out of memory")
-        for choices in self.first:
-            on_first(choices, self.choose(choices, trace))
+        if self.first is not None:
+            for told in zip(self.first.standing, first_choices(self.first), strict=True):
+                on_first(*told)
         self.expected = len(window.frames)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:

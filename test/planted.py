@@ -6,10 +6,10 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
+from fakes import first_choices, standing_questions
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.captioning.standing import Answered
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
@@ -70,17 +70,17 @@ class FakeDecoder:
 
     grammars = SimpleNamespace(compiled=read_schema)
 
-    def choices(self, standing):
-        return SimpleNamespace(standing=standing)
+    def standing(self, questions):
+        return standing_questions(questions)
 
     def choose(self, choices, trace):
-        return Answered(Caption(choices.standing.choices[0], (1,), "target", 1), (0.5, 0.25))
+        return first_choices(choices)
 
     def caption(self, window, question, trace, on_first):
         assert len(self._streamed[window.index]) == self._images
         source = "target" if len(window.frames) else "event_draft"
-        for choices in self.first:
-            on_first(choices, self.choose(choices, trace))
+        for told in zip(self.first.standing, first_choices(self.first), strict=True):
+            on_first(*told)
         return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
 
 

@@ -72,9 +72,8 @@ class CodeReplay:
         decoder.check_question(self._question)
         schema = setup.captioner.schema
         self._grammar = decoder.grammar = decoder.grammars.compiled(schema) if schema else None
-        standing = [decoder.choices(one) for one in read_standing(setup.captioner.questions)]
-        decoder.first = [one for one in standing if one.standing.is_first]
-        self._later = [one for one in standing if not one.standing.is_first]
+        standing = decoder.standing(read_standing(setup.captioner.questions))
+        decoder.first, self._later = standing.first, standing.later
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._event_image_stamps: dict[int, list[int]] = {}
@@ -150,12 +149,13 @@ class CodeReplay:
             trustworthy(window, faults),
             self._question,
             trace,
-            on_first=lambda choices, answered: answers.append((choices.standing, answered)),
+            on_first=lambda *told: answers.append(told),
         )
         faults = (*faults, *caption_faults(caption, self._grammar is not None))
         self._holding = Outcome(window, trace, caption, faults).holding
         if caption.askable:
-            answers += [(one.standing, self._decoder.choose(one, Trace())) for one in self._later]
+            later = self._decoder.choose(self._later, Trace())
+            answers += zip(self._later.standing, later, strict=True)
         return Captioned(window, stamps, faults, caption, trace, answers=tuple(answers))
 
     def _wait_for_draft(self) -> None:

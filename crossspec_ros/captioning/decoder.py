@@ -22,7 +22,7 @@ import numpy as np
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindows, draft_model
-from crossspec_ros.captioning.standing import Answered, Choices, Standing
+from crossspec_ros.captioning.standing import Answered, Choices, Standing, StandingQuestions
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
@@ -67,7 +67,7 @@ class PrefillHiddenDecoder:
         self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.grammar: GrammarState | None = None
-        self.first: Sequence[Choices] = ()
+        self.first: Choices | None = None
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
@@ -204,7 +204,7 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
-        on_first: Callable[[Choices, Answered], None] = lambda *told: None,
+        on_first: Callable[[Standing, Answered], None] = lambda *told: None,
     ) -> Caption:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
@@ -226,8 +226,9 @@ class PrefillHiddenDecoder:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
                     return self._event_drafts.caption(opened, window, question, self.max_new_tokens, stop)
                 early, answer = opened.answer, self._begun(opened, window, question)
-                for told in opened.first:
-                    on_first(*told)
+                if opened.first is not None:
+                    for told in zip(opened.first[0].standing, opened.first[1], strict=True):
+                        on_first(*told)
                 caption = self._finish(opened, answer, opened.trace, stop, on_words)
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
                 opened.trace.add("answer_first", begun_ns, answer.first_ns)
@@ -260,12 +261,13 @@ class PrefillHiddenDecoder:
             answer = self._answer(opened, self._context(question), trace)
             return self._finish(opened, answer, trace, Stop(cancel), on_words)
 
-    def choices(self, standing: Standing) -> Choices:
-        """Choices of a standing question, for `choose`; InputError where it cannot be asked."""
-        return Choices(standing, self.pair.target, self.engine)
+    def standing(self, questions: Sequence[Standing]) -> StandingQuestions:
+        """Standing questions, ready to be `first` and for `choose`; InputError where one cannot be asked."""
+        parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
+        return StandingQuestions(*(Choices(part, self.pair.target, self.engine) for part in parts))
 
-    def choose(self, choices: Choices, trace: Trace) -> Answered:
-        """Answer a standing question in one pass; raises InputError as `ask` does."""
+    def choose(self, choices: Choices, trace: Trace) -> tuple[Answered, ...]:
+        """Answer standing questions about the window captioned last; raises InputError as `ask` does."""
         with self._turn, self._asked() as opened:
             answered, self._last = choices.answer(opened, trace), opened
             opened.rest()
@@ -330,7 +332,7 @@ class PrefillHiddenDecoder:
     def _first_answer(self, opened: OpenWindow, context: Context) -> Answer:
         """The answer of a window's caption, once that is answered which comes before it."""
         self._learn()
-        opened.first = [(choices, choices.answer(opened, opened.trace)) for choices in self.first]
+        opened.first = None if (one := self.first) is None else (one, one.answer(opened, opened.trace))
         return self._answer(opened, context, opened.trace)
 
     def _start_policy(self, index: int) -> None:

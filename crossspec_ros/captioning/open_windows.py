@@ -66,7 +66,7 @@ class OpenWindow:
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
-        self.first: list[tuple[Choices, Answered]] = []
+        self.first: tuple[Choices, tuple[Answered, ...]] | None = None
         """Standing questions that come before the caption, and their answers about the same frames."""
         self.source = "target"
         """Source of what is said on its session, see `Caption`."""
@@ -74,12 +74,12 @@ class OpenWindow:
         """Time at which its last frame came (`perf_counter_ns`)."""
 
     def begun(
-        self, stamps_ns: list[int], first: Sequence[Choices], subject: str, *limits: object
+        self, stamps_ns: list[int], first: Choices | None, subject: str, *limits: object
     ) -> Answer | None:
         """The answer that was begun, if it is about these frames and was asked the same: the questions that
         come `first`, the `subject`, and within the `limits` max_new_tokens and sampling."""
         answer = self.answer
-        if answer is None or self.answered_ns != stamps_ns or [one for one, _ in self.first] != list(first):
+        if answer is None or self.answered_ns != stamps_ns or first is not (self.first and self.first[0]):
             return None
         is_same = (answer.subject, answer.max_new_tokens, answer.sampling) == (subject, *limits)
         return answer if is_same else None

@@ -1,13 +1,15 @@
 """Standing questions: asked about every captioned window, each with the choices of which one is its answer.
 
-A choice takes one pass, so that no caption waits longer for it than that; the caption of its own window waits
-for those that come first.
+All are read in one pass of the target, so that no caption waits longer for them than that; that of their own
+window waits for those that come first.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import Caption, check_question
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 MOST_STANDING = 16
 """Standing questions of a captioner, at most."""
-MOST_NODES = 128
-"""Tokens of all choices of a question, which are read in one pass, at most."""
+MOST_NODES = TEXT_ROOM * 3 // 4
+"""Tokens of questions and their choices that are read in one pass, at most."""
 _WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL)
 
 
@@ -80,54 +82,101 @@ def _standing(text: str) -> Standing:
 
 
 class Choices:
-    """Choices of a standing question as one tree of the target's tokens, each with an end of sequence behind.
+    """Standing questions as trees of the target's tokens behind a window's frames: each question, and behind
+    it each of its choices with an end of sequence. They are as few as have room, for each takes a pass.
 
     A text may begin with a space or not: targets differ in what they write behind a prompt.
     """
 
-    def __init__(self, standing: Standing, target: VideoTarget, engine: Engine) -> None:
-        """Raises InputError for an engine that cannot choose, for a choice that the target cannot write, and
-        where question and choices are too long."""
-        self.standing = standing
-        try:
-            check_question(target, standing.question)
-        except InputError as error:
-            raise InputError(f"of questions, '{standing.question[:100]}': {error}") from None
-        if not engine.chooses:
+    def __init__(self, standing: Sequence[Standing], target: VideoTarget, engine: Engine) -> None:
+        """Raises InputError for an engine that cannot score, for a choice that the target cannot write, and
+        where a question and its choices are too long."""
+        if standing and not engine.scores:
             raise InputError(
                 "standing questions need draft trees: name a target on this machine, in torch or in float32, "
                 "or leave questions empty"
             )
-        ends = [[[*ids, target.spec.eos_ids[0]] for ids in _ways(target, one)] for one in standing.choices]
-        self.tree = DraftTree.merged(
-            DraftTree.chain(ids, [1.0] * len(ids), "choices") for ways in ends for ids in ways
-        )
-        used = len(target.prompt_ids(standing.question)[1]) + len(self.tree)
-        if len(self.tree) > MOST_NODES or used > TEXT_ROOM:
-            raise InputError(
-                f"the choices of '{standing.question[:100]}' have {len(self.tree)} tokens, {used} with the "
-                f"question, but at most {MOST_NODES} and {TEXT_ROOM} are taken: name fewer, or shorter ones"
-            )
-        self._ends = [[self._end(ids) for ids in ways] for ways in ends]
+        self.standing = tuple(standing)
+        self._passes: list[tuple[DraftTree, list[_Asked]]] = []
+        asked: list[_Asked] = []
+        for one in standing:
+            asked.append(_Asked.of(one, target))
+            if len(asked) > 1 and len(_tree(asked)) > MOST_NODES:
+                self._add(asked[:-1])
+                asked = asked[-1:]
+        self._add(asked)
 
-    def _end(self, ids: list[int]) -> int:
-        node = ROOT
-        for token in ids:
-            child = self.tree.child(node, token)
+    def _add(self, asked: list[_Asked]) -> None:
+        if asked:
+            self._passes.append((_tree(asked), asked))
+
+    def answer(self, opened: OpenWindow, trace: Trace) -> tuple[Answered, ...]:
+        """The choices that the target makes about a window whose frames have come, question by question."""
+        assert opened.session is not None
+        found: list[Answered] = []
+        for tree, asked in self._passes:
+            scores = opened.session.score(tree, trace).result()
+            found += [one.answered(tree, scores, opened.source) for one in asked]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class StandingQuestions:
+    """Questions of a captioner: those that come before a caption, and those that come after it."""
+
+    first: Choices
+    later: Choices
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question's tokens, and of each choice the ways to write it, each with an end of sequence."""
+
+    standing: Standing
+    question: tuple[int, ...]
+    ways: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @classmethod
+    def of(cls, standing: Standing, target: VideoTarget) -> _Asked:
+        """Raises InputError as `Choices`."""
+        try:
+            check_question(target, standing.question)
+        except InputError as error:
+            raise InputError(f"of questions, '{standing.question[:100]}': {error}") from None
+        end = target.spec.eos_ids[0]
+        ways = [tuple((*ids, end) for ids in _ways(target, choice)) for choice in standing.choices]
+        asked = cls(standing, target.prompt_ids(standing.question)[1], tuple(ways))
+        if (nodes := len(_tree([asked]))) > MOST_NODES:
+            raise InputError(
+                f"'{standing.question[:100]}' and its choices have {nodes} tokens, but at most {MOST_NODES} "
+                f"are taken: name fewer choices, or shorter ones"
+            )
+        return asked
+
+    def answered(self, tree: DraftTree, scores: Sequence[float], source: str) -> Answered:
+        """The choice whose tokens are likeliest one by one, of the `scores` of the nodes of a tree."""
+        told = [[self._scored(tree, scores, way) for way in ways] for ways in self.ways]
+        # Those of texts that begin alike are equal up to where these part.
+        best = max(range(len(told)), key=lambda i: max(told[i]))
+        tokens = self.ways[best][told[best].index(max(told[best]))]
+        text = self.standing.choices[best]
+        caption = Caption(text, tokens, source, 1, accept_lengths=(len(tokens),))
+        return Answered(caption, tuple(sum(math.exp(sum(way)) for way in ways) for ways in told))
+
+    def _scored(self, tree: DraftTree, scores: Sequence[float], way: Sequence[int]) -> list[float]:
+        node, found = ROOT, list[float]()
+        for token in (*self.question, *way):
+            child = tree.child(node, token)
             assert child is not None
             node = child
-        return node
+            found.append(scores[node])
+        return found[len(self.question) :]
 
-    def answer(self, opened: OpenWindow, trace: Trace) -> Answered:
-        """The choice that the target makes about a window that was captioned, in one pass."""
-        assert opened.session is not None
-        opened.session.ask(self.standing.question, trace, 0)
-        step = opened.session.step(self.tree, is_within=True).result()
-        pairs = zip(self.standing.choices, self._ends, strict=True)
-        text = next(choice for choice, ends in pairs if step.path[-1] in ends)
-        caption = Caption(text, step.tokens, opened.source, 1, accept_lengths=(len(step.tokens),))
-        paths = replace(self.tree, probs=step.probs).path_probs()
-        return Answered(caption, tuple(sum(paths[end] for end in ends) for ends in self._ends))
+
+def _tree(asked: Sequence[_Asked]) -> DraftTree:
+    """The tree of some questions and their choices."""
+    chains = ((*one.question, *way) for one in asked for ways in one.ways for way in ways)
+    return DraftTree.merged(DraftTree.chain(ids, [1.0] * len(ids), "choices") for ids in chains)
 
 
 def _ways(target: VideoTarget, choice: str) -> list[tuple[int, ...]]:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.standing import Answered, Choices, Standing
+    from crossspec_ros.captioning.standing import Answered, Choices, Standing, StandingQuestions
     from crossspec_ros.engine.json_grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class CaptionWorker:
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
-        standing: Sequence[Choices] = (),
+        standing: StandingQuestions | None = None,
         on_standing: OnStanding = lambda *told: None,
         gate: ChangeGate | None = None,
     ) -> None:
@@ -88,8 +88,8 @@ class CaptionWorker:
         self._questions: deque[Question] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
-        # The standing ones, about the window captioned last.
-        self._left: deque[tuple[Choices, Window]] = deque()
+        # The standing ones that are left, about the window captioned last.
+        self._left: tuple[Choices, Window] | None = None
         self.unanswered = 0
         """Standing questions that were dropped."""
         # The window captioned last, and the newest that was closed; one that waits for a question.
@@ -213,7 +213,7 @@ class CaptionWorker:
                 waiting, self._waiting = self._waiting, []
             with self.pulse.busy():
                 self._decoder.grammar = self.grammar
-                self._decoder.first = [one for one in self.standing if one.standing.is_first]
+                self._decoder.first = None if self.standing is None else self.standing.first
                 for item in waiting:
                     told = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
                     if isinstance(told, Exception):
@@ -225,7 +225,7 @@ class CaptionWorker:
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = (self._left and not self._unread) or self._is_asked()
+        asked = (self._left is not None and not self._unread) or self._is_asked()
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
@@ -295,7 +295,7 @@ class CaptionWorker:
         if asked.cancel.is_set():
             raise cancelled()
         self._decoder.grammar = self._decoder.grammars.compiled(asked.schema) if asked.schema else None
-        self._decoder.first = ()
+        self._decoder.first = None
         if window is None:
             return self._decoder.ask(asked.text, *how)
         self._decoder.check_question(asked.text)
@@ -309,29 +309,30 @@ class CaptionWorker:
         their caption holds still."""
         if outcome.holds is not None:
             return
-        self.unanswered += len(self._left)
-        self._left.clear()
-        if outcome.caption is not None and outcome.caption.askable:
-            window = without_images(outcome.window)
-            self._left.extend((one, window) for one in self.standing if not one.standing.is_first)
+        if self._left is not None:
+            self.unanswered += len(self._left[0].standing)
+            self._left = None
+        later = None if self.standing is None else self.standing.later
+        if later is not None and later.standing and outcome.caption is not None and outcome.caption.askable:
+            self._left = later, without_images(outcome.window)
 
     def _choose(self) -> bool:
-        """Answer one standing question; False when none is left, or a frame waits to be read."""
-        if not self._left or self._unread:
+        """Answer the standing questions; False where none are left, or a frame waits to be read."""
+        if self._left is None or self._unread:
             return False
-        choices, window = self._left.popleft()
-        answer = tried(partial(self._decoder.choose, choices, Trace()))
-        if isinstance(answer, Exception):
-            # The window is gone with it.
-            self.unanswered += 1 + len(self._left)
-            self._left.clear()
-        self._tell_standing(window, choices, answer)
+        (choices, window), self._left = self._left, None
+        told: Any = tried(partial(self._decoder.choose, choices, Trace()))
+        if isinstance(told, Exception):
+            self.unanswered += len(choices.standing)
+            told = [told] * len(choices.standing)
+        for standing, answer in zip(choices.standing, told, strict=True):
+            self._tell_standing(window, standing, answer)
         return True
 
-    def _tell_standing(self, window: Window, choices: Choices, answer: Answered | Exception) -> None:
+    def _tell_standing(self, window: Window, standing: Standing, answer: Answered | Exception) -> None:
         if not self._stopping.is_set():
             with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
-                self._on_standing(choices.standing, answer, window)
+                self._on_standing(standing, answer, window)
 
     def _outcome(self, item: _Waiting, is_newest: bool) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""

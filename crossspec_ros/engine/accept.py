@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
@@ -34,20 +33,16 @@ def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...
     return follow(tree, lambda node: choices[1 + node])
 
 
-def chosen_path(tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The nodes that the target likes best among the tree's alone, from the root to an end, and the
-    probability that it gives each node behind its parent; of the (1 + nodes, vocabulary) logits of a pass."""
-    rows, ids = [1 + parent for parent in tree.parents], list(tree.token_ids)
+def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
+    """Logarithms of the probabilities that the target gives each node behind its parent, 0 behind the root;
+    of the (nodes, vocabulary) logits of a pass."""
+    rows, ids = list(tree.parents), list(tree.token_ids)
     if isinstance(logits, np.ndarray):
         scores = logits - logits.max(-1, keepdims=True)
         told = (scores[rows, ids] - np.log(np.exp(scores).sum(-1))[rows]).tolist()
     else:
         told = logits.float().log_softmax(-1)[rows, ids].tolist()
-    node, path = ROOT, list[int]()
-    while children := [i for i, parent in enumerate(tree.parents) if parent == node]:
-        node = max(children, key=lambda i: told[i])
-        path.append(node)
-    return tuple(path), tuple(math.exp(one) for one in told)
+    return tuple(0.0 if row == ROOT else one for row, one in zip(rows, told, strict=True))
 
 
 class Verifier:

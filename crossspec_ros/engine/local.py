@@ -74,7 +74,7 @@ class LocalEngine:
         return True
 
     @property
-    def chooses(self) -> bool:
+    def scores(self) -> bool:
         return self.runner.branches
 
     def open(self, window: int, trace: Trace, robot: str = "") -> LocalSession:
@@ -206,13 +206,20 @@ class LocalSession:
         self,
         tree: DraftTree,
         sampling: Sampling | None = None,
-        is_within: bool = False,
         grammar: GrammarState | None = None,
     ) -> Future[Step]:
         return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.step(tree, sampling, is_within, grammar)),
+            lambda: self._do(lambda sequence: sequence.step(tree, sampling, grammar)),
             self._window,
             is_pass=True,
+        )
+
+    def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
+        self._scheduler.begin_answer(self._window)
+        self._engine.shared()
+        self._unread = 0
+        return self._scheduler.submit(
+            lambda: self._do(lambda sequence: sequence.score(tree, trace)), self._window, is_pass=True
         )
 
     @property

@@ -83,7 +83,7 @@ class RemoteEngine:
         return False
 
     @property
-    def chooses(self) -> bool:
+    def scores(self) -> bool:
         return False
 
     def open(self, window: int, trace: Trace, robot: str = "") -> RemoteSession:
@@ -219,10 +219,9 @@ class RemoteSession:
         self,
         tree: DraftTree,
         sampling: Sampling | None = None,
-        is_within: bool = False,
         grammar: GrammarState | None = None,
     ) -> Future[Step]:
-        assert not is_within and grammar is None, "it does not choose"
+        assert grammar is None, "it has no masks"
         future: Future[Step] = Future()
         with self._lock:
             ask, self._ask = self._ask, None
@@ -242,6 +241,9 @@ class RemoteSession:
         else:
             self._give()
         return future
+
+    def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
+        raise AssertionError("it does not score")
 
     def rest(self) -> None:
         """The server rests by itself."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.engine.accept import Verifier, chosen_path
+from crossspec_ros.engine.accept import Verifier, node_scores
 from crossspec_ros.engine.batching import Encode, PassOutput, Requests
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import Reading, Runner
@@ -118,9 +118,26 @@ class TargetSequence:
 
     def ask(self, question: str, trace: Trace) -> Requests[None]:
         """Let the question follow the frames; the next step reads it together with its tree."""
-        self._trace, self._passes = trace, 0
         # Before anything changes, for it may fail.
-        closing = self._target.closing(question)
+        yield from self._follow_frames(self._target.closing(question), trace)
+
+    def score(self, tree: DraftTree, trace: Trace) -> Requests[tuple[float, ...]]:
+        """Scores of a tree that follows the frames, see `session.Session`."""
+        closing = self._target.closing("")
+        # What some families put between the frames and the text.
+        between = closing.first(len(closing) - len(self._target.prompt_ids("")[1]))
+        yield from self._follow_frames(between, trace)
+        with trace.span(self._pass_name(tree)):
+            output = yield from self._read(tree, len(tree))
+            told = node_scores(tree, output.logits)
+        assert self._prefix is not None
+        length, self._place = self._prefix
+        self._row.keep(length)
+        return told
+
+    def _follow_frames(self, closing: Chunk, trace: Trace) -> Requests[None]:
+        """Let a chunk follow the frames, in place of what was asked before."""
+        self._trace, self._passes = trace, 0
         yield from self._encode(len(self._waiting))
         if self._prefix is None:
             self._prefix = self._row.length + self.unread, self._following_place()
@@ -136,7 +153,6 @@ class TargetSequence:
         self,
         tree: DraftTree,
         sampling: Sampling | None,
-        is_within: bool = False,
         grammar: GrammarState | None = None,
     ) -> Requests[Step]:
         unread = self.unread
@@ -144,14 +160,11 @@ class TargetSequence:
         before = len(self._unread[-1])
         with self._trace.span(self._pass_name(tree)):
             output = yield from self._read(tree, len(tree) + 1)
-            if is_within:
-                (path, probs), following = chosen_path(tree, output.logits), self._target.spec.eos_ids[0]
+            given = tree, output.logits, sampling
+            if grammar is None:
+                path, following = self._verifier.accept(*given)
             else:
-                probs, given = (), (tree, output.logits, sampling)
-                if grammar is None:
-                    path, following = self._verifier.accept(*given)
-                else:
-                    path, following = self._verifier.accept_allowed(*given, grammar)
+                path, following = self._verifier.accept_allowed(*given, grammar)
         self._passes += 1
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])
@@ -168,7 +181,6 @@ class TargetSequence:
             self._hidden(output, before, len(tree), path),
             output.rows,
             output.tokens,
-            probs=probs,
         )
 
     def _hidden(

@@ -84,8 +84,6 @@ class Step:
     proposed: Proposed | None = None
     round_trip_s: float = 0.0
     passes: int = 1
-    probs: tuple[float, ...] = ()
-    """Probability that the target gives each node behind its parent, of a step within its tree."""
 
 
 class Session(Protocol):
@@ -124,16 +122,20 @@ class Session(Protocol):
         self,
         tree: DraftTree,
         sampling: Sampling | None = None,
-        is_within: bool = False,
         grammar: GrammarState | None = None,
     ) -> Future[Step]:
         """Put the tree to the target as the answer's continuation, and keep what it accepts.
 
         With a `grammar` the target writes what that allows alone; it goes on with what was written. Only
         where the engine has `masks`.
+        """
+        ...
 
-        Where the answer `is_within` the tree, whose paths all end a sequence, the target chooses among its
-        nodes alone, greedily. Only where the engine `chooses`.
+    def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
+        """Logarithms of the probabilities that the target gives each node behind its parent, of a tree that
+        follows the frames: it begins with what is asked, whose first tokens get 0.
+
+        Nothing of it is kept; an answer in work is over. Only where the engine `scores`.
         """
         ...
 
@@ -171,8 +173,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def chooses(self) -> bool:
-        """Choices within a tree: steps may be `is_within`."""
+    def scores(self) -> bool:
+        """Scores of trees: sessions have `score`."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:

@@ -77,6 +77,11 @@ class Chunk:
             None if like is None else join([chunk._layers_like(like) for chunk in chunks], 1),
         )
 
+    def first(self, count: int) -> Chunk:
+        """Its first tokens, so many."""
+        layers = None if self.layers is None else self.layers[:, :count]
+        return Chunk(self.embeds[:count], self.positions[:, :count], layers)
+
     @property
     def span(self) -> int:
         """Distance from where the chunk begins to what follows."""

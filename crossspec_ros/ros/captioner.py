@@ -21,7 +21,7 @@ from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.standing import Choices, read_standing
+from crossspec_ros.captioning.standing import StandingQuestions, read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.captioning.worker import CaptionWorker
@@ -83,7 +83,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
         # Made of the settings, ready to be asked.
-        self._standing: list[Choices] = []
+        self._standing: StandingQuestions | None = None
         self._grammar: GrammarState | None = None
         # One that was stopped, and is still in the middle of a pass.
         self._old: CaptionWorker | None = None
@@ -352,7 +352,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             grammar = self._grammar
             if grammar is None or settings.schema != self._settings.schema:
                 grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
-            standing = [self._decoder.choices(one) for one in read_standing(settings.questions)]
+            standing = self._decoder.standing(read_standing(settings.questions))
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)

@@ -12,7 +12,6 @@ from plain_target import QUESTION, generated, logits, prompt
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Standing, read_standing
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.engine.tree import ROOT
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -73,21 +72,18 @@ def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
 def test_a_choice_is_that_of_generate_within_the_same_tree(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
 ) -> None:
-    choices = decoder.choices(Standing(PERSON, listed))
-    tree = choices.tree
+    choices = decoder.standing([Standing(PERSON, listed)]).later
     begin = len(prompt(pair, pair.frames, PERSON))
+    written = _written(pair, listed)
 
     def allowed(batch: int, ids: torch.Tensor) -> list[int]:
-        node = ROOT
-        for token in ids[begin:].tolist():
-            child = tree.child(node, token)
-            assert child is not None
-            node = child
-        return [tree.token_ids[i] for i, parent in enumerate(tree.parents) if parent == node]
+        said = ids[begin:].tolist()
+        ways = [way for ways in written for way in ways if way[: len(said)] == said]
+        return list({way[len(said)] for way in ways})
 
     for window in windows[:3]:
         decoder.caption(window, QUESTION, Trace())
-        answered = decoder.choose(choices, Trace())
+        (answered,) = decoder.choose(choices, Trace())
         assert answered.caption.token_ids == generated(
             pair, window, 64, PERSON, prefix_allowed_tokens_fn=allowed
         )
@@ -104,10 +100,11 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     shown = window = replace(windows[0], index=0)
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
-    choices = [decoder.choices(Standing(PERSON, listed, is_first=True)) for listed in LISTS[:2]]
+    asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
+    choices = decoder.standing(asked).first
     decoder.caption(window, QUESTION, Trace())
-    wanted = [decoder.choose(one, Trace()).caption.token_ids for one in choices]
-    decoder.first = () if begun == "without the questions" else choices
+    wanted = [one.caption.token_ids for one in decoder.choose(choices, Trace())]
+    decoder.first = None if begun == "without the questions" else choices
     if begun != "not":
         for frame, stamp_ns in zip(shown.frames, shown.frame_stamps_ns, strict=True):
             decoder.stream_frame(0, frame, stamp_ns)
@@ -123,31 +120,52 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
         told.append,
         on_first=lambda one, answered: told.append((one, answered.caption.token_ids)),
     )
-    assert told[:2] == list(zip(choices, wanted, strict=True))
+    assert told[:2] == list(zip(asked, wanted, strict=True))
     assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
     # A pass each, and those that were begun for nothing.
     passes = [
         span.name for span in trace.spans if span.name.startswith(f"target_prefill[{len(window.frames)}]")
     ]
-    assert len(passes) == {"without the questions": 4}.get(begun, 3)
+    assert len(passes) == {"without the questions": 3}.get(begun, 2)
     assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
 
 
 def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> list[float]:
     """Probability of each choice, a pass of the target for each of its ways to be written."""
     found = []
-    for choice in listed:
-        tokenizer = pair.target.tokenizer
-        ways = {
-            tuple(tokenizer.encode(text, add_special_tokens=False).ids) for text in (choice, f" {choice}")
-        }
-        known = [
-            [*ids, pair.target.spec.eos_ids[0]] for ids in ways if tokenizer.decode(ids).strip() == choice
-        ]
-        rows = [logits(pair, window, ids, PERSON).float().softmax(-1) for ids in known]
-        pairs = zip(rows, known, strict=True)
+    for ways in _written(pair, listed):
+        rows = [logits(pair, window, ids, PERSON).float().softmax(-1) for ids in ways]
+        pairs = zip(rows, ways, strict=True)
         found.append(sum(float(row[range(len(ids)), ids].prod()) for row, ids in pairs))
     return found
+
+
+def _written(pair: ModelPair, listed: tuple[str, ...]) -> list[list[list[int]]]:
+    """The ways to write each choice, with the end of sequence."""
+    tokenizer, end = pair.target.tokenizer, pair.target.spec.eos_ids[0]
+    texts = [
+        {tuple(tokenizer.encode(text, add_special_tokens=False).ids) for text in (one, f" {one}")}
+        for one in listed
+    ]
+    return [
+        [[*ids, end] for ids in ways if tokenizer.decode(ids).strip() == choice]
+        for choice, ways in zip(listed, texts, strict=True)
+    ]
+
+
+def test_questions_of_one_pass_are_answered_as_each_alone(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
+    decoder.caption(windows[0], QUESTION, Trace())
+    trace = Trace()
+    together = decoder.choose(decoder.standing(asked).later, trace)
+    passes = [span.name for span in trace.spans if span.name.startswith("target_prefill")]
+    assert 1 < len(passes) < 4, "as few as have room"
+    for standing, answered in zip(asked, together, strict=True):
+        (alone,) = decoder.choose(decoder.standing([standing]).later, Trace())
+        assert alone.caption == answered.caption
+        assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
 
 
 def test_choices_are_refused_where_they_cannot_be_made(
@@ -155,11 +173,11 @@ def test_choices_are_refused_where_they_cannot_be_made(
 ) -> None:
     def refused(reason: str, *choices: str, question: str = PERSON) -> None:
         with pytest.raises(InputError, match=reason):
-            decoder.choices(Standing(question, choices))
+            decoder.standing([Standing(question, choices)])
 
     refused("of questions, ' ': the question is empty", "red", "green", question=" ")
     refused("the target cannot write the choice '</s>'", "red", "</s>")
-    refused(r"have \d+ tokens, \d+ with the question", "red", " ".join(["green car"] * 80))
-    refused(r"have \d+ tokens, \d{3} with the question", "red", "green", question="car " * 520)
+    refused(r"and its choices have \d+ tokens, but at most 384", "red", " ".join(["green car"] * 180))
+    refused(r"and its choices have \d{3} tokens", "red", "green", question="car " * 520)
     monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
     refused("standing questions need draft trees", "red", "green")

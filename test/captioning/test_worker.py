@@ -510,8 +510,9 @@ def test_a_panic_in_a_library_is_the_failure_of_its_window_alone():
     worker.stop()
 
 
-def asked(*questions, is_first=False):
-    return [FakeDecoder().choices(Standing(question, ("yes", "no"), is_first)) for question in questions]
+def asked(*questions, first=()):
+    standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
+    return FakeDecoder().standing(standing)
 
 
 def test_what_is_asked_first_is_told_before_the_caption_of_each_window():
@@ -522,7 +523,7 @@ def test_what_is_asked_first_is_told_before_the_caption_of_each_window():
         ignore,
         ignore,
         lambda outcome: told(outcome.window.index),
-        standing=[*asked("later?"), *asked("now?", is_first=True)],
+        standing=asked("later?", first=("now?",)),
         on_standing=lambda standing, answer, about: told((standing.question, about.index)),
     )
     for index in range(2):
@@ -536,60 +537,31 @@ def test_what_is_asked_first_is_told_before_the_caption_of_each_window():
 
 
 def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the_next_window_closes():
-    began, released = threading.Event(), threading.Event()
-
-    def gate(question, cancel):
-        if question == "slow?":
-            began.set()
-            assert released.wait(WAIT_S)
-
-    outcomes, told = Outcomes(), Outcomes()
-
-    def tell(standing, answer, window):
-        told((standing.question, answer.caption.text, window.index))
-
-    standing = asked("who?", "slow?", "where?")
-    worker = CaptionWorker(
-        FakeDecoder(gate), "what?", ignore, ignore, outcomes, standing=standing, on_standing=tell
-    )
-    worker.submit(window(0), 0)
-    assert began.wait(WAIT_S)
-    worker.submit(window(1), 0)
-    released.set()
-    told.wait(5)
-    worker.stop()
-    assert told.all == [
-        *((question, "yes", 0) for question in ("who?", "slow?")),
-        *((question, "yes", 1) for question in ("who?", "slow?", "where?")),
-    ]
-    assert worker.unanswered == 1
-
-
-def test_frames_that_wait_go_before_standing_questions():
-    frame = Future()
+    frame, outcomes, told = Future(), Outcomes(), Outcomes()
 
     class Decoder(FakeDecoder):
         def stream_frame(self, index, pixels, stamp_ns, is_last=False):
             return frame
 
-    outcomes, told = Outcomes(), Outcomes()
+    def tell(standing, answer, window):
+        told((standing.question, answer.caption.text, window.index))
+
     worker = CaptionWorker(
-        Decoder(),
-        "what?",
-        ignore,
-        ignore,
-        outcomes,
-        standing=asked("who?"),
-        on_standing=lambda *one: told(one),
+        Decoder(), "what?", ignore, ignore, outcomes, standing=asked("who?", "where?"), on_standing=tell
     )
+    # Frames that wait go before them.
     film(worker, 1, 1)
     worker.submit(window(0), 0)
     outcomes.wait(1)
     time.sleep(0.05)
     assert not told.all
+    worker.submit(window(1), 0)
+    outcomes.wait(2)
     frame.set_result(None)
-    told.wait(1)
+    told.wait(2)
     worker.stop()
+    assert told.all == [(question, "yes", 1) for question in ("who?", "where?")]
+    assert worker.unanswered == 2
 
 
 def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_again():
@@ -613,12 +585,13 @@ def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_aga
     # About a window without frames nothing is asked.
     worker.submit(window(0, 0), 0)
     worker.submit(window(1), 0)
-    told.wait(1)
+    told.wait(2)
     worker.submit(window(2), 0)
-    told.wait(3)
+    told.wait(4)
     worker.stop()
     assert [(standing.question, about.index) for standing, _, about in told.all] == [
         ("bad?", 1),
+        ("who?", 1),
         ("bad?", 2),
         ("who?", 2),
     ]
@@ -702,8 +675,8 @@ def test_standing_questions_outlast_windows_that_show_nothing_new():
     released, answers = threading.Event(), Outcomes()
 
     def gate(asked, cancel):
-        if asked == "who?":
-            released.wait(WAIT_S)
+        if asked == "busy?":
+            assert released.wait(WAIT_S)
 
     decoder, outcomes = FakeDecoder(gate), Outcomes()
     worker = CaptionWorker(
@@ -712,10 +685,11 @@ def test_standing_questions_outlast_windows_that_show_nothing_new():
         ignore,
         ignore,
         outcomes,
-        standing=[decoder.choices(Standing(text, ("a", "b"))) for text in ("who?", "where?")],
+        standing=asked("who?", "where?"),
         on_standing=lambda standing, answer, window: answers((standing.question, window.index)),
         gate=ChangeGate(GateSettings("changed")),
     )
+    worker.ask("busy?", ignore)
     shown(worker, 0, 100)
     outcomes.wait(1)
     shown(worker, 1, 100)

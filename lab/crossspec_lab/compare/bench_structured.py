@@ -99,13 +99,13 @@ class _Asked:
 
     def __init__(self, decoder: PrefillHiddenDecoder) -> None:
         self._decoder, self._captions = decoder, lived(decoder)
-        self._choices = [decoder.choices(Standing(question, ("yes", "no"))) for question in YES_OR_NO]
+        self._choices = decoder.standing([Standing(question, ("yes", "no")) for question in YES_OR_NO]).later
         self.took_ms: list[float] = []
         self._told: list[list[str]] = []
 
     def __call__(self, window: Window, trace: Trace) -> Written:
         written, begun = self._captions(window, trace), time.perf_counter()
-        told = [self._decoder.choose(one, Trace()).caption.text for one in self._choices]
+        told = [one.caption.text for one in self._decoder.choose(self._choices, Trace())]
         self.took_ms.append(1e3 * (time.perf_counter() - begun))
         self._told.append(told)
         return written

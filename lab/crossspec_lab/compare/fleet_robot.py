@@ -102,7 +102,6 @@ class StepwiseSession(RemoteSession):
         self,
         tree: DraftTree,
         sampling: Sampling | None = None,
-        is_within: bool = False,
         grammar: GrammarState | None = None,
     ) -> Future[Step]:
         drafted = wire.Draft(token_ids=tree.token_ids, probs=tree.probs, parents=tree.parents)
@@ -110,9 +109,9 @@ class StepwiseSession(RemoteSession):
             self._ask.stepwise = True
             drafted.number = self._ask.number
             self._ask.draft.CopyFrom(drafted)
-            return super().step(tree, sampling, is_within, grammar)
+            return super().step(tree, sampling, grammar)
         drafted.number = self._answer
-        future = super().step(tree, sampling, is_within, grammar)
+        future = super().step(tree, sampling, grammar)
         self._send(wire.Up(session=self.number, draft=drafted))
         return future
 
