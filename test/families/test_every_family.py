@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,8 @@ from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.engine.session import Session
+from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
@@ -98,6 +99,29 @@ def by_llama(target: VideoTarget) -> LocalEngine:
     return LocalEngine(target, runner=library.llama_runner(target, "float32", 1))
 
 
+def scored(
+    session: Session, target: VideoTarget, question: str, wanted: Sequence[int], others: Sequence[int]
+) -> Iterator[tuple[float, float]]:
+    """Scores of the words that are wanted, each beside that of another in its place."""
+    prompt = target.prompt_ids(question)[1]
+    ways = [(*wanted[:i], other) for i, other in enumerate(others)]
+    tree = DraftTree.merged(
+        DraftTree.chain((*prompt, *way), [1.0] * len((*prompt, *way)), "") for way in (wanted, *ways)
+    )
+    scores, node = session.score(tree, Trace()).result(20), ROOT
+    for token in prompt:
+        node = child(tree, node, token)
+    for token, other in zip(wanted, others, strict=True):
+        yield scores[child(tree, node, token)], scores[child(tree, node, other)]
+        node = child(tree, node, token)
+
+
+def child(tree: DraftTree, node: int, token: int) -> int:
+    found = tree.child(node, token)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])
 @pytest.mark.parametrize("ahead", [0, 5, 8])
 @pytest.mark.parametrize("engine_of", [LocalEngine, by_llama])
@@ -118,6 +142,8 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
     session.fit(list(seen), list(range(count)))
     for question in QUESTIONS:
         wanted, said, ended = family.generated(seen, question), tuple[int, ...](), False
+        others = random.integers(0, 50, len(wanted)).tolist()
+        assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
         session.ask(question, Trace())
         while not ended and len(said) < LIMIT:
             right = list(wanted[len(said) : len(said) + int(random.integers(0, 6))])
