@@ -18,7 +18,10 @@ from reference_pages import ROOT, table, with_blocks
 
 PAGES = [
     ROOT / page
-    for page in ("docs/drafters.md", "docs/measured.md", "docs/use_captions.md", "models/smol/README.md")
+    for page in (
+        *("docs/drafters.md", "docs/measured.md", "docs/use_captions.md", "models/smol/README.md"),
+        "models/tiny_answers/README.md",
+    )
 ]
 
 _WAYS = {
@@ -214,9 +217,25 @@ def change() -> str:
     return table(heads, rows)
 
 
+def structured() -> str:
+    """Fields and questions that the tiny target of forms answers rightly."""
+    found = figures("structured")
+    names = {"all": "the whole form"}
+    parts = [("form", found["right"]), ("question", found["questions"]["right"])]
+    cells = [
+        (kind, names.get(name, name), f"{row['right']:.0%}", f"{row['chance']:.0%}")
+        for kind, rows in parts
+        for name, row in rows.items()
+    ]
+    return table(("asked by", "for", "right", "chance"), cells)
+
+
 BLOCKS = {
     block.__name__: block
-    for block in (heads, latency, accuracy, smol_latency, smol_stream, smol_accuracy, smol_answers, change)
+    for block in (
+        *(heads, latency, accuracy, smol_latency, smol_stream, smol_accuracy, smol_answers, change),
+        structured,
+    )
 }
 
 

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     print(table(f"{len(cases)} windows, ms", times(figures["modes"])))
     ours_alone = ("tokens_per_pass", "mask_share_of_passes")
     print(table("ours", {"": {name: figures[name] for name in ours_alone}}))
-    print(table("share of answers that are right", {"": figures["right"]}))
+    print(table("share of answers that are right", figures["right"]))
     questions = figures["questions"]
     print(table("questions", {"": {name: questions[name] for name in ("asked", "ms", "of_caption")}}))
     print(table("share of answers that are right", questions["right"]))
@@ -111,13 +111,14 @@ class _Asked:
         return written
 
     def right(self, scenes: list[Scene]) -> dict[str, dict[str, float]]:
-        """Share of right answers to each question, and of the commoner answer."""
-        found = {}
-        for question, told in zip(YES_OR_NO, zip(*self._told, strict=True), strict=True):
-            true = [yes_or_no(question, scene) for scene in scenes]
-            right = float(np.mean([a == b for a, b in zip(told, true, strict=True)]))
-            found[question] = {"right": right, "chance": max(map(true.count, ("yes", "no"))) / len(true)}
-        return found
+        """Shares of each question's answers, see `_shares`."""
+        told = zip(YES_OR_NO, zip(*self._told, strict=True), strict=True)
+        return {
+            question: _shares(
+                [(a, yes_or_no(question, scene)) for a, scene in zip(said, scenes, strict=True)]
+            )
+            for question, said in told
+        }
 
 
 def _masked(decoder: Decoder[Window], masks_s: list[float]) -> Decoder[Window]:
@@ -171,11 +172,16 @@ def _share(runs: list[Run], masks_s: list[float]) -> dict[str, float]:
     return spread(np.array(shares))
 
 
-def _right(texts: list[str], scenes: list[Scene]) -> dict[str, float]:
-    """Share of windows whose field, or whose whole answer, is the true one."""
-    right: Counter[str] = Counter()
-    for text, scene in zip(texts, scenes, strict=True):
-        told, true = json.loads(text), structured.truth(scene)
-        right.update({name: told[name] == value for name, value in true.items()})
-        right["all"] += told == true
-    return {name: count / len(texts) for name, count in right.items()}
+def _right(texts: list[str], scenes: list[Scene]) -> dict[str, dict[str, float]]:
+    """Share of windows whose field, or whose whole answer, is the true one, and that of the commonest truth."""
+    pairs = [(json.loads(text), structured.truth(scene)) for text, scene in zip(texts, scenes, strict=True)]
+    columns = {name: [(told[name], true[name]) for told, true in pairs] for name in pairs[0][1]}
+    columns["all"] = [(json.dumps(told), json.dumps(true)) for told, true in pairs]
+    return {name: _shares(column) for name, column in columns.items()}
+
+
+def _shares(column: list[tuple[str, str]]) -> dict[str, float]:
+    """Share of answers that are the true ones beside them, and that of the commonest of these."""
+    right = sum(told == true for told, true in column)
+    commonest = Counter(true for _, true in column).most_common(1)[0][1]
+    return {"right": right / len(column), "chance": commonest / len(column)}
