@@ -173,7 +173,7 @@ def _share(runs: list[Run], masks_s: list[float]) -> dict[str, float]:
 
 
 def _right(texts: list[str], scenes: list[Scene]) -> dict[str, dict[str, float]]:
-    """Share of windows whose field, or whose whole answer, is the true one, and that of the commonest truth."""
+    """Share of windows whose field, or whose whole answer, is the true one, and of the commonest truth."""
     pairs = [(json.loads(text), structured.truth(scene)) for text, scene in zip(texts, scenes, strict=True)]
     columns = {name: [(told[name], true[name]) for told, true in pairs] for name in pairs[0][1]}
     columns["all"] = [(json.dumps(told), json.dumps(true)) for told, true in pairs]
