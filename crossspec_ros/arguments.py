@@ -33,7 +33,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", help="JSON schema that captions follow, a file or its text")
     parser.add_argument(
         "--questions",
-        help="standing questions, answered after each caption, as in 'Is it dark? [yes, no] | ...'",
+        help="standing questions about each caption's second, as in 'Is it dark? [yes, no] | ...'",
     )
     parser.add_argument(
         "--when",

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.standing import Answered, StandingQuestions
 from crossspec_ros.engine.json_grammar import read_schema
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, tried
 
 
 def standing_questions(questions):
-    """As the decoder's, without a target."""
-    parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
-    return StandingQuestions(*(SimpleNamespace(standing=tuple(part)) for part in parts))
+    """As the decoder's, without a target: all of a kind share a pass."""
+    parts = (tuple(one for one in questions if one.is_first == is_first) for is_first in (True, False))
+    return StandingQuestions(*((SimpleNamespace(standing=part),) if part else () for part in parts))
 
 
 def first_choices(choices):
@@ -45,7 +45,7 @@ class FakeDecoder:
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
         self.grammar = None
-        self.first = None
+        self.first = ()
         self.is_json = True
 
     def close(self):
@@ -109,9 +109,8 @@ class FakeDecoder:
     ):
         if self.fail:
             raise RuntimeError("out of memory")
-        if self.first is not None:
-            for told in zip(self.first.standing, first_choices(self.first), strict=True):
-                on_first(*told)
+        for choices in self.first:
+            on_first(choices, tried(lambda choices=choices: self.choose(choices, trace)))
         self.expected = len(window.frames)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:

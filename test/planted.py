@@ -79,8 +79,8 @@ class FakeDecoder:
     def caption(self, window, question, trace, on_first):
         assert len(self._streamed[window.index]) == self._images
         source = "target" if len(window.frames) else "event_draft"
-        for told in zip(self.first.standing, first_choices(self.first), strict=True):
-            on_first(*told)
+        for choices in self.first:
+            on_first(choices, first_choices(choices))
         return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
 
 

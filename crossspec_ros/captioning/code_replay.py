@@ -20,7 +20,7 @@ from crossspec_ros.captioning.outcome import Holding, Outcome, caption_faults
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import Answered, Standing, read_standing
+from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -145,17 +145,24 @@ class CodeReplay:
             same = Caption(self._holding.caption.text, (), "unchanged")
             return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
         answers: list[tuple[Standing, Answered]] = []
+
+        def take(choices: Choices, told: Told) -> None:
+            for standing, answered in paired(choices, told):
+                if isinstance(answered, Exception):
+                    raise answered
+                answers.append((standing, answered))
+
         caption = self._decoder.caption(
             trustworthy(window, faults),
             self._question,
             trace,
-            on_first=lambda *told: answers.append(told),
+            on_first=take,
         )
         faults = (*faults, *caption_faults(caption, self._grammar is not None))
         self._holding = Outcome(window, trace, caption, faults).holding
         if caption.askable:
-            later = self._decoder.choose(self._later, Trace())
-            answers += zip(self._later.standing, later, strict=True)
+            for choices in self._later:
+                take(choices, self._decoder.choose(choices, Trace()))
         return Captioned(window, stamps, faults, caption, trace, answers=tuple(answers))
 
     def _wait_for_draft(self) -> None:

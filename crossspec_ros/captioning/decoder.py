@@ -1,10 +1,9 @@
 """One window to one caption: frames are read as they come, and the answer is verified tree by tree.
 
 A window's life: its frames are read ahead (`stream_frame`), its event images drafted from
-(`stream_event_image`), the proposers look up what they can (`prepare`). With its last frame its answer may
-begin (`begin`, `advance`). Once it has closed it gets its caption (`caption`), further questions are answered
-(`ask`), and the next caption takes its place. Whatever the proposers guess, the caption is the target's own
-(docs/decoding.md).
+(`stream_event_image`), the proposers look up what they can (`prepare`). With its last frame what comes
+`first` is answered, and its answer may begin (`begin`, `advance`). Once it has closed it gets its caption
+(`caption`), further questions are answered (`ask`, `choose`), and the next takes its place (docs/decoding.md).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +22,12 @@ import numpy as np
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
 from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindows, draft_model
-from crossspec_ros.captioning.standing import Answered, Choices, Standing, StandingQuestions
+from crossspec_ros.captioning.standing import Answered, Choices, OnFirst, Standing, StandingQuestions
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
 from crossspec_ros.engine.session import Engine
-from crossspec_ros.errors import InputError, LinkError, forget_frames
+from crossspec_ros.errors import InputError, LinkError, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -45,11 +45,11 @@ class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close.
 
     `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, and with it the
-    policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. The
-    engine and the draft have threads of their own. With an empty policy it is the target alone; where the
-    pair has no draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event
-    features may stand in for frames. `max_new_tokens` and `sampling` may be changed at any time, and between
-    two calls the `grammar` that captions and answers follow, and what is asked `first` about each window.
+    policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. Engine
+    and draft have threads of their own. With an empty policy it is the target alone; where the pair has no
+    draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event features may
+    stand in for frames. `max_new_tokens` and `sampling` may be changed at any time, and between two calls
+    the `grammar` that captions and answers follow, and what is asked `first` about each window.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PrefillHiddenDecoder:
         self._handoff = handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.grammar: GrammarState | None = None
-        self.first: Choices | None = None
+        self.first: tuple[Choices, ...] = ()
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
@@ -157,9 +157,13 @@ class PrefillHiddenDecoder:
                 return
             # More may come meanwhile; then the answer is not about all of them.
             stamps_ns = list(opened.stamps_ns)
-            self._event_drafts.fit(opened, opened.frames[: len(stamps_ns)], stamps_ns)
-            answer = self._first_answer(opened, self._context(question))
-            opened.answer, opened.answered_ns = answer, stamps_ns
+            fit = partial(self._event_drafts.fit, opened, opened.frames[: len(stamps_ns)], stamps_ns)
+            try:
+                opened.answer = self._caption_answer(opened, self._context(question), fit)
+            except BaseException:
+                opened.give_up()
+                raise
+            opened.answered_ns = stamps_ns
 
     def advance(self, index: int, more: Callable[[], bool] = lambda: False) -> bool:
         """Make one more pass of the answer that was begun, and others as long as `more()` says so.
@@ -174,9 +178,7 @@ class PrefillHiddenDecoder:
             try:
                 answer.advance(lambda: more() and self._open.find(index) is opened)
             except BaseException:
-                # Whatever it was, the answer is made anew at the close.
-                opened.answer = None
-                opened.rest()
+                opened.give_up()
                 raise
             if answer.ended:
                 opened.rest()
@@ -186,8 +188,7 @@ class PrefillHiddenDecoder:
         """Drop the answers that were begun: nobody waits for them, and frames need not."""
         with self._turn:
             for opened in self._open.answered():
-                opened.answer = None
-                opened.rest()
+                opened.give_up()
 
     def forget(self) -> None:
         """Give back what is held of the window captioned last; nobody will ask about it."""
@@ -204,7 +205,7 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
-        on_first: Callable[[Standing, Answered], None] = lambda *told: None,
+        on_first: OnFirst = lambda *told: None,
     ) -> Caption:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
@@ -226,9 +227,8 @@ class PrefillHiddenDecoder:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
                     return self._event_drafts.caption(opened, window, question, self.max_new_tokens, stop)
                 early, answer = opened.answer, self._begun(opened, window, question)
-                if opened.first is not None:
-                    for told in zip(opened.first[0].standing, opened.first[1], strict=True):
-                        on_first(*told)
+                for told in opened.first:
+                    on_first(*told)
                 caption = self._finish(opened, answer, opened.trace, stop, on_words)
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
                 opened.trace.add("answer_first", begun_ns, answer.first_ns)
@@ -263,8 +263,7 @@ class PrefillHiddenDecoder:
 
     def standing(self, questions: Sequence[Standing]) -> StandingQuestions:
         """Standing questions, ready to be `first` and for `choose`; InputError where one cannot be asked."""
-        parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
-        return StandingQuestions(*(Choices(part, self.pair.target, self.engine) for part in parts))
+        return StandingQuestions.of(questions, self.pair.target, self.engine)
 
     def choose(self, choices: Choices, trace: Trace) -> tuple[Answered, ...]:
         """Answer standing questions about the window captioned last; raises InputError as `ask` does."""
@@ -326,13 +325,19 @@ class PrefillHiddenDecoder:
             return answer
         if opened.session is None:
             opened.session = self.engine.open(opened.index, opened.trace)
-        self._event_drafts.fit(opened, frames, stamps_ns, window.event_images)
-        return self._first_answer(opened, context)
+        fit = partial(self._event_drafts.fit, opened, frames, stamps_ns, window.event_images)
+        return self._caption_answer(opened, context, fit)
 
-    def _first_answer(self, opened: OpenWindow, context: Context) -> Answer:
-        """The answer of a window's caption, once that is answered which comes before it."""
+    def _caption_answer(self, opened: OpenWindow, context: Context, fit: Callable[[], None]) -> Answer:
+        """The answer of a caption, after what comes first; `fit` gives its session the frames."""
         self._learn()
-        opened.first = None if (one := self.first) is None else (one, one.answer(opened, opened.trace))
+        fit()
+        opened.first = []
+        for choices in self.first:
+            told = tried(partial(choices.answer, opened, opened.trace))
+            opened.first.append((choices, told))
+            if isinstance(told, Exception):
+                fit()
         return self._answer(opened, context, opened.trace)
 
     def _start_policy(self, index: int) -> None:

@@ -49,8 +49,8 @@ class StandIn(Protocol):
 class OpenWindow:
     """State of one window, which `caption` gets at its close.
 
-    Images come from one thread, in order of their stamps; `answer` and `answered_ns` are the captioning
-    thread's.
+    Images come from one thread, in order of their stamps; `answer`, `answered_ns` and `first` are the
+    captioning thread's.
     """
 
     def __init__(self, index: int) -> None:
@@ -66,23 +66,29 @@ class OpenWindow:
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
-        self.first: tuple[Choices, tuple[Answered, ...]] | None = None
-        """Standing questions that come before the caption, and their answers about the same frames."""
+        self.first: list[tuple[Choices, tuple[Answered, ...] | Exception]] = []
+        """Standing questions that come before the caption by passes, and their answers about the same frames,
+        or why there are none."""
         self.source = "target"
         """Source of what is said on its session, see `Caption`."""
         self.last_frame_ns = 0
         """Time at which its last frame came (`perf_counter_ns`)."""
 
     def begun(
-        self, stamps_ns: list[int], first: Choices | None, subject: str, *limits: object
+        self, stamps_ns: list[int], first: tuple[Choices, ...], subject: str, *limits: object
     ) -> Answer | None:
         """The answer that was begun, if it is about these frames and was asked the same: the questions that
         come `first`, the `subject`, and within the `limits` max_new_tokens and sampling."""
         answer = self.answer
-        if answer is None or self.answered_ns != stamps_ns or first is not (self.first and self.first[0]):
+        if answer is None or self.answered_ns != stamps_ns or tuple(one for one, _ in self.first) != first:
             return None
         is_same = (answer.subject, answer.max_new_tokens, answer.sampling) == (subject, *limits)
         return answer if is_same else None
+
+    def give_up(self) -> None:
+        """Drop the answer that was begun: it is made anew where somebody still wants it."""
+        self.answer = None
+        self.rest()
 
     def rest(self) -> None:
         """Let other windows go on: nobody waits for an answer on its session."""

@@ -84,8 +84,9 @@ RISING = {
     "failed_windows": "windows cannot be captioned: the node's log has the error; restart the node if it "
     "stays",
     "late_captions": "captions are cut short by the deadline: raise deadline_s, or lower max_new_tokens",
-    "unanswered_questions": "standing questions are not all answered before the next window has closed: name "
-    "fewer in questions, or let captions take less time, by a lower max_new_tokens or a smaller target",
+    "unanswered_questions": "standing questions are not all answered before the next window has closed: mark "
+    "those that matter with first, or let captions take less time, by a lower max_new_tokens or a smaller "
+    "target",
     "missing": "images are lost between the synchronizer and the captioner: start both on one machine with "
     "config/fastdds.xml, as crossspec replay does",
     "restarts": "earlier windows come again: let a single synchronizer publish here, unless a recording "

@@ -1,6 +1,6 @@
 """Standing questions: asked about every captioned window, each with the choices of which one is its answer.
 
-All are read in one pass of the target, so that no caption waits longer for them than that; that of their own
+Several share a pass of the target, so that no caption waits longer for them than that; that of their own
 window waits for those that come first.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 MOST_STANDING = 16
 """Standing questions of a captioner, at most."""
-MOST_NODES = TEXT_ROOM * 3 // 4
-"""Tokens of questions and their choices that are read in one pass, at most."""
+MOST_SHARED_TOKENS = 128
+"""Tokens of questions and their choices that share a pass, at most: as many as of a draft tree."""
+MOST_TOKENS = TEXT_ROOM * 3 // 4
+"""Tokens of a question and its choices, at most."""
 _WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL)
 
 
@@ -58,7 +60,8 @@ def read_standing(text: str) -> tuple[Standing, ...]:
     """Questions of a text with bars or ends of lines between them, each with its choices in brackets behind
     it: `Is a person on the road? [yes, no]`. With `first` behind them it is asked before the caption.
 
-    Raises InputError for too many, and for a question without words or without several choices.
+    Raises InputError for too many, for a question without words or without several choices, and for one that
+    is there twice.
     """
     parts = [part.strip() for part in text.replace("\n", "|").split("|")]
     found = tuple(_standing(part) for part in parts if part)
@@ -66,6 +69,9 @@ def read_standing(text: str) -> tuple[Standing, ...]:
         raise InputError(
             f"questions has {len(found)} questions, but at most {MOST_STANDING} are taken: name fewer"
         )
+    words = [one.question for one in found]
+    if twice := next((one for one in words if words.count(one) > 1), ""):
+        raise InputError(f"'{twice[:100]}' is there twice in questions: name all its choices at once")
     return found
 
 
@@ -82,50 +88,57 @@ def _standing(text: str) -> Standing:
 
 
 class Choices:
-    """Standing questions as trees of the target's tokens behind a window's frames: each question, and behind
-    it each of its choices with an end of sequence. They are as few as have room, for each takes a pass.
+    """Standing questions that share a pass, as one tree of the target's tokens behind a window's frames: each
+    question, and behind it each of its choices with an end of sequence.
 
     A text may begin with a space or not: targets differ in what they write behind a prompt.
     """
 
-    def __init__(self, standing: Sequence[Standing], target: VideoTarget, engine: Engine) -> None:
-        """Raises InputError for an engine that cannot score, for a choice that the target cannot write, and
-        where a question and its choices are too long."""
-        if standing and not engine.scores:
-            raise InputError(
-                "standing questions need draft trees: name a target on this machine, in torch or in float32, "
-                "or leave questions empty"
-            )
-        self.standing = tuple(standing)
-        self._passes: list[tuple[DraftTree, list[_Asked]]] = []
-        asked: list[_Asked] = []
-        for one in standing:
-            asked.append(_Asked.of(one, target))
-            if len(asked) > 1 and len(_tree(asked)) > MOST_NODES:
-                self._add(asked[:-1])
-                asked = asked[-1:]
-        self._add(asked)
-
-    def _add(self, asked: list[_Asked]) -> None:
-        if asked:
-            self._passes.append((_tree(asked), asked))
+    def __init__(self, asked: Sequence[_Asked]) -> None:
+        self.standing = tuple(one.standing for one in asked)
+        self._tree = _tree(asked)
+        self._asked = [(one, one.nodes(self._tree)) for one in asked]
 
     def answer(self, opened: OpenWindow, trace: Trace) -> tuple[Answered, ...]:
         """The choices that the target makes about a window whose frames have come, question by question."""
         assert opened.session is not None
-        found: list[Answered] = []
-        for tree, asked in self._passes:
-            scores = opened.session.score(tree, trace).result()
-            found += [one.answered(tree, scores, opened.source) for one in asked]
-        return tuple(found)
+        scores = opened.session.score(self._tree, trace).result()
+        return tuple(one.answered(nodes, scores, opened.source) for one, nodes in self._asked)
+
+
+Told = tuple[Answered, ...] | Exception
+"""Answers of a pass, question by question, or why there are none."""
+OnFirst = Callable[[Choices, Told], None]
+"""Takes the answers to what is asked first."""
+
+
+def paired(choices: Choices, told: Told) -> Iterator[tuple[Standing, Answered | Exception]]:
+    """Each question of a pass with its answer, or why there is none."""
+    answers = [told] * len(choices.standing) if isinstance(told, Exception) else told
+    return zip(choices.standing, answers, strict=True)
 
 
 @dataclass(frozen=True)
 class StandingQuestions:
-    """Questions of a captioner: those that come before a caption, and those that come after it."""
+    """Questions of a captioner by passes: those that come before a caption, and those that come after it."""
 
-    first: Choices
-    later: Choices
+    first: tuple[Choices, ...] = ()
+    later: tuple[Choices, ...] = ()
+
+    @classmethod
+    def of(cls, questions: Sequence[Standing], target: VideoTarget, engine: Engine) -> StandingQuestions:
+        """Questions in as few passes as have room.
+
+        Raises InputError for an engine that cannot score, for a choice that the target cannot write, and
+        where a question and its choices are too long.
+        """
+        if questions and not engine.scores:
+            raise InputError(
+                "standing questions need draft trees: name a target on this machine, in torch or in float32, "
+                "or leave questions empty"
+            )
+        parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
+        return cls(*(tuple(_packed([_Asked.of(one, target) for one in part])) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,7 @@ class _Asked:
 
     @classmethod
     def of(cls, standing: Standing, target: VideoTarget) -> _Asked:
-        """Raises InputError as `Choices`."""
+        """Raises InputError as `StandingQuestions.of`."""
         try:
             check_question(target, standing.question)
         except InputError as error:
@@ -146,16 +159,21 @@ class _Asked:
         end = target.spec.eos_ids[0]
         ways = [tuple((*ids, end) for ids in _ways(target, choice)) for choice in standing.choices]
         asked = cls(standing, target.prompt_ids(standing.question)[1], tuple(ways))
-        if (nodes := len(_tree([asked]))) > MOST_NODES:
+        if (tokens := len(_tree([asked]))) > MOST_TOKENS:
             raise InputError(
-                f"'{standing.question[:100]}' and its choices have {nodes} tokens, but at most {MOST_NODES} "
-                f"are taken: name fewer choices, or shorter ones"
+                f"'{standing.question[:100]}' and its choices have {tokens} tokens, but at most "
+                f"{MOST_TOKENS} are taken: name fewer choices, or shorter ones"
             )
         return asked
 
-    def answered(self, tree: DraftTree, scores: Sequence[float], source: str) -> Answered:
-        """The choice whose tokens are likeliest one by one, of the `scores` of the nodes of a tree."""
-        told = [[self._scored(tree, scores, way) for way in ways] for ways in self.ways]
+    def nodes(self, tree: DraftTree) -> list[list[list[int]]]:
+        """Nodes of each way to write each choice, behind the question."""
+        begin = len(self.question)
+        return [[_path(tree, (*self.question, *way))[begin:] for way in ways] for ways in self.ways]
+
+    def answered(self, nodes: list[list[list[int]]], scores: Sequence[float], source: str) -> Answered:
+        """The choice whose tokens are likeliest one by one, by the `scores` of a tree's nodes."""
+        told = [[[scores[node] for node in way] for way in ways] for ways in nodes]
         # Those of texts that begin alike are equal up to where these part.
         best = max(range(len(told)), key=lambda i: max(told[i]))
         tokens = self.ways[best][told[best].index(max(told[best]))]
@@ -163,20 +181,29 @@ class _Asked:
         caption = Caption(text, tokens, source, 1, accept_lengths=(len(tokens),))
         return Answered(caption, tuple(sum(math.exp(sum(way)) for way in ways) for ways in told))
 
-    def _scored(self, tree: DraftTree, scores: Sequence[float], way: Sequence[int]) -> list[float]:
-        node, found = ROOT, list[float]()
-        for token in (*self.question, *way):
-            child = tree.child(node, token)
-            assert child is not None
-            node = child
-            found.append(scores[node])
-        return found[len(self.question) :]
+
+def _packed(asked: Sequence[_Asked]) -> Iterator[Choices]:
+    """Questions in their order, as many in a pass as have room."""
+    begin = 0
+    for end in range(1, len(asked) + 1):
+        if end == len(asked) or len(_tree(asked[begin : end + 1])) > MOST_SHARED_TOKENS:
+            yield Choices(asked[begin:end])
+            begin = end
 
 
 def _tree(asked: Sequence[_Asked]) -> DraftTree:
     """The tree of some questions and their choices."""
     chains = ((*one.question, *way) for one in asked for ways in one.ways for way in ways)
     return DraftTree.merged(DraftTree.chain(ids, [1.0] * len(ids), "choices") for ids in chains)
+
+
+def _path(tree: DraftTree, tokens: Sequence[int]) -> list[int]:
+    path = [ROOT]
+    for token in tokens:
+        child = tree.child(path[-1], token)
+        assert child is not None
+        path.append(child)
+    return path[1:]
 
 
 def _ways(target: VideoTarget, choice: str) -> list[tuple[int, ...]]:

@@ -17,6 +17,7 @@ import numpy as np
 from crossspec_ros.captioning.answer import Cancel
 from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, caption_faults, without_images
 from crossspec_ros.captioning.question_queue import OnAnswer, Question, cancelled, check_asked
+from crossspec_ros.captioning.standing import StandingQuestions, paired
 from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -28,7 +29,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.standing import Answered, Choices, Standing, StandingQuestions
+    from crossspec_ros.captioning.standing import Answered, Choices, Standing
     from crossspec_ros.engine.json_grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
@@ -49,14 +50,15 @@ class _Waiting:
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Frames of open windows go to the decoder as they come and as the `gate` admits them. With the last that is
-    expected the answer of its window is begun, and told when the window has closed. Questions about the
+    Frames of open windows go to the decoder as they come and as the `gate` admits them. With the last that
+    is expected the answer of its window is begun, and told when the window has closed. Questions about the
     window captioned last are answered when no window waits, then the `standing` ones while no frame does;
-    those that are left when the next window has its caption are dropped. A caption that is not done
-    `deadline_s` after its window closed is cut short; 0 sets no deadline. `question` and its `grammar`,
-    `standing`, `deadline_s` and the gate's settings may be changed at any time. `on_draft` gets the event
-    draft's text, `on_words` the verified text so far, `on_outcome` each window's end, `on_standing` each
-    answer to a standing question; threads of the worker and the decoder call them, none after `stop`.
+    those that are left when the next window has its caption are dropped, and those that come first are told
+    before it. A caption that is not done `deadline_s` after its window closed is cut short; 0 sets no
+    deadline. `question` and its `grammar`, `standing`, `deadline_s` and the gate's settings may be changed
+    at any time. `on_draft` gets the event draft's text, `on_words` the verified text so far, `on_outcome`
+    each window's end, `on_standing` each answer to a standing question; threads of the worker and the
+    decoder call them, none after `stop`.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class CaptionWorker:
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
-        standing: StandingQuestions | None = None,
+        standing: StandingQuestions = StandingQuestions(),  # noqa: B008
         on_standing: OnStanding = lambda *told: None,
         gate: ChangeGate | None = None,
     ) -> None:
@@ -88,8 +90,8 @@ class CaptionWorker:
         self._questions: deque[Question] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
-        # The standing ones that are left, about the window captioned last.
-        self._left: tuple[Choices, Window] | None = None
+        # The standing ones by passes, about the window captioned last.
+        self._left: deque[tuple[Choices, Window]] = deque()
         self.unanswered = 0
         """Standing questions that were dropped."""
         # The window captioned last, and the newest that was closed; one that waits for a question.
@@ -213,7 +215,7 @@ class CaptionWorker:
                 waiting, self._waiting = self._waiting, []
             with self.pulse.busy():
                 self._decoder.grammar = self.grammar
-                self._decoder.first = None if self.standing is None else self.standing.first
+                self._decoder.first = self.standing.first
                 for item in waiting:
                     told = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
                     if isinstance(told, Exception):
@@ -225,7 +227,7 @@ class CaptionWorker:
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = (self._left is not None and not self._unread) or self._is_asked()
+        asked = (self._left and not self._unread) or self._is_asked()
         known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
@@ -295,7 +297,7 @@ class CaptionWorker:
         if asked.cancel.is_set():
             raise cancelled()
         self._decoder.grammar = self._decoder.grammars.compiled(asked.schema) if asked.schema else None
-        self._decoder.first = None
+        self._decoder.first = ()
         if window is None:
             return self._decoder.ask(asked.text, *how)
         self._decoder.check_question(asked.text)
@@ -309,28 +311,26 @@ class CaptionWorker:
         their caption holds still."""
         if outcome.holds is not None:
             return
-        if self._left is not None:
-            self.unanswered += len(self._left[0].standing)
-            self._left = None
-        later = None if self.standing is None else self.standing.later
-        if later is not None and later.standing and outcome.caption is not None and outcome.caption.askable:
-            self._left = later, without_images(outcome.window)
+        self.unanswered += sum(len(choices.standing) for choices, _ in self._left)
+        self._left.clear()
+        if outcome.caption is not None and outcome.caption.askable:
+            window = without_images(outcome.window)
+            self._left.extend((choices, window) for choices in self.standing.later)
 
     def _choose(self) -> bool:
-        """Answer the standing questions; False where none are left, or a frame waits to be read."""
-        if self._left is None or self._unread:
+        """Answer the standing questions of a pass; False where none are left, or a frame waits to be read."""
+        if not self._left or self._unread:
             return False
-        (choices, window), self._left = self._left, None
-        told: Any = tried(partial(self._decoder.choose, choices, Trace()))
-        if isinstance(told, Exception):
-            self.unanswered += len(choices.standing)
-            told = [told] * len(choices.standing)
-        for standing, answer in zip(choices.standing, told, strict=True):
-            self._tell_standing(window, standing, answer)
+        choices, window = self._left.popleft()
+        told = tried(partial(self._decoder.choose, choices, Trace()))
+        self._tell_standing(window, choices, told)
         return True
 
-    def _tell_standing(self, window: Window, standing: Standing, answer: Answered | Exception) -> None:
-        if not self._stopping.is_set():
+    def _tell_standing(
+        self, window: Window, choices: Choices, told: tuple[Answered, ...] | Exception
+    ) -> None:
+        for standing, answer in () if self._stopping.is_set() else paired(choices, told):
+            self.unanswered += isinstance(answer, Exception)
             with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
                 self._on_standing(standing, answer, window)
 

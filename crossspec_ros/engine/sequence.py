@@ -125,9 +125,9 @@ class TargetSequence:
         """Scores of a tree that follows the frames, see `session.Session`."""
         closing = self._target.closing("")
         # What some families put between the frames and the text.
-        between = closing.first(len(closing) - len(self._target.prompt_ids("")[1]))
+        between = closing.cut(len(closing) - len(self._target.prompt_ids("")[1]))
         yield from self._follow_frames(between, trace)
-        with trace.span(self._pass_name(tree)):
+        with trace.span("standing"):
             output = yield from self._read(tree, len(tree))
             told = node_scores(tree, output.logits)
         assert self._prefix is not None

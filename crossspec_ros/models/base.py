@@ -77,8 +77,8 @@ class Chunk:
             None if like is None else join([chunk._layers_like(like) for chunk in chunks], 1),
         )
 
-    def first(self, count: int) -> Chunk:
-        """Its first tokens, so many."""
+    def cut(self, count: int) -> Chunk:
+        """Its first `count` tokens."""
         layers = None if self.layers is None else self.layers[:, :count]
         return Chunk(self.embeds[:count], self.positions[:, :count], layers)
 

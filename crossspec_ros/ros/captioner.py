@@ -83,7 +83,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._decoder: Decoder | None = None
         self._worker: CaptionWorker | None = None
         # Made of the settings, ready to be asked.
-        self._standing: StandingQuestions | None = None
+        self._standing = StandingQuestions()
         self._grammar: GrammarState | None = None
         # One that was stopped, and is still in the middle of a pass.
         self._old: CaptionWorker | None = None
@@ -352,7 +352,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             grammar = self._grammar
             if grammar is None or settings.schema != self._settings.schema:
                 grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
-            standing = self._decoder.standing(read_standing(settings.questions))
+            standing = self._standing
+            # An answer that was begun is about the questions that it knows.
+            if self._worker is None or settings.questions != self._settings.questions:
+                standing = self._decoder.standing(read_standing(settings.questions))
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
             proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)

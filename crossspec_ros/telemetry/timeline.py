@@ -13,6 +13,7 @@ ROWS = {"target": (*TARGET_STAGES, "propose"), "draft": DRAFT_STAGES, "queue": (
 COLOURS = {
     "frame_encode": "#9ecae1",
     "target_prefill": "#3182bd",
+    "standing": "#6baed6",
     "propose": "#756bb1",
     "verify": "#31a354",
     "decode": "#a1d99b",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
-TARGET_STAGES = ("frame_encode", "target_prefill", "verify", "decode")
+TARGET_STAGES = ("frame_encode", "target_prefill", "standing", "verify", "decode")
 LATENCIES = ("total", "first_token", *DRAFT_STAGES, "target_prefill", "verify", "hidden", "queue")
 """Stages that the captioner publishes under `~/latency/`."""
 

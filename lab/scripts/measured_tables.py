@@ -223,11 +223,11 @@ def structured() -> str:
     names = {"all": "the whole form"}
     parts = [("form", found["right"]), ("question", found["questions"]["right"])]
     cells = [
-        (kind, names.get(name, name), f"{row['right']:.0%}", f"{row['chance']:.0%}")
+        (kind, names.get(name, name), f"{row['right']:.0%}", f"{row['commonest']:.0%}")
         for kind, rows in parts
         for name, row in rows.items()
     ]
-    return table(("asked by", "for", "right", "chance"), cells)
+    return table(("asked by", "for", "right", "the commonest truth"), cells)
 
 
 BLOCKS = {

@@ -10,8 +10,9 @@ import torch
 from plain_target import QUESTION, generated, logits, prompt
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.standing import Standing, read_standing
+from crossspec_ros.captioning.standing import Standing, paired, read_standing
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -55,6 +56,11 @@ def test_what_is_no_question_with_choices_is_refused(ending: str) -> None:
             read_standing(text)
 
 
+def test_a_question_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="'Who\\?' is there twice in questions"):
+        read_standing("Who? [a, b]|Where? [a, b]|Who? [c, d] first")
+
+
 def test_too_many_questions_are_refused() -> None:
     with pytest.raises(InputError, match="questions has 17 questions, but at most 16"):
         read_standing("Who? [a, b]|" * 17)
@@ -72,7 +78,7 @@ def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
 def test_a_choice_is_that_of_generate_within_the_same_tree(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
 ) -> None:
-    choices = decoder.standing([Standing(PERSON, listed)]).later
+    (choices,) = decoder.standing([Standing(PERSON, listed)]).later
     begin = len(prompt(pair, pair.frames, PERSON))
     written = _written(pair, listed)
 
@@ -101,32 +107,30 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
     asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
-    choices = decoder.standing(asked).first
+    (choices,) = decoder.standing(asked).first
     decoder.caption(window, QUESTION, Trace())
-    wanted = [one.caption.token_ids for one in decoder.choose(choices, Trace())]
-    decoder.first = None if begun == "without the questions" else choices
+    wanted = decoder.choose(choices, Trace())
+    decoder.first = () if begun == "without the questions" else (choices,)
     if begun != "not":
         for frame, stamp_ns in zip(shown.frames, shown.frame_stamps_ns, strict=True):
             decoder.stream_frame(0, frame, stamp_ns)
         decoder.begin(0, QUESTION)
         while decoder.advance(0):
             pass
-    decoder.first = choices
+    decoder.first = (choices,)
     trace, told = Trace(), list[object]()
     caption = decoder.caption(
         window,
         QUESTION,
         trace,
         told.append,
-        on_first=lambda one, answered: told.append((one, answered.caption.token_ids)),
+        on_first=lambda one, answered: told.append([(a, b.caption) for a, b in paired(one, answered)]),
     )
-    assert told[:2] == list(zip(asked, wanted, strict=True))
+    assert told[0] == list(zip(asked, (one.caption for one in wanted), strict=True))
     assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
-    # A pass each, and those that were begun for nothing.
-    passes = [
-        span.name for span in trace.spans if span.name.startswith(f"target_prefill[{len(window.frames)}]")
-    ]
-    assert len(passes) == {"without the questions": 3}.get(begun, 2)
+    # Once about these frames, and so it is with what is asked after it.
+    stages = [span.name for span in trace.spans]
+    assert stages.count("standing") == 1 + (begun == "about other frames")
     assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
 
 
@@ -159,11 +163,13 @@ def test_questions_of_one_pass_are_answered_as_each_alone(
     asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
     decoder.caption(windows[0], QUESTION, Trace())
     trace = Trace()
-    together = decoder.choose(decoder.standing(asked).later, trace)
-    passes = [span.name for span in trace.spans if span.name.startswith("target_prefill")]
-    assert 1 < len(passes) < 4, "as few as have room"
+    shared = decoder.standing(asked).later
+    together = [one for choices in shared for one in decoder.choose(choices, trace)]
+    assert 1 < len(shared) < 8, "as few as have room"
+    assert [span.name for span in trace.spans].count("standing") == len(shared)
     for standing, answered in zip(asked, together, strict=True):
-        (alone,) = decoder.choose(decoder.standing([standing]).later, Trace())
+        (choices,) = decoder.standing([standing]).later
+        (alone,) = decoder.choose(choices, Trace())
         assert alone.caption == answered.caption
         assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
 
@@ -181,3 +187,44 @@ def test_choices_are_refused_where_they_cannot_be_made(
     refused(r"and its choices have \d{3} tokens", "red", "green", question="car " * 520)
     monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
     refused("standing questions need draft trees", "red", "green")
+
+
+def test_what_fails_before_the_caption_is_told_and_costs_no_caption_and_no_reading_ahead(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
+    score = TargetSequence.score
+
+    def fail(self: TargetSequence, *given: object) -> object:
+        yield from score(self, *given)  # type: ignore[arg-type]
+        raise MemoryError("no memory")
+
+    told = list[object]()
+    for index, window in enumerate(windows[:2]):
+        window = replace(window, index=index)
+        told.clear()
+        with monkeypatch.context() as broken:
+            broken.setattr(TargetSequence, "score", fail)
+            for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+                read = decoder.stream_frame(index, frame, stamp_ns)
+                assert read is not None
+                read.result(20)
+            if index:
+                decoder.begin(index, QUESTION)
+            caption = decoder.caption(window, QUESTION, Trace(), on_first=lambda *one: told.append(one[1]))
+        assert caption.token_ids == generated(pair, window)
+        assert [str(one) for one in told] == ["no memory"]
+
+
+def test_an_answer_that_cannot_begin_lets_frames_of_others_be_read(
+    windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
+    decoder.stream_frame(0, windows[0].frames[0], 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(decoder, "_answer", lambda *given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decoder.begin(0, QUESTION)
+    read = decoder.stream_frame(1, windows[1].frames[0], windows[1].start_ns)
+    assert read is not None
+    read.result(20)

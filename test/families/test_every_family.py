@@ -143,7 +143,9 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
     for question in QUESTIONS:
         wanted, said, ended = family.generated(seen, question), tuple[int, ...](), False
         others = random.integers(0, 50, len(wanted)).tolist()
-        assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
+        # Either may be the first to read the frames that are left.
+        if ahead == 5:
+            assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
         session.ask(question, Trace())
         while not ended and len(said) < LIMIT:
             right = list(wanted[len(said) : len(said) + int(random.integers(0, 6))])
@@ -154,6 +156,7 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
             step = session.step(DraftTree.merged(trees)).result(20)
             said, ended = said + step.tokens, step.ended
         assert said[:LIMIT] == wanted
+        assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
     session.close()
     engine.close()
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         windows = [window for window, _ in cases]
         runs = take_turns(decoders, track(windows, "captioning"))
         ours.grammar = None
-        asked = _Asked(ours)
+        asked = _Questioned(ours)
         waits_ms = waits(take_turns({OURS: asked}, track(windows, "asking"))[OURS])
     mine = runs[OURS]
     texts = [pair.target.tokenizer.decode(one.written.tokens) for one in mine]
@@ -94,20 +94,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Asked:
+class _Questioned:
     """Captions of live windows, each followed by yes/no questions: the milliseconds that these took."""
 
     def __init__(self, decoder: PrefillHiddenDecoder) -> None:
         self._decoder, self._captions = decoder, lived(decoder)
-        self._choices = decoder.standing([Standing(question, ("yes", "no")) for question in YES_OR_NO]).later
+        self._passes = decoder.standing([Standing(question, ("yes", "no")) for question in YES_OR_NO]).later
         self.took_ms: list[float] = []
         self._told: list[list[str]] = []
 
     def __call__(self, window: Window, trace: Trace) -> Written:
         written, begun = self._captions(window, trace), time.perf_counter()
-        told = [one.caption.text for one in self._decoder.choose(self._choices, Trace())]
+        answers = [one for choices in self._passes for one in self._decoder.choose(choices, Trace())]
         self.took_ms.append(1e3 * (time.perf_counter() - begun))
-        self._told.append(told)
+        self._told.append([one.caption.text for one in answers])
         return written
 
     def right(self, scenes: list[Scene]) -> dict[str, dict[str, float]]:
@@ -184,4 +184,4 @@ def _shares(column: list[tuple[str, str]]) -> dict[str, float]:
     """Share of answers that are the true ones beside them, and that of the commonest of these."""
     right = sum(told == true for told, true in column)
     commonest = Counter(true for _, true in column).most_common(1)[0][1]
-    return {"right": right / len(column), "chance": commonest / len(column)}
+    return {"right": right / len(column), "commonest": commonest / len(column)}

@@ -1,8 +1,8 @@
 """`crossspec train answers`: the tiny target learns to fill in forms and to answer standing questions.
 
-Its vision tower sees what is asked for already, and stays as it is: the language model alone learns, and goes
-on with the captions that it knows. Forms are JSON of any of the schema's fields. Keys are forced by a schema,
-so values alone are learnt, but of the form that has its own question, which is learnt as a whole.
+Its vision tower sees what is asked for already, and stays as it is: projector and language model learn, and
+go on with the captions that they know. Forms are JSON of any of the schema's fields. Keys are forced by a
+schema, so values alone are learnt, but of the form that has its own question, which is learnt as a whole.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def test_ours_is_as_right_as_the_target_alone_and_masks_are_timed(tmp_path):
     questions = figures["questions"]
     assert questions["asked"] == len(questions["right"]) == len(YES_OR_NO)
     assert questions["of_caption"]["median"] > 0
-    assert all(one["chance"] >= 0.5 for one in questions["right"].values())
+    assert all(one["commonest"] >= 0.5 for one in questions["right"].values())
 
 
 def test_each_scene_has_a_true_answer_of_the_schema():
