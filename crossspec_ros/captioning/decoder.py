@@ -3,7 +3,7 @@
 A window's life: its frames are read ahead (`stream_frame`), its event images drafted from
 (`stream_event_image`), the proposers look up what they can (`prepare`). With its last frame what comes
 `first` is answered, and its answer may begin (`begin`, `advance`). Once it has closed it gets its caption
-(`caption`), further questions are answered (`ask`, `choose`), and the next takes its place (docs/decoding.md).
+(`caption`), further questions are answered (`ask`, `choose`), and the next follows (docs/decoding.md).
 """
 
 from __future__ import annotations
