@@ -30,7 +30,7 @@ MOST_SHARED_TOKENS = 128
 """Tokens of questions and their choices that share a pass, at most: as many as of a draft tree."""
 MOST_TOKENS = TEXT_ROOM * 3 // 4
 """Tokens of a question and its choices, at most."""
-_WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL)
+_WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,13 @@ def _standing(text: str) -> Standing:
     if len(choices) < 2:
         raise InputError(
             f"'{text[:100]}' in questions is no question with choices: write it as in 'Is a person on the "
-            f"road? [yes, no]', or ask it on the topic question"
+            f"road? [yes, no]', with | between questions and at most the word first behind the brackets, or "
+            f"ask it on the topic question"
+        )
+    if question.lower().endswith(" first"):
+        raise InputError(
+            f"'{text[:100]}' in questions ends with first: write that behind the brackets, or end the "
+            f"question with a question mark"
         )
     return Standing(question, choices, first is not None)
 

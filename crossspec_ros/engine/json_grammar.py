@@ -127,6 +127,8 @@ def checked_schema(schema: str) -> str:
                     f"choose smaller ones, or leave them out"
                 )
             return json.dumps(found, separators=(",", ":"))
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON ({error or 'too deep'}): give the JSON, corrected") from None
     raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from plain_target import QUESTION, generated, logits, prompt
@@ -54,6 +55,12 @@ def test_what_is_no_question_with_choices_is_refused(ending: str) -> None:
     for text in (PERSON + ending, "[yes, no]"):
         with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
             read_standing(text)
+
+
+def test_first_before_the_brackets_is_refused() -> None:
+    with pytest.raises(InputError, match="ends with first: write that behind the brackets"):
+        read_standing(f"{PERSON} first [yes, no]")
+    assert read_standing(f"{PERSON} [yes, no] First")[0].is_first
 
 
 def test_a_question_that_is_there_twice_is_refused() -> None:
@@ -228,3 +235,33 @@ def test_an_answer_that_cannot_begin_lets_frames_of_others_be_read(
     read = decoder.stream_frame(1, windows[1].frames[0], windows[1].start_ns)
     assert read is not None
     read.result(20)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_whatever_order_frames_and_questions_come_captions_are_those_of_generate(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    questions = [Standing(PERSON, LISTS[0], is_first=True), Standing("Who?", LISTS[2])]
+    (later,) = decoder.standing(questions).later
+    decoder.first = decoder.standing(questions).first
+    for index, shown in enumerate(windows[:3]):
+        frames = list(zip(shown.frames, shown.frame_stamps_ns, strict=True))
+        early = int(rng.integers(0, len(frames) + 1))
+        for i, (frame, stamp_ns) in enumerate(frames[:early], 1):
+            decoder.stream_frame(index, frame, stamp_ns, is_last=i == early and rng.random() < 0.5)
+        decoder.begin(index, QUESTION)
+        for _ in range(rng.integers(0, 3)):
+            decoder.advance(index)
+        # What comes late, and what turns out to be blind.
+        for frame, stamp_ns in frames[early:]:
+            decoder.stream_frame(index, frame, stamp_ns)
+        kept = sorted(rng.choice(len(frames), rng.integers(5, len(frames) + 1), replace=False).tolist())
+        stamps_ns = tuple(shown.frame_stamps_ns[i] for i in kept)
+        window = replace(shown, index=index, frames=shown.frames[kept], frame_stamps_ns=stamps_ns)
+        wanted = generated(pair, window)
+        assert decoder.caption(window, QUESTION, Trace()).token_ids == wanted
+        if rng.random() < 0.5:
+            decoder.choose(later, Trace())
+        if rng.random() < 0.5:
+            assert decoder.ask(QUESTION, Trace()).token_ids == wanted
