@@ -160,8 +160,8 @@ class CodeReplay:
         )
         faults = (*faults, *caption_faults(caption, self._grammar is not None))
         self._holding = Outcome(window, trace, caption, faults).holding
-        if caption.askable:
-            for choices in self._later:
+        for choices in self._later:
+            if caption.askable:
                 take(choices, self._decoder.choose(choices, Trace()))
         return Captioned(window, stamps, faults, caption, trace, answers=tuple(answers))
 
