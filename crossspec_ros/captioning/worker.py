@@ -313,7 +313,7 @@ class CaptionWorker:
             return
         self.unanswered += sum(len(choices.standing) for choices, _ in self._left)
         self._left.clear()
-        if outcome.caption is not None and outcome.caption.askable:
+        if self.standing.later and outcome.caption is not None and outcome.caption.askable:
             window = without_images(outcome.window)
             self._left.extend((choices, window) for choices in self.standing.later)
 
