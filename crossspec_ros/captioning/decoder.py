@@ -47,9 +47,9 @@ class PrefillHiddenDecoder:
     `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, and with it the
     policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. Engine
     and draft have threads of their own. With an empty policy it is the target alone; where the pair has no
-    draft, memory and the rest draft alone. With a `handoff`, which is lossy, aligned event features may
-    stand in for frames. `max_new_tokens` and `sampling` may be changed at any time, and between two calls
-    the `grammar` that captions and answers follow, and what is asked `first` about each window.
+    draft, memory and the rest draft alone. A `handoff`, which is lossy, lets event features stand in for
+    frames. `max_new_tokens` and `sampling` may be changed at any time, and between two calls the `grammar`
+    that captions and answers follow, and what is asked `first` about each window.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class PrefillHiddenDecoder:
     def choose(self, choices: Choices, trace: Trace) -> tuple[Answered, ...]:
         """Answer standing questions about the window captioned last; raises InputError as `ask` does."""
         with self._turn, self._asked() as opened:
-            answered, self._last = choices.answer(opened, trace), opened
+            answered, self._last = choices.answer(opened.session, opened.source, trace), opened
             opened.rest()
             return answered
 
@@ -334,7 +334,7 @@ class PrefillHiddenDecoder:
         fit()
         opened.first = []
         for choices in self.first:
-            told = tried(partial(choices.answer, opened, opened.trace))
+            told = tried(partial(choices.answer, opened.session, opened.source, opened.trace))
             opened.first.append((choices, told))
             if isinstance(told, Exception):
                 fit()

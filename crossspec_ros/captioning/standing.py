@@ -19,8 +19,7 @@ from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.open_windows import OpenWindow
-    from crossspec_ros.engine.session import Engine
+    from crossspec_ros.engine.session import Engine, Session
     from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.telemetry.trace import Trace
 
@@ -105,11 +104,12 @@ class Choices:
         self._tree = _tree(asked)
         self._asked = [(one, one.nodes(self._tree)) for one in asked]
 
-    def answer(self, opened: OpenWindow, trace: Trace) -> tuple[Answered, ...]:
-        """The choices that the target makes about a window whose frames have come, question by question."""
-        assert opened.session is not None
-        scores = opened.session.score(self._tree, trace).result()
-        return tuple(one.answered(nodes, scores, opened.source) for one, nodes in self._asked)
+    def answer(self, session: Session | None, source: str, trace: Trace) -> tuple[Answered, ...]:
+        """The choices that the target makes about the frames of a session, question by question; `source` as
+        in `Caption`."""
+        assert session is not None
+        scores = session.score(self._tree, trace).result()
+        return tuple(one.answered(nodes, scores, source) for one, nodes in self._asked)
 
 
 Told = tuple[Answered, ...] | Exception
