@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.captioning.standing import Answered, Choices
+    from crossspec_ros.captioning.standing import Choices, Told
     from crossspec_ros.drafting.draft_model import DraftModel, EventDraft, Said
     from crossspec_ros.models.pair import ModelPair
 
@@ -66,7 +66,7 @@ class OpenWindow:
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
-        self.first: list[tuple[Choices, tuple[Answered, ...] | Exception]] = []
+        self.first: list[tuple[Choices, Told]] = []
         """Standing questions that come before the caption by passes, and their answers about the same frames,
         or why there are none."""
         self.source = "target"

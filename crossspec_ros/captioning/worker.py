@@ -29,7 +29,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.standing import Answered, Choices, Standing
+    from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told
     from crossspec_ros.engine.json_grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
@@ -326,9 +326,7 @@ class CaptionWorker:
         self._tell_standing(window, choices, told)
         return True
 
-    def _tell_standing(
-        self, window: Window, choices: Choices, told: tuple[Answered, ...] | Exception
-    ) -> None:
+    def _tell_standing(self, window: Window, choices: Choices, told: Told) -> None:
         for standing, answer in () if self._stopping.is_set() else paired(choices, told):
             self.unanswered += isinstance(answer, Exception)
             with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):

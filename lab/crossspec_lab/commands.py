@@ -172,8 +172,7 @@ def _train_answers(models: Subparsers) -> None:
     purpose = "the tiny target that fills in forms and answers standing questions, in an hour on two cores"
     parser = models.add_parser("answers", help=purpose, description=purpose)
     _folders(parser, "the checkpoint", "build/tiny_answers", "windows and checkpoints", "build/answers")
-    shrink = "divide data and steps, to try the command [1]"
-    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
+    _shrink(parser)
     parser.set_defaults(handler=lazily("crossspec_lab.train.answers:run"))
 
 
@@ -181,8 +180,7 @@ def _train_smol(models: Subparsers) -> None:
     purpose = "SmolLM2-135M with a small tower on the synthetic world: hours on a CPU, minutes on a GPU"
     parser = models.add_parser("smol", help=purpose, description=purpose)
     _folders(parser, "the checkpoint", "build/smol_target", "windows and checkpoints", "build/smol")
-    shrink = "divide data and steps, to try the command [1]"
-    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
+    _shrink(parser)
     parser.add_argument("--device", default="cpu", help="where it trains: cpu, cuda or cuda:N [cpu]")
     parser.set_defaults(handler=lazily("crossspec_lab.train.smol:run"))
 
@@ -222,6 +220,12 @@ def _train_handoff(models: Subparsers) -> None:
     parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
     parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
     parser.set_defaults(handler=lazily("crossspec_lab.handoff.training:run"))
+
+
+def _shrink(parser: argparse.ArgumentParser) -> None:
+    """Add by how much a training is made smaller."""
+    shrink = "divide data and steps, to try the command [1]"
+    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
 
 
 def _folders(parser: argparse.ArgumentParser, made: str, out: str, kept: str, work: str) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny import write_model
@@ -64,17 +65,8 @@ def run(args: argparse.Namespace) -> int:
     windows, held_out = (max(count // args.shrink, _BATCH) for count in (_WINDOWS, _HELD_OUT))
     student = AnswerStudent(tiny_models() / "target")
     with progress_bars(TimeRemainingColumn()) as progress:
-        task = progress.add_task("drawing windows", total=windows)
-        unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
-        unseen = dataset.build(work / "held_out.npy", dataset.frame_window, unseen_seeds, lambda _: None)
-        images = dataset.build(
-            work / "windows.npy",
-            dataset.frame_window,
-            range(windows),
-            lambda count: progress.update(task, completed=count),
-        )
-        progress.update(task, completed=windows)
-        _fit(student, images, (unseen, unseen_seeds), args, progress)
+        images, unseen = drawn_windows(work, windows, held_out, progress)
+        _fit(student, images, unseen, args, progress)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as name:
         scratch = Path(name)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress, TimeRemainingColumn
 
 from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.smol_student import Said, SmolStudent
@@ -60,19 +61,10 @@ def run(args: argparse.Namespace) -> int:
     windows, held_out = max(_WINDOWS // args.shrink, _EYES_BATCH), max(_HELD_OUT // args.shrink, _BATCH)
     student = SmolStudent(work / "configs", args.device)
     with progress_bars(TimeRemainingColumn()) as progress:
-        task = progress.add_task("drawing windows", total=windows)
-        unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
-        unseen = dataset.build(work / "held_out.npy", dataset.frame_window, unseen_seeds, lambda _: None)
-        images = dataset.build(
-            work / "windows.npy",
-            dataset.frame_window,
-            range(windows),
-            lambda count: progress.update(task, completed=count),
-        )
-        progress.update(task, completed=windows)
+        images, unseen = drawn_windows(work, windows, held_out, progress)
         pixels = student.target.pixels(images[:_EYES_BATCH, 0])
         take_tiny_eyes(student.tower, tiny_models() / "target", pixels)
-        _fit(student, images, (unseen, unseen_seeds), args, progress)
+        _fit(student, images, unseen, args, progress)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as scratch:
         student.save(Path(scratch), work / "configs")
