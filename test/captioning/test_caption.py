@@ -45,6 +45,12 @@ def captions(path: Path, out: Path, *options: str) -> list[dict]:
     return json.loads(out.read_text())["windows"]
 
 
+@pytest.fixture
+def brief(tmp_path: Path) -> tuple[str, str]:
+    """Options for captions of a dozen tokens: what the tiny models say of coloured frames has no end."""
+    return "--config", str(with_settings(tmp_path / "brief.yaml", captioner={"max_new_tokens": 12}))
+
+
 def said(windows: list[dict]) -> list[tuple]:
     return [
         (window["end_ns"], window["caption"], window["caption_source"], window["tokens"])
@@ -80,15 +86,19 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_model_at_a_time_gives_the_captions_of_both_together(
-    drive: Path, tmp_path: Path, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+    drive: Path,
+    tmp_path: Path,
+    brief: tuple[str, str],
+    loaded: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drafts = tmp_path / "drafts"
-    apart = captions(drive, tmp_path / "apart.json", "--drafts", str(drafts))
+    apart = captions(drive, tmp_path / "apart.json", "--drafts", str(drafts), *brief)
     assert loaded == ["EventGPTArchitecture", "VideoLlavaArchitecture"]
-    again = captions(drive, tmp_path / "again.json", "--drafts", str(drafts))
+    again = captions(drive, tmp_path / "again.json", "--drafts", str(drafts), *brief)
     assert loaded[2:] == ["VideoLlavaArchitecture"]
     monkeypatch.undo()
-    together = captions(drive, tmp_path / "together.json")
+    together = captions(drive, tmp_path / "together.json", *brief)
     assert said(apart) == said(again) == said(together)
     assert [window["caption_source"] for window in together] == [
         "event_draft" if i == BLIND else "target" for i in range(WINDOWS)
@@ -114,7 +124,8 @@ def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp
     events = [message for message in recording.messages() if message.kind == "events"]
     recording.close()
     first = events[0].stamp_ns
-    half = next(i for i, message in enumerate(events) if message.stamp_ns > first + 4 * SECOND + SECOND // 2)
+    events = [message for message in events if message.stamp_ns < first + 5 * SECOND]
+    half = next(i for i, message in enumerate(events) if message.stamp_ns > first + 2 * SECOND + SECOND // 2)
     with write_bag(path) as write:
         for message in events[half:] + events[:half]:
             write("/events", message)
@@ -136,7 +147,9 @@ def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp
 def test_a_slow_draft_gets_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, missing: dict[str, Any]
 ) -> None:
-    config = with_settings(tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5})
+    config = with_settings(
+        tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5}, captioner={"max_new_tokens": 12}
+    )
     path = write_drive(tmp_path / "drive", **missing)
     run = EventDraft.run
 
@@ -174,13 +187,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_drafts_of_something_else_are_refused_before_a_model_is_loaded(
-    drive: Path, tmp_path: Path, loaded: list[str], capsys: pytest.CaptureFixture[str]
+    drive: Path,
+    tmp_path: Path,
+    brief: tuple[str, str],
+    loaded: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     drafts, models = tmp_path / "drafts", Path(shutil.copytree(TINY, tmp_path / "models"))
     # Outside the draft's own folder, where the released checkpoints have it.
     (models / "draft" / "clip").rename(models / "clip")
     (models / "draft" / "clip").symlink_to(models / "clip")
-    given = ["--models", models, "--drafts", drafts]
+    given = ["--models", models, "--drafts", drafts, *brief]
     captions(drive, tmp_path / "out.json", *map(str, given))
     del loaded[:]
     other = write_drive(tmp_path / "other", seed=8)
@@ -207,13 +224,14 @@ def test_what_the_models_cannot_take_is_refused(
 def test_without_a_draft_the_captions_are_the_same_word_for_word(
     drive: Path,
     tmp_path: Path,
+    brief: tuple[str, str],
     loaded: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     models = tmp_path / "models"
     shutil.copytree(TINY / "target", models / "target")
-    alone = ["--models", models, "--draft", "none"]
+    alone = ["--models", models, "--draft", "none", *brief]
     there = tmp_path / "drafts"
     there.write_text("drafts of an earlier run")
     for drafts in (there, tmp_path / "new"):
@@ -227,7 +245,7 @@ def test_without_a_draft_the_captions_are_the_same_word_for_word(
     assert told == {"target": str(models / "target")}
     assert loaded == ["VideoLlavaArchitecture"]
     monkeypatch.undo()
-    both = captions(drive, tmp_path / "both.json")
+    both = captions(drive, tmp_path / "both.json", *brief)
     # What the events show alone is the draft's to say.
     assert windows[BLIND]["caption_source"] == "none"
     assert said(windows)[:BLIND] + said(windows)[BLIND + 1 :] == said(both)[:BLIND] + said(both)[BLIND + 1 :]
@@ -271,15 +289,21 @@ def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
     assert not (tmp_path / "drafts").exists()
 
 
-def test_the_sample_bag_is_captioned_as_its_goldens_say(
+def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
-    windows = captions(BAG, tmp_path / "out.json")
+    asked = "Is it dark? [red, green]|Is it near? [red, green] first"
+    windows = captions(BAG, tmp_path / "out.json", "--questions", asked)
     assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
     *lines, totals = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == len(golden)
+    assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == 3 * len(golden)
     assert totals.startswith(f"windows {len(golden)}, tokens ")
+    for question in ("Is it dark?", "Is it near?"):
+        assert sum(line.startswith(f"    {question} ") for line in lines) == len(golden)
+    assert {tuple(window["answers"]) for window in windows} == {("Is it near?", "Is it dark?")}
+    for answer in (window["answers"]["Is it dark?"] for window in windows):
+        assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
 
 
 def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
@@ -289,17 +313,3 @@ def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
     right = [a["caption"] == b["caption"] for a, b in zip(windows, truth, strict=True)]
     assert sum(right) >= 8
     assert {window["caption_source"] for window in windows} == {"target"}
-
-
-def test_standing_questions_are_answered_in_code_as_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = "Is it dark? [red, green]|Is it near? [red, green] first"
-    windows = captions(BAG, tmp_path / "out.json", "--questions", asked)
-    for window in windows:
-        answer = window["answers"]["Is it dark?"]
-        assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
-    lines = capsys.readouterr().out.splitlines()
-    for question in ("Is it dark?", "Is it near?"):
-        assert sum(line.startswith(f"    {question} ") for line in lines) == len(windows)
-    assert {tuple(window["answers"]) for window in windows} == {("Is it near?", "Is it dark?")}

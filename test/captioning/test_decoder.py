@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
 
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
@@ -54,15 +55,23 @@ def test_the_target_alone_writes_what_generate_writes(
     assert said.target_passes == len(said.token_ids)
 
 
-def test_every_accepted_length_gives_the_same_caption(pair: ModelPair, windows: list[Window]) -> None:
+def asked(decoder: PrefillHiddenDecoder, wanted: Sequence[int], draft: Sequence[int]) -> Caption:
+    """The caption once more, about frames that are read: first as drafted, and then as it is wanted."""
+    proposer = Guess(lambda context: chain(wanted[len(context.tokens) :] if context.tokens else draft))
+    decoder.policy = Policy((proposer,), None)
+    return decoder.ask(QUESTION, Trace())
+
+
+def test_every_accepted_length_gives_the_same_caption(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
     wanted = generated(pair, windows[1])
+    decoder.caption(windows[1], QUESTION, Trace())
     for right in range(len(wanted)):
         wrong = [(wanted[right] + 1) % pair.shared_ids, 17, 18]
-        first = Guess(lambda c, draft=[*wanted[:right], *wrong]: chain([] if c.tokens else draft))
-        said = caption(pair, windows[1], first, streamed=bool(right % 2))
+        said = asked(decoder, wanted, [*wanted[:right], *wrong])
         assert said.token_ids == wanted
-        assert said.accepted.get("guess", 0) == right
-        assert said.drafted == {"guess": right + 3}
+        assert said.accept_lengths[0] == right + 1
 
 
 @pytest.mark.parametrize("rate", [1, 2, 3, 7])
@@ -104,17 +113,13 @@ def test_branches_duplicates_and_dead_ends_change_nothing(pair: ModelPair, windo
 
 
 def test_end_of_sequence_anywhere_in_the_draft_changes_nothing(
-    pair: ModelPair, windows: list[Window]
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
-    wanted = generated(pair, windows[0])
+    wanted, eos = generated(pair, windows[0]), pair.target.spec.eos_ids[0]
+    decoder.caption(windows[0], QUESTION, Trace())
     for at in range(len(wanted)):
-        assert (
-            caption(
-                pair, windows[0], script([*wanted[:at], pair.target.spec.eos_ids[0], *wanted[at:]])
-            ).token_ids
-            == wanted
-        )
-    assert caption(pair, windows[0], script([*wanted, 5, 6, pair.target.spec.eos_ids[0]])).token_ids == wanted
+        assert asked(decoder, wanted, [*wanted[:at], eos, *wanted[at:]]).token_ids == wanted
+    assert asked(decoder, wanted, [*wanted, 5, 6, eos]).token_ids == wanted
 
 
 def test_a_target_that_ends_at_any_position_ends_there(

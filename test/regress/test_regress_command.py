@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from html.parser import HTMLParser
+from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
@@ -52,7 +54,7 @@ class Page(HTMLParser):
         self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
 
 
-def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatch):
+def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatch, brief):
     opened, closed = [], []
 
     def spy(*given):
@@ -65,15 +67,23 @@ def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatc
     monkeypatch.setattr(replay_parameters, "open_recording", spy)
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     for options in (["--update"], ["--html", str(tmp_path / "page.html")]):
-        assert main(["regress", str(bag), "--golden", str(golden), *options]) == 0
+        assert main(["regress", str(bag), "--golden", str(golden), *options, *brief]) == 0
         assert opened == closed == [bag]
         opened.clear(), closed.clear()
 
 
-def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys):
+def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys, brief):
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     tiny = tiny_models()
-    named = ["--target", str(tiny / "target"), "--draft", str(tiny / "draft"), "--golden", str(golden)]
+    named = [
+        "--target",
+        str(tiny / "target"),
+        "--draft",
+        str(tiny / "draft"),
+        "--golden",
+        str(golden),
+        *brief,
+    ]
     assert main(["regress", str(bag), "--update", *named]) == 0
     capsys.readouterr()
     assert main(["regress", str(bag), *named]) == 0
@@ -88,8 +98,17 @@ def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, ca
     (tmp_path / "linked").mkdir()
     for name, models in (("target", tiny), ("draft", other)):
         (tmp_path / "linked" / name).symlink_to(models / name)
-    assert main(["regress", str(bag), "--golden", str(golden), "--models", str(tmp_path / "linked")]) == 2
+    linked = ["--golden", str(golden), "--models", str(tmp_path / "linked"), *brief]
+    assert main(["regress", str(bag), *linked]) == 2
     assert "was made from another pair of models" in capsys.readouterr().err
+
+
+@pytest.fixture
+def brief(tmp_path):
+    """Options for captions of a dozen tokens: what the tiny models say of coloured frames has no end."""
+    path = tmp_path / "brief.yaml"
+    path.write_text("captioner: {ros__parameters: {max_new_tokens: 12}}\n")
+    return "--config", str(path)
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +122,15 @@ def planted(tmp_path_factory):
     windows.append({**windows[-1], "end_ns": windows[-1]["end_ns"] + 10**9})
     (folder / "windows.json").write_text(json.dumps(content))
     arguments = ["--golden", folder, "--junit", folder / "junit.xml", "--html", folder / "page.html"]
-    command = [sys.executable, "-m", "crossspec_ros.cli", "regress", BAG, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True)
-    return folder, result
+    with redirect_stdout(StringIO()) as printed:
+        code = main(["regress", str(BAG), *map(str, arguments)])
+    return folder, code, printed.getvalue()
 
 
 def test_planted_regressions_are_in_the_terminal(planted):
-    _, result = planted
-    assert result.returncode == 1, result.stderr
-    word, stamp, window, verdict = result.stdout.splitlines()
+    _, code, printed = planted
+    assert code == 1
+    word, stamp, window, verdict = printed.splitlines()
     assert word.startswith("window 2-3 s: caption: [-No-] {+The+} key elements in this scene include ")
     assert stamp == ("window 4-5 s: stamp of frame 4: expected 104.401000000 s, is 104.400000000 s (-1 ms)")
     assert window.startswith(f"window {WINDOWS}-{WINDOWS + 1} s: dropped window: expected 8 frames, 5 event")

@@ -84,7 +84,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -> None:
     """Its captions begin where its prompt ends, and what it says is loaded as any checkpoint."""
     folders = {"work": tmp_path / "work", "out": tmp_path / "out"}
-    args = argparse.Namespace(family="qwen3_vl", only="target", shrink=800, **folders)
+    args = argparse.Namespace(family="qwen3_vl", only="target", shrink=1000, **folders)
     assert tiny.run(args) == 0
     known = target_architecture(tmp_path / "out" / "qwen3_vl")
     target = known.model(known.load(Placement()), known.tokenizer())
