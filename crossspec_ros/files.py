@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from crossspec_ros.errors import InputError
 
@@ -155,20 +156,25 @@ def write_report(path: Path, text: str) -> None:
         replace_file(Path(os.path.realpath(path)), text.encode())
 
 
-def move_files(folder: Path, to: Path) -> None:
-    """Put each file of a folder in its place below another once all are on the disk.
+@contextmanager
+def new_files(to: Path) -> Iterator[Path]:
+    """A folder for files that take the place of those of their names below `to`, once all are on the disk.
 
     Raises OSError where that cannot be.
     """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    for path in files:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    for path in files:
-        place = to / path.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
-        _sync(place.parent)
+    to.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=_BEGIN, dir=to) as name:
+        folder = Path(name)
+        yield folder
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        for path in files:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        for path in files:
+            place = to / path.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+            _sync(place.parent)
 
 
 def rename_folder(folder: Path, to: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,7 @@ from crossspec_lab.world import dataset, structured
 from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import Scene
 from crossspec_lab.world.standing_questions import ANSWERS, YES_OR_NO, answer, yes_or_no
-from crossspec_ros.files import move_files
+from crossspec_ros.files import new_files
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
@@ -67,12 +66,9 @@ def run(args: argparse.Namespace) -> int:
     with progress_bars(TimeRemainingColumn()) as progress:
         images, unseen = drawn_windows(work, windows, held_out, progress)
         _fit(student, images, unseen, args, progress)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as name:
-        scratch = Path(name)
+    with new_files(args.out) as scratch:
         write_model(student.module, student.folder, scratch)
         _plot(work / _CURVE, scratch / "learning_curves.png")
-        move_files(scratch, args.out)
     print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 

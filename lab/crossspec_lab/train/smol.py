@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from crossspec_lab.train.tiny_eyes import take_tiny_eyes
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.standing_questions import ANSWERS, answer
-from crossspec_ros.files import move_files
+from crossspec_ros.files import new_files
 from crossspec_ros.paths import tiny_models
 
 _WINDOWS, _HELD_OUT = 8_000, 64
@@ -65,11 +64,9 @@ def run(args: argparse.Namespace) -> int:
         pixels = student.target.pixels(images[:_EYES_BATCH, 0])
         take_tiny_eyes(student.tower, tiny_models() / "target", pixels)
         _fit(student, images, unseen, args, progress)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=args.out) as scratch:
-        student.save(Path(scratch), work / "configs")
-        _plot(work / _CURVE, Path(scratch) / "learning_curves.png")
-        move_files(Path(scratch), args.out)
+    with new_files(args.out) as scratch:
+        student.save(scratch, work / "configs")
+        _plot(work / _CURVE, scratch / "learning_curves.png")
     print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 

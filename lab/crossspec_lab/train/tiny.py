@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.queues import Queue
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import move_files
+from crossspec_ros.files import new_files
 
 # By the target's family, or for the draft.
 _WINDOWS = {"video_llava": 24_000, "qwen3_vl": 16_000, "draft": 9_000}
@@ -133,10 +132,8 @@ def _kind(name: str, family: str) -> str:
 
 def _save(model: Any, folder: Path, out: Path) -> None:
     """Write the model, its config and its tokenizer; what is there is replaced once all is written."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".crossspec-", dir=out) as name:
-        write_model(model, folder, Path(name))
-        move_files(Path(name), out)
+    with new_files(out) as scratch:
+        write_model(model, folder, scratch)
 
 
 def write_model(model: Any, folder: Path, out: Path) -> None:
