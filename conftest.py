@@ -98,3 +98,11 @@ def windows() -> list[Window]:
 def blind(windows: list[Window]) -> Window:
     """Events only."""
     return Window(9, 0, 10**9, windows[0].event_images, np.empty((0, 0, 0, 3), np.uint8))
+
+
+@pytest.fixture
+def brief(tmp_path: Path) -> tuple[str, str]:
+    """Options for captions of a dozen tokens: what the tiny models say of coloured frames has no end."""
+    path = tmp_path / "brief.yaml"
+    path.write_text("captioner: {ros__parameters: {max_new_tokens: 12}}\n")
+    return "--config", str(path)

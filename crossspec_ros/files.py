@@ -166,11 +166,7 @@ def new_files(to: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix=_BEGIN, dir=to) as name:
         folder = Path(name)
         yield folder
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        for path in files:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        for path in files:
+        for path in _synced(folder):
             place = to / path.relative_to(folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, place)
@@ -179,13 +175,19 @@ def new_files(to: Path) -> Iterator[Path]:
 
 def rename_folder(folder: Path, to: Path) -> None:
     """Give a folder of files its name once they are on the disk; raises OSError where that cannot be."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+    _synced(folder)
     _sync(folder)
     folder.rename(to)
     _sync(to.parent)
+
+
+def _synced(folder: Path) -> list[Path]:
+    """All files in a folder and below it, in order, once they are on the disk."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    return files
 
 
 def _sync(folder: Path) -> None:

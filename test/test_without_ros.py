@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from planted import write_drive
+from planted import WINDOWS, write_drive
 
 from crossspec_ros.cli import make_parser
 from crossspec_ros.paths import share_dir
@@ -60,6 +60,7 @@ def drive(tmp_path_factory):
     [
         ("info DRIVE", "/events"),
         ("convert DRIVE OUT", "300 packets, 60 images"),
+        ("caption DRIVE", f"{WINDOWS - 1}-{WINDOWS} s: "),
         (f"regress {SAMPLE}", "all 10 checks passed"),
         ("doctor", "rclpy cannot be imported (ModuleNotFoundError: No module named 'rclpy')"),
     ],

@@ -45,12 +45,6 @@ def captions(path: Path, out: Path, *options: str) -> list[dict]:
     return json.loads(out.read_text())["windows"]
 
 
-@pytest.fixture
-def brief(tmp_path: Path) -> tuple[str, str]:
-    """Options for captions of a dozen tokens: what the tiny models say of coloured frames has no end."""
-    return "--config", str(with_settings(tmp_path / "brief.yaml", captioner={"max_new_tokens": 12}))
-
-
 def said(windows: list[dict]) -> list[tuple]:
     return [
         (window["end_ns"], window["caption"], window["caption_source"], window["tokens"])

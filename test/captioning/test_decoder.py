@@ -62,16 +62,15 @@ def asked(decoder: PrefillHiddenDecoder, wanted: Sequence[int], draft: Sequence[
     return decoder.ask(QUESTION, Trace())
 
 
-def test_every_accepted_length_gives_the_same_caption(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_every_accepted_length_gives_the_same_caption(pair: ModelPair, windows: list[Window]) -> None:
     wanted = generated(pair, windows[1])
-    decoder.caption(windows[1], QUESTION, Trace())
     for right in range(len(wanted)):
         wrong = [(wanted[right] + 1) % pair.shared_ids, 17, 18]
-        said = asked(decoder, wanted, [*wanted[:right], *wrong])
+        first = Guess(lambda c, draft=[*wanted[:right], *wrong]: chain([] if c.tokens else draft))
+        said = caption(pair, windows[1], first, streamed=bool(right % 2))
         assert said.token_ids == wanted
-        assert said.accept_lengths[0] == right + 1
+        assert said.accepted.get("guess", 0) == right
+        assert said.drafted == {"guess": right + 3}
 
 
 @pytest.mark.parametrize("rate", [1, 2, 3, 7])

@@ -103,14 +103,6 @@ def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, ca
     assert "was made from another pair of models" in capsys.readouterr().err
 
 
-@pytest.fixture
-def brief(tmp_path):
-    """Options for captions of a dozen tokens: what the tiny models say of coloured frames has no end."""
-    path = tmp_path / "brief.yaml"
-    path.write_text("captioner: {ros__parameters: {max_new_tokens: 12}}\n")
-    return "--config", str(path)
-
-
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """Goldens of which the program differs in a word, a stamp and a window; and what the command says."""

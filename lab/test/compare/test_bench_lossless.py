@@ -17,17 +17,17 @@ from crossspec_ros.paths import tiny_models
 def test_every_mode_gives_the_targets_own_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
+    monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:2])
     out = tmp_path / "lossless.json"
     assert main(["bench", "lossless", "--windows", "1", "--samples", "3000", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     modes = {name: row for name, row in figures.items() if "equal" in row}
-    assert {(row["equal"], row["total"]) for row in modes.values()} == {(1, 1)}
+    assert {(row["equal"], row["total"]) for row in modes.values()} == {(2, 2)}
     assert {"adversary", "caption memory", "all, measured policy", "generate, assisted"} <= set(modes)
     # Where llama.cpp is installed.
     for rows in figures.get("llama.cpp", {}).values():
-        assert {(row["equal"], row["total"]) for row in rows.values()} == {(1, 1)} and "adversary" in rows
-    assert {row["answers"] for row in figures["bfloat16"].values()} == {1}
+        assert {(row["equal"], row["total"]) for row in rows.values()} == {(2, 2)} and "adversary" in rows
+    assert {row["answers"] for row in figures["bfloat16"].values()} == {2}
     for name, check in figures["sampling"].items():
         assert check["passed"] != name.startswith("control")
         assert not name.startswith("control") or check["statistic"] > 2 * check["critical"]
