@@ -80,6 +80,9 @@ if ! measure smoke 110 gpu_smoke "$DEVICE" "$OUT/smoke.json" 2 &&
   say "graphs fail: going on without them, for such figures are better than none"
   BENCH=("$PYTHON" -m crossspec_lab.compare.gpu_static bench gpu)
 fi
+measure rehearsal 220 gpu_rehearsal "$OUT/rehearsal.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]}"
+measure rehearsal_qwen3vl 220 gpu_rehearsal "$OUT/rehearsal_qwen3vl.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]:-$QWEN}"
+measure rehearsal_nf4 220 gpu_rehearsal "$OUT/rehearsal_nf4.json" "$DEVICE" "$TRACE" nf4 "${SIZE[@]}"
 bench bf16 170 24 --dtypes bf16 --timeline "$OUT/bf16_timeline.json"
 measure fleet 75 gpu_shared_passes "$OUT/fleet.json" bf16 "$ROBOTS" "$DEVICE" "${SHARED[@]}"
 bench nf4 150 12 --dtypes nf4
