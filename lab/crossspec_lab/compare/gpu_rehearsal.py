@@ -101,7 +101,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU",
         "torch": torch.__version__,
         "dimensions": dimensions.name,
-        "scripted": "random weights; the models compute as usual, accepted tokens follow the recorded captions",
+        "scripted": "random weights; accepted tokens follow the recorded captions",
         "trace": Path(trace).name,
         "dtypes": {},
     }
@@ -145,7 +145,7 @@ def _measure(pair: ModelPair, responses: Sequence[Response], is_tiny: bool) -> d
                 wanted = teller.tell(case[1])
                 crossspec_ros.policy = policy or crossspec_ros.policy
                 written = caption(case[0], trace)
-                # The decoder reports its last pass to its policy at the next call, which may have another policy.
+                # The decoder reports its last pass to its policy at the next call only.
                 crossspec_ros.prepare(-1, QUESTION)
                 if written.tokens != wanted:
                     raise AssertionError(f"the script has {wanted}, but the decoder wrote {written.tokens}")
