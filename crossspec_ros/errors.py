@@ -39,6 +39,15 @@ class LinkError(InputError):
     """The target's server gave no answer, for the link to it is slow or lost, or it refused."""
 
 
+class NonFiniteError(InputError):
+    """A pass of the target gave logits that are NaN or infinite, so that its tokens mean nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the target's logits are not finite numbers: choose another dtype, or copy the checkpoint again"
+        )
+
+
 def described(error: BaseException) -> str:
     """For a log: the sentence about a bad input, of all else where it was raised.
 

@@ -14,7 +14,7 @@ from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.assembler import has_surplus
+from crossspec_ros.windows.assembler import MAX_IMAGES
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class OpenWindows:
         with self._lock:
             opened = self._get(index)
             is_anew = opened.stamps_ns and stamp_ns <= opened.stamps_ns[-1]
-            if is_anew or has_surplus(opened.frames, frame):
+            if is_anew or len(opened.frames) >= MAX_IMAGES:
                 self._windows.pop(index).drop()
                 opened = self._get(index)
             if opened.session is None and self._engine is not None:
@@ -257,7 +257,7 @@ class EventDrafts:
         if self.model is None:
             return None
         opened = self._windows.get(index)
-        if opened.draft is not None or has_surplus(opened.event_images, image):
+        if opened.draft is not None or len(opened.event_images) >= MAX_IMAGES:
             return opened.running
         opened.event_images.append(image)
         if self._windows.can_draft(opened):

@@ -57,9 +57,11 @@ class Outcome:
 
 
 def without_images(window: Window) -> Window:
-    """The window's times and counts alone."""
-    nothing = np.zeros((0, 0, 0, 3), np.uint8)
-    return replace(window, event_images=nothing, frames=nothing)
+    """Return the window without its pixels: times and counts, and images of no size in their number."""
+    frames, event_images = (
+        np.zeros((len(images), 0, 0, 3), np.uint8) for images in (window.frames, window.event_images)
+    )
+    return replace(window, event_images=event_images, frames=frames)
 
 
 def caption_faults(caption: Caption, has_schema: bool) -> tuple[str, ...]:

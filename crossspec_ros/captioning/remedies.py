@@ -68,6 +68,10 @@ RISING = {
     "sends",
     "events_saturated": "nearly every pixel has events: lower the event camera's sensitivity, or keep "
     "flickering light out of its view",
+    "images_missing": "images of the window were lost between the synchronizer and the captioner: start both "
+    "on one machine with config/fastdds.xml, as crossspec replay does",
+    "images_surplus": "the window had more images than its synchronizer announced: let a single synchronizer "
+    "publish here",
     # of a camera of our own
     "disconnections": "the connection to the camera was lost and is tried again: check its cable, "
     "its power and its server",
@@ -89,6 +93,8 @@ RISING = {
     "target",
     "missing": "images are lost between the synchronizer and the captioner: start both on one machine with "
     "config/fastdds.xml, as crossspec replay does",
+    "late_images": "images arrive after their window was captioned without them: relieve the captioner's "
+    "machine",
     "restarts": "earlier windows come again: let a single synchronizer publish here, unless a recording "
     "began again",
     "surplus_images": "more images come than a window has, or larger ones: let a single synchronizer publish "

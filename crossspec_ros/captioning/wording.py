@@ -38,6 +38,13 @@ def plain(faults: Sequence[str]) -> str:
     return ", ".join(faults).replace("_", " ")
 
 
+def absent_text(caption: Caption, faults: Sequence[str]) -> str:
+    """Return the reason why a caption has no text."""
+    if caption.source == "none":
+        return f"nothing to be seen: {plain(faults)}"
+    return f"the caption is empty: the model wrote {len(caption.token_ids)} tokens without text"
+
+
 def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
     """A window's time for people, who count from `origin_ns`."""
     return f"{(start_ns - origin_ns) / 1e9:g}-{(end_ns - origin_ns) / 1e9:g} s"
@@ -53,7 +60,8 @@ def caption_line(
     """The caption for people, who count the seconds from `origin_ns`; where the window shows nothing new,
     that of the one that ends at `holds_ns`."""
     time = seconds(window.start_ns, window.end_ns, origin_ns)
-    head = f"{time}: {plain_text(caption.text) or '(nothing seen)'}"
+    absent = "(nothing seen)" if caption.source == "none" else "(empty caption)"
+    head = f"{time}: {plain_text(caption.text) or absent}"
     if holds_ns is not None:
         length_ns = window.end_ns - window.start_ns
         head += f" [unchanged since {seconds(holds_ns - length_ns, holds_ns, origin_ns)}]"

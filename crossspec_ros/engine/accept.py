@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
+from crossspec_ros.errors import NonFiniteError
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,24 @@ def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+def greedy_tokens(logits: Any) -> list[int]:
+    """Return the likeliest token of each row of (n, vocabulary) logits, of torch or of numpy.
+
+    Raises NonFiniteError where a row's highest logit is NaN or infinite. Tokens and check come from the
+    device in one copy.
+    """
+    if isinstance(logits, np.ndarray):
+        found = logits.argmax(-1)
+        found[~np.isfinite(logits[np.arange(len(found)), found])] = -1
+    else:
+        choices = logits.argmax(-1, keepdim=True)
+        found = choices.masked_fill(~logits.gather(-1, choices).isfinite(), -1)[:, 0]
+    tokens: list[int] = found.tolist()
+    if -1 in tokens:
+        raise NonFiniteError
+    return tokens
+
+
 def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The accepted nodes, from the root down, and the target's own token after the last of them.
 
@@ -34,15 +53,19 @@ def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...
 
 
 def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
-    """Logarithms of the probabilities that the target gives each node behind its parent, 0 behind the root;
-    of the (nodes, vocabulary) logits of a pass."""
+    """Return the log-probability of each node after its parent, 0 after the root.
+
+    `logits` are the (nodes, vocabulary) ones of a pass. Raises NonFiniteError where one is NaN.
+    """
     rows, ids = list(tree.parents), list(tree.token_ids)
     if isinstance(logits, np.ndarray):
         scores = logits - logits.max(-1, keepdims=True)
-        told = (scores[rows, ids] - np.log(np.exp(scores).sum(-1))[rows]).tolist()
+        probs = (scores[rows, ids] - np.log(np.exp(scores).sum(-1))[rows]).tolist()
     else:
-        told = logits.float().log_softmax(-1)[rows, ids].tolist()
-    return tuple(0.0 if row == ROOT else one for row, one in zip(rows, told, strict=True))
+        probs = logits.float().log_softmax(-1)[rows, ids].tolist()
+    if np.isnan(probs).any():
+        raise NonFiniteError
+    return tuple(0.0 if row == ROOT else one for row, one in zip(rows, probs, strict=True))
 
 
 class Verifier:
@@ -52,10 +75,12 @@ class Verifier:
         self._draws: tuple[int, torch.Generator] | None = None
 
     def accept(self, tree: DraftTree, logits: Any, sampling: Sampling | None) -> tuple[tuple[int, ...], int]:
-        """The accepted nodes and the token after them, from the (1 + nodes, vocabulary) logits of a pass, of
-        torch or of numpy."""
+        """Return the accepted nodes and the token after them, from a pass's (1 + nodes, vocabulary) logits.
+
+        The logits are of torch or of numpy. Raises NonFiniteError where they are not finite.
+        """
         if sampling is None:
-            return greedy_path(tree, logits.argmax(-1).tolist())
+            return greedy_path(tree, greedy_tokens(logits))
         # Greedy captions need no torch.
         import torch
 
@@ -92,7 +117,7 @@ class Verifier:
         n = min(len(row), len(allowed))
         scores = np.where(allowed[:n], row[:n], -np.inf)
         if sampling is None:
-            return int(scores.argmax())
+            return greedy_tokens(scores[None])[0]
         import torch
 
         from crossspec_ros.engine.sampling import drawn

@@ -18,7 +18,7 @@ from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, NonFiniteError
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -256,6 +256,9 @@ class LocalSession:
                 # Buffers are taken once they are needed.
                 self._sequence = self._engine.sequence(self._trace, self._window.robot)
             return (yield from work(self._sequence))
+        except NonFiniteError as error:
+            self._error = error
+            raise
         except InputError:
             # Of a question or its schema; the frames that were read are as good as before.
             raise

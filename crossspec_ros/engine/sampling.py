@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from crossspec_ros.engine.tree import DraftTree, follow
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, NonFiniteError
 
 MIN_TEMPERATURE = 1e-6
 """Far below, logits over temperature leave float32; already here, sampling is greedy decoding."""
@@ -80,6 +81,8 @@ def sample_path(
 def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
     """A token drawn from its (vocab,) probabilities."""
     weights = probs.double().numpy()
+    if not np.isfinite(weights.sum()):
+        raise NonFiniteError
     upto = (weights / weights.sum()).cumsum()
     return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
 

@@ -7,7 +7,8 @@ generator of requests (`batching.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.errors import NonFiniteError
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
 
@@ -129,7 +131,8 @@ class TargetSequence:
         yield from self._follow_frames(between, trace)
         with trace.span("standing"):
             output = yield from self._read(tree, len(tree))
-            told = node_scores(tree, output.logits)
+            with self._cleared_if_not_finite():
+                told = node_scores(tree, output.logits)
         assert self._prefix is not None
         length, self._place = self._prefix
         self._row.keep(length)
@@ -161,10 +164,11 @@ class TargetSequence:
         with self._trace.span(self._pass_name(tree)):
             output = yield from self._read(tree, len(tree) + 1)
             given = tree, output.logits, sampling
-            if grammar is None:
-                path, following = self._verifier.accept(*given)
-            else:
-                path, following = self._verifier.accept_allowed(*given, grammar)
+            with self._cleared_if_not_finite():
+                if grammar is None:
+                    path, following = self._verifier.accept(*given)
+                else:
+                    path, following = self._verifier.accept_allowed(*given, grammar)
         self._passes += 1
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])
@@ -250,6 +254,15 @@ class TargetSequence:
         # Not before: what failed half way is read again.
         self._unread, self._place = [], place
         return output
+
+    @contextmanager
+    def _cleared_if_not_finite(self) -> Iterator[None]:
+        """Have the row zeroed before its next use: 0 x NaN is NaN, so that masked keys spoil a pass."""
+        try:
+            yield
+        except NonFiniteError:
+            self._row.is_sound = False
+            raise
 
     def _following_place(self) -> int:
         """The position of what follows all that is unread."""

@@ -78,6 +78,7 @@ _ENCODINGS = {
     "yuyv": (2, 8, "YUV2RGB_YUY2"),
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
+_MOSAICS = {name: way for name, (_, _, way) in _ENCODINGS.items() if name.startswith("bayer_")}
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
 _DEPTH = re.compile("(16|32|64)[USF]C")
 
@@ -124,7 +125,10 @@ def _misfit(message: Any) -> InputError:
 
 
 def compressed_array(message: Any) -> np.ndarray:
-    """A JPEG or PNG image as (H, W, 3) RGB uint8; raises InputError when it is neither, broken, or depth."""
+    """Return a JPEG or PNG image as (H, W, 3) RGB uint8; a mosaic is demosaiced.
+
+    Raises InputError when it is neither, broken, or depth.
+    """
     import cv2
 
     # image_transport names the raw encoding first; as colours depth would only look dark.
@@ -136,6 +140,11 @@ def compressed_array(message: Any) -> np.ndarray:
         check_size(*size)
     try:
         pixels = np.frombuffer(only_pixels(data), np.uint8)
+        mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if size and encoding in _MOSAICS else None
+        # A publisher that demosaics before it compresses keeps the first word of the format.
+        if mosaic is not None and mosaic.ndim == 2:
+            samples = mosaic if mosaic.dtype == np.uint8 else (mosaic >> 8).astype(np.uint8)
+            return np.asarray(cv2.cvtColor(samples, getattr(cv2, f"COLOR_{_MOSAICS[encoding]}")))
         # Of other formats OpenCV may see another size than is told here.
         image = cv2.imdecode(pixels, cv2.IMREAD_COLOR) if size else None
     except cv2.error:

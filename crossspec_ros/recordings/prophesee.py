@@ -171,12 +171,15 @@ def _sensor_size(header: Mapping[str, str], options: Mapping[str, str]) -> tuple
 
 
 def _is_legacy(header: Mapping[str, str], options: Mapping[str, str]) -> bool:
-    """Whether EVT 2.1 words come with their halves exchanged, decided as Prophesee's OpenEB does."""
+    """Return whether EVT 2.1 words come with their halves exchanged, by the rule of Prophesee's OpenEB."""
     stated = options.get("endianness") or header.get("endianness")
     if stated:
         return stated == "legacy"
     system = header.get("system_id", "")
-    return header.get("integrator_name") == "Prophesee" and system.isdigit() and 0 < int(system) < _IN_ORDER
+    integrators = {header.get(f"{part}_integrator_name") for part in ("camera", "plugin")}
+    if integrators == {None}:
+        integrators = {header.get("integrator_name")}
+    return integrators == {"Prophesee"} and system.isdigit() and 0 < int(system) < _IN_ORDER
 
 
 _DAT_EVENT = np.dtype([("t", "<u4"), ("place", "<u4")])

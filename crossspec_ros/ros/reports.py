@@ -11,11 +11,11 @@ from crossspec_msgs.msg import Span as SpanMessage
 from std_msgs.msg import Header
 
 from crossspec_ros.captioning.caption import RESTS_ON
-from crossspec_ros.captioning.wording import latencies, plain
+from crossspec_ros.captioning.wording import absent_text, latencies
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.messages import FIRST_NS, to_time
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.quality import HARMLESS
+from crossspec_ros.windows.quality import HARMLESS, trustworthy
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
@@ -26,7 +26,7 @@ def report(
     window: Window, outcome: str, text: str, degraded: Sequence[str] = (), dropped: int = 0
 ) -> WindowReport:
     """The report of one window, whatever became of it; `dropped` windows were skipped so far."""
-    level = _LEVELS[outcome]
+    level, usable = _LEVELS[outcome], trustworthy(window, degraded)
     if set(degraded) - HARMLESS:
         level = max(level, WindowReport.WARN)
     return WindowReport(
@@ -42,6 +42,8 @@ def report(
         late_frames=window.late_frames,
         covered_ms=window.covered_ms,
         missing_images=min(window.missing, 2**32 - 1),
+        frames=len(usable.frames),
+        event_images=len(usable.event_images),
         dropped_windows=dropped,
     )
 
@@ -60,9 +62,8 @@ def captioned_report(
     window: Window, caption: Caption, trace: Trace, degraded: Sequence[str], dropped: int
 ) -> WindowReport:
     """The report of a window that has got its caption."""
-    text = caption.text or f"nothing to be seen: {plain(degraded)}"
-    message = report(window, "captioned", text, degraded, dropped)
-    if caption.source != "target":
+    message = report(window, "captioned", caption.text or absent_text(caption, degraded), degraded, dropped)
+    if caption.source != "target" or not caption.text:
         message.level = WindowReport.WARN
     message.caption = caption_message(caption, window.end_ns)
     message.rests_on = RESTS_ON[caption.source]
@@ -109,6 +110,8 @@ def report_values(message: WindowReport) -> dict[str, Any]:
         "late_frames",
         "covered_ms",
         "missing_images",
+        "frames",
+        "event_images",
         "dropped_windows",
     )
     return {

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from crossspec_ros.windows.quality import is_partial
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 WHEN = ("always", "changed", "asked")
@@ -70,9 +71,11 @@ class _Sight:
 
 
 class ChangeGate:
-    """Holds a window's images back until it has changed; any thread may call, but for `stream`.
+    """Hold a window's images back until the window has changed; `stream` is for one thread, the rest for any.
 
-    A window is compared with the last one before it that has changed, for that one will be captioned.
+    A window is compared with the last one before it that has changed, because that one will be captioned. A
+    window that is partial, lacks images, or has fewer frames than this one is no measure: then this one has
+    changed.
     """
 
     def __init__(self, settings: GateSettings | None = None) -> None:
@@ -128,7 +131,7 @@ class ChangeGate:
             images = {FRAMES: window.frames, EVENTS: window.event_images}
             for kind, group in images.items():
                 # Those that never came by `stream`, as where nothing is read ahead.
-                for image in group[sight.counts.get(kind, 0) :]:
+                for image in group[sight.counts.get(kind, 0) :] if group.size else ():
                     sight.add(kind, image)
             # Whoever captions it has its images.
             sight.held.clear()
@@ -138,7 +141,11 @@ class ChangeGate:
             # One that was skipped, or has failed, has no caption that could hold.
             if before is None or before.index != holds:
                 sight.has_changed = True
-            return "caption" if self._judge(sight) else "unchanged"
+            has_changed = self._judge(sight)
+            if has_changed and (is_partial(window) or window.missing):
+                # Its averages are of a part of a second, so later windows are not compared with them.
+                self._changed = {index: one for index, one in self._changed.items() if index > window.index}
+            return "caption" if has_changed else "unchanged"
 
     def _sight(self, index: int) -> _Sight:
         if self._closed is not None and index <= self._closed:
@@ -165,6 +172,9 @@ class ChangeGate:
         before, settings = self._before(sight), self._settings
         # Windows are of a second each.
         if before is None or sight.index - before.index >= settings.max_s:
+            return True
+        if sight.is_closed and before.counts.get(FRAMES, 0) < sight.counts.get(FRAMES, 0):
+            # The earlier window lacked frames of its camera's rate, so its averages are no measure.
             return True
         for kind, contrast in ((FRAMES, settings.contrast), (EVENTS, settings.contrast * EVENTS_FACTOR)):
             then, now = before.mean(kind), sight.mean(kind)

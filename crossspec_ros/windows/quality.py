@@ -34,10 +34,20 @@ def flags(window: Window) -> tuple[str, ...]:
       moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;
     - `events_missing`: no event came; `events_silent`: hardly any, as when a robot stands still;
       `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases;
-    - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says.
+    - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says;
+    - `images_missing`: announced images were lost on their way; `images_surplus`: more came than announced.
     """
-    is_partial = window.covered_ms * 1e6 < _COVERED_SHARE * (window.end_ns - window.start_ns)
-    return (*_of_events(window), *_of_frames(window), *(["partial"] if is_partial else []))
+    of_window = {
+        "partial": is_partial(window),
+        "images_missing": window.missing > 0,
+        "images_surplus": window.surplus > 0,
+    }
+    return (*_of_events(window), *_of_frames(window), *(name for name, is_so in of_window.items() if is_so))
+
+
+def is_partial(window: Window) -> bool:
+    """Return whether a recording, or a live stream, began or ended within the window."""
+    return window.covered_ms * 1e6 < _COVERED_SHARE * (window.end_ns - window.start_ns)
 
 
 def trustworthy(window: Window, faults: Sequence[str]) -> Window:

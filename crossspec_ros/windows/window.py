@@ -29,10 +29,10 @@ class Window:
     """One window, `[start_ns, end_ns)`; images are RGB uint8 in order of their stamps.
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
-    k and n may be 0. `missing` counts the images that were announced but never arrived, `events` are those of
-    the camera and `lost_packets` what never came of them. `late_events` and `late_frames` came too late for
-    their own windows, since the window before this one closed. `covered_ms` of it lie between the
-    first and the last data that there are: less than all of them where a recording begins or ends.
+    k and n may be 0. `missing` counts announced images that never arrived, `surplus` images that were not
+    announced and were dropped, `events` the camera's events, `lost_packets` lost event packets. `late_events`
+    and `late_frames` came after their own windows had closed, since the window before this one closed.
+    `covered_ms` of the window lie between the first and the last data of the recording or live stream.
     """
 
     index: int
@@ -42,6 +42,7 @@ class Window:
     frames: np.ndarray
     frame_stamps_ns: tuple[int, ...] = ()
     missing: int = 0
+    surplus: int = 0
     events: int = 0
     lost_packets: int = 0
     late_events: int = 0

@@ -143,6 +143,26 @@ def test_compressed_images():
             compressed_array(SimpleNamespace(format="jpeg", data=data))
 
 
+@pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
+@pytest.mark.parametrize(("suffix", "bits"), [("png", 8), ("png", 16), ("jpeg", 8)])
+def test_compressed_mosaics_are_demosaiced(pattern, suffix, bits):
+    """Field case 01: image_transport compresses a Bayer topic as it is, and names it in the format."""
+    colour = dict(r=200, g=100, b=30)
+    tile = np.array([colour[letter] for letter in pattern], np.uint8).reshape(2, 2)
+    mosaic = np.tile(tile, (16, 16)).astype(np.uint16) << (bits - 8)
+    samples = mosaic.astype(np.uint8 if bits == 8 else np.uint16)
+    data = cv2.imencode(f".{suffix}", samples, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
+    message = SimpleNamespace(format=f"bayer_{pattern}{bits}; {suffix} compressed ", data=data)
+    assert np.abs(compressed_array(message)[16, 16].astype(int) - [200, 100, 30]).max() <= 12
+
+
+def test_compressed_colours_of_a_bayer_topic_stay():
+    """Newer versions of image_transport demosaic before they compress."""
+    data = cv2.imencode(".png", RGB[..., ::-1])[1].tobytes()
+    message = SimpleNamespace(format="bayer_rggb8; png compressed bgr8", data=data)
+    np.testing.assert_array_equal(compressed_array(message), RGB)
+
+
 def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch):
     file = io.BytesIO()
     Image.new("RGB", (64, 64)).save(file, "JPEG", progressive=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.windows.assembler import MOST_IMAGES, PATIENCE, WindowAssembler
+from crossspec_ros.windows.assembler import MAX_IMAGES, PATIENCE, WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 GRID = WindowGrid()
@@ -75,11 +77,12 @@ def test_a_lost_frame_is_given_up_once_its_topic_has_moved_on():
 
 def test_an_image_stamped_far_ahead_does_not_give_up_those_that_come():
     assembler = WindowAssembler(GRID)
+    frames, images, closed = topics([(1, 0), (2, 1)])
+    deliver(assembler, [frames[0], closed[0]])
     for far in (2**31 - 2, 5 + PATIENCE):
         deliver(assembler, [("frame", far * SECOND), ("image", far * SECOND)])
-    frames, images, closed = topics([(2, 1)])
-    assert deliver(assembler, [frames[0], closed[0]]) == []
-    (window,) = deliver(assembler, [*images, frames[1]])
+    assert deliver(assembler, [frames[1], closed[1]]) == []
+    (window,) = deliver(assembler, [*images, frames[2]])
     assert (len(window.frames), len(window.event_images), window.missing) == (2, 1, 0)
 
 
@@ -118,32 +121,82 @@ def test_what_is_cleared_is_gone_but_its_counts_stay():
     assert deliver(assembler, [("closed", 2 * SECOND, 1, 0)]) == [] and assembler.counts["missing"] == 1
 
 
-def test_a_window_that_gets_images_without_end_keeps_a_bounded_number():
+def test_surplus_images_are_dropped_counted_and_marked():
     assembler = WindowAssembler(GRID)
-    for i in range(MOST_IMAGES + 9):
-        assert assembler.add_frame(i, np.zeros((1, 1, 3), np.uint8)) == []
+    for i in range(MAX_IMAGES + 9):
+        assert assembler.add_frame(i, image(i)) == []
     (window,) = assembler.close(SECOND, 8, 0)
-    assert len(window.frames) == MOST_IMAGES and assembler.counts["surplus_images"] == 9
+    assert (len(window.frames), window.missing, window.surplus) == (8, 0, MAX_IMAGES - 8)
+    assert assembler.counts["surplus_images"] == MAX_IMAGES + 9 - 8
+    # The newest images are the window's own: older ones are of a window that never closed.
+    assert window.frame_stamps_ns == tuple(range(MAX_IMAGES - 8, MAX_IMAGES))
 
 
-def frame(megabytes):
-    # Pixels that nobody writes take no memory.
-    return np.empty((megabytes, 1024, 1024), np.uint8)
+@st.composite
+def loops(draw):
+    """Messages of a recording that loops: each topic in its order, closings and images in any mixture."""
+    eras = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(2, 3)), min_size=2, max_size=3))
+    # A fall of less than a second is disorder.
+    assume(all(one[0] + one[1] - 1 != other[0] for one, other in pairwise(eras)))
+    counts = st.tuples(st.integers(1, 3), st.integers(0, 2))
+    queues, announced = [[], [], []], []
+    for era, (first, length) in enumerate(eras):
+        for k in range(first, first + length):
+            n, m = draw(counts)
+            queues[0] += [("frame", k * SECOND + i, era) for i in range(n)]
+            queues[1] += [("image", k * SECOND + 1 + i, era) for i in range(m)]
+            queues[2].append(("closed", (k + 1) * SECOND, n, m))
+            announced.append((k, era, n, m))
+    picks = draw(st.permutations([n for n, queue in enumerate(queues) for _ in queue]))
+    remaining = [iter(queue) for queue in queues]
+    return announced, [next(remaining[n]) for n in picks]
 
 
-def test_images_are_bounded_in_bytes_and_the_newest_windows_stay():
+@given(loops())
+def test_no_window_joins_images_of_two_loops(case):
+    announced, messages = case
+    assembler, windows = WindowAssembler(GRID), []
+    for kind, stamp, *rest in messages:
+        if kind == "closed":
+            windows += assembler.close(stamp, *rest)
+        else:
+            add = assembler.add_frame if kind == "frame" else assembler.add_event_image
+            windows += add(stamp, image(rest[0]))
+    windows += assembler.clear()
+    assert len(windows) == len(announced)
+    for window, (index, era, frames, event_images) in zip(windows, announced, strict=True):
+        assert window.index == index
+        eras = {int(one[0, 0, 0]) for one in (*window.frames, *window.event_images)}
+        # Images of two loops may all wait for the first closing; then the window is marked.
+        assert eras <= {era} or window.surplus
+        assert len(window.frames) <= frames and len(window.event_images) <= event_images
+        assert window.missing == frames + event_images - len(window.frames) - len(window.event_images)
+
+
+def test_late_images_of_an_emitted_window_stay_out_of_the_next_loop():
+    """Field case 42: closings come first, the recording jumps back, then the images of both loops come."""
+    assembler, windows = WindowAssembler(GRID), []
+    for k in (*range(4, 9), *range(5)):
+        windows += deliver(assembler, [("closed", (k + 1) * SECOND, 2, 1)])
+    for era, k in [*((1, k) for k in range(4, 9)), *((2, k) for k in range(5))]:
+        for i in range(2):
+            windows += assembler.add_frame(k * SECOND + i, image(era))
+        windows += assembler.add_event_image(k * SECOND + 1, image(era))
+    assert [w.index for w in windows] == [*range(4, 9), *range(5)]
+    # The first two had waited for eight closings, and were emitted without images.
+    assert [w.missing for w in windows] == [3] * 2 + [0] * 8 and assembler.counts["late_images"] == 6
+    assert [set(w.frames[:, 0, 0, 0]) for w in windows[2:]] == [{1}] * 3 + [{2}] * 5
+
+
+def test_images_left_by_a_killed_synchronizer_are_forgotten():
     assembler = WindowAssembler(GRID)
-    for i in range(3):
-        assembler.add_frame(i, frame(30))
-    assert assembler.taken == 2 and assembler.counts["surplus_images"] == 1
-    assembler.add_frame(SECOND, frame(50))
-    assert assembler.taken == 3 and assembler.counts["surplus_images"] == 1
-    # Nobody closes the first window; it gives way to later ones.
-    assembler.add_frame(2 * SECOND, frame(50))
-    assert assembler.taken == 4 and assembler.counts["surplus_images"] == 1 + 2
-    assembler.add_event_image(SECOND + 1, frame(10))
-    (window,) = assembler.close(2 * SECOND, 1, 1)
-    assert (len(window.frames), len(window.event_images), window.missing) == (1, 1, 0)
+    # Window 8 never closes: its synchronizer was killed, and another one begins at window 5.
+    deliver(assembler, [("closed", 8 * SECOND, 0, 0), *[("frame", 8 * SECOND + i) for i in range(3)]])
+    for k in range(5, 8):
+        assert deliver(assembler, [("frame", k * SECOND), ("closed", (k + 1) * SECOND, 1, 0)])
+    assert deliver(assembler, [("frame", 8 * SECOND), ("closed", 9 * SECOND, 4, 0)]) == []
+    (window,) = deliver(assembler, [("frame", 8 * SECOND + i) for i in range(1, 4)])
+    assert (len(window.frames), window.missing, window.surplus) == (4, 0, 0)
 
 
 def test_a_window_that_ends_elsewhere_in_the_second_is_told_and_changes_nothing():

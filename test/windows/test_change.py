@@ -37,9 +37,9 @@ def live(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
     return given, closed(gate, index, frames, events)
 
 
-def closed(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
-    """Captioned or not: the window, by somebody who captions all that are to be."""
-    window = Window(index, index * 10**9, (index + 1) * 10**9, np.array(events), np.array(frames))
+def closed(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2, **counts):
+    """Close the window, and return whether it is captioned; every window that may be captioned is."""
+    window = Window(index, index * 10**9, (index + 1) * 10**9, np.array(events), np.array(frames), **counts)
     is_captioned = gate.judge(window, HOLDS.get(gate)) == "caption"
     if is_captioned:
         HOLDS[gate] = index
@@ -50,6 +50,20 @@ def changed(max_s=100.0):
     gate = ChangeGate(GateSettings("changed", max_s=max_s))
     assert live(gate, 0) == ([0, 1, 2, 3, 100, 101], True)
     return gate
+
+
+@pytest.mark.parametrize(
+    ("frames", "counts"),
+    [((GREY,) * 4, {"covered_ms": 471}), ((GREY,) * 4, {"missing": 1}), ((GREY,) * 3, {})],
+)
+def test_gate_measures_by_complete_windows_only(frames, counts):
+    """The first window after a start in mid-second, one that lost an image, one that lacked a frame."""
+    gate = ChangeGate(GateSettings("changed", max_s=100.0))
+    assert closed(gate, 0, frames, **counts)
+    # The second window shows the same, but nothing complete to compare it with; the third has that.
+    assert live(gate, 1)[1] and live(gate, 2) == ([], False)
+    # A camera's usual jitter of a frame is no change.
+    assert not closed(gate, 3, (GREY,) * 3)
 
 
 def test_always_lets_everything_through_and_asked_nothing():
