@@ -30,6 +30,7 @@ from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
+from crossspec_ros.paths import found
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import (
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            convert(Path(args.source), args.destination, args.aligned, Asked.of(vars(args)))
+            convert(found(args.source), args.destination, args.aligned, Asked.of(vars(args)))
 
 
 def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:

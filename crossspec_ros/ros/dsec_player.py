@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed, WindowReport
@@ -25,6 +24,7 @@ from crossspec_ros.events.cdr import RecordedMessage, event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
+from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.recording import open_recording, true_captions
@@ -65,10 +65,11 @@ class PlayerNode(GuardedNode):
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
-        self._recording = open_recording(Path(self._settings.path), Asked.of(vars(self._settings)))
+        path = found(self._settings.path)
+        self._recording = open_recording(path, Asked.of(vars(self._settings)))
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
-        self._truth = true_captions(Path(self._settings.path))
+        self._truth = true_captions(path)
         self._event_type = self._recording.event_type.replace("/msg/", "/")
         self._topics: dict[str, Publisher] = {
             "events": self.create_publisher(

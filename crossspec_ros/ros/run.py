@@ -16,6 +16,7 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
+from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.plain_text import plain_text
 
@@ -81,6 +82,8 @@ def run(
         sys.unraisablehook = again
         # Whoever started this process may have had it ignore interrupts, see `children.start`.
         _on_interrupt(interrupt)
+        # A node that a user starts by hand gets the transport that launch files give it.
+        os.environ.update(transport_variables())
         _init(args)
         node = _made(make)
         if work:
