@@ -352,7 +352,7 @@ def test_what_is_left_at_the_end_is_told():
     assert started.wait(WAIT_S)
     worker.submit(window(4), 0)
     worker.ask("why?", answers)
-    assert [(left.index, len(left.frames)) for left in worker.stop()] == [(3, 0), (4, 0)]
+    assert [(left.index, left.frames.size) for left in worker.stop()] == [(3, 0), (4, 0)]
     assert "deactivated" in str(answers.all[0])
 
 
