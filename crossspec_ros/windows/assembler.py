@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,46 +16,47 @@ PATIENCE = 8
 """A window is emitted incomplete once so many later ones have closed: as many as the topics' queues hold."""
 MAX_IMAGES = 64
 """Images of one kind that a window may have; the synchronizer makes far fewer."""
-MAX_DISORDER_NS = SECOND // 2
-"""A topic whose stamps fall by more has jumped back; the synchronizer jumps at falls of a second."""
-
-Images = list[tuple[int, np.ndarray]]
+_OPEN_WINDOWS = 2
+"""Windows whose images the synchronizer publishes at a time."""
 
 
-class _Key(NamedTuple):
-    """A window: how often the clock had jumped back before it, and its index."""
-
-    era: int
+class _Image(NamedTuple):
     index: int
+    published_ns: int
+    stamp_ns: int
+    pixels: np.ndarray
 
 
 @dataclass(eq=False)
 class _Topic:
-    """One topic's images, by window, and the jumps back of its stamps, which it keeps in order."""
+    """One topic of images: how far it is by the publisher's clock, and images whose window is still open."""
 
-    era: int = 0
-    reached_ns: int | None = None
-    images: dict[_Key, Images] = field(default_factory=dict)
+    reached_ns: int = -1
+    open: deque[_Image] = field(default_factory=lambda: deque(maxlen=2 * MAX_IMAGES))
 
-    def reach(self, stamp_ns: int) -> None:
-        """Note how far the topic is, and count a jump back."""
-        if self.reached_ns is not None and stamp_ns < self.reached_ns - MAX_DISORDER_NS:
-            self.era += 1
-            self.reached_ns = stamp_ns
-        self.reached_ns = max(stamp_ns, self.reached_ns or stamp_ns)
 
-    def has_passed(self, key: _Key) -> bool:
-        """Return whether there is an image of a later window; a stamp far ahead is no sign of that."""
-        return any(key < other and other.index <= key.index + PATIENCE for other in self.images)
+@dataclass(eq=False)
+class _ClosedWindow:
+    """A window that has closed; its images were published after `since_ns` and before its closing."""
+
+    index: int
+    published_ns: int
+    since_ns: int
+    counts: Counts
+    images: tuple[list[_Image], list[_Image]] = field(default_factory=lambda: ([], []))
+    is_emitted: bool = False
+
+    def takes(self, image: _Image) -> bool:
+        return self.index == image.index and self.since_ns < image.published_ns <= self.published_ns
 
 
 class WindowAssembler:
-    """Emit every closed window exactly once and in order, as soon as all its images are there.
+    """Emit every closed window exactly once, in the order of the closings, when its images are there.
 
-    Each topic keeps its order, so an image that is still missing when its topic has moved on to a later
-    window is lost; the window is then emitted without it. After a jump back of the clock (a recording that
-    loops) the same windows come again. Each topic counts its own jumps, and images and closings of the same
-    count belong together.
+    After a jump back of the clock (a recording that loops) the same windows come again, and a queue that was
+    full has lost what is old. So stamps alone do not say which closing an image belongs to. Images and
+    closings come from one synchronizer, whose clock orders them: an image belongs to the first closing of its
+    index that was published after it. A topic that is past a closing has no more images of that window.
     """
 
     def __init__(self, grid: WindowGrid) -> None:
@@ -63,21 +64,24 @@ class WindowAssembler:
         self.counts: Counter[str] = Counter()
         self._frames, self._event_images = _Topic(), _Topic()
         self._topics = self._frames, self._event_images
-        self._announced: dict[_Key, Counts] = {}
-        self._newest, self._emitted = _Key(0, -1), _Key(0, -1)
-        self._closings_of_era = 0
+        # Emitted windows stay for a while, so that late images of theirs are known.
+        self._closed: deque[_ClosedWindow] = deque()
+        self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
 
-    def add_frame(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
-        """Add an RGB frame (H, W, 3) with its capture time; return the windows that this completes."""
-        return self._add(self._frames, self.grid.index(stamp_ns), stamp_ns, image)
+    def add_frame(self, stamp_ns: int, image: np.ndarray, published_ns: int = 0) -> list[Window]:
+        """Add an RGB frame (H, W, 3) with its capture time; return the windows that this completes.
 
-    def add_event_image(self, stamp_ns: int, image: np.ndarray) -> list[Window]:
-        """Add an event image (H, W, 3) with the end of its slice; return the windows that this completes."""
-        return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image)
+        `published_ns` is the publisher's time, by default the order of the calls.
+        """
+        return self._add(self._frames, self.grid.index(stamp_ns), stamp_ns, image, published_ns)
 
-    def close(self, end_ns: int, *counts: int) -> list[Window]:
+    def add_event_image(self, stamp_ns: int, image: np.ndarray, published_ns: int = 0) -> list[Window]:
+        """Add an event image (H, W, 3) with the end of its slice, as `add_frame` does with a frame."""
+        return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image, published_ns)
+
+    def close(self, end_ns: int, *counts: int, published_ns: int = 0) -> list[Window]:
         """Add the `Counts` of the window ending at `end_ns`; return the windows that this completes.
 
         Raises InputError for a window of another grid.
@@ -88,96 +92,85 @@ class WindowAssembler:
                 f"a window ends {end_ns % SECOND / SECOND:g} s after the full second, but "
                 f"{self.grid.phase_ns / SECOND:g} s are expected: give all nodes the same window_phase_s"
             )
-        has_jumped = index <= self._newest.index
-        self.counts["restarts"] += has_jumped
-        # A closing that comes twice is no jump, unless the images jump: a recording of one window loops.
-        if index == self._newest.index and all(topic.era <= self._newest.era for topic in self._topics):
-            return []
-        self._newest = _Key(self._newest.era + has_jumped, index)
-        self._closings_of_era = 1 if has_jumped else self._closings_of_era + 1
-        if self._closings_of_era == PATIENCE:
-            self._align()
-        self._announced[self._newest] = Counts(*counts)
+        before = self._closed[-1].index if self._closed else index - 1
+        self.counts["restarts"] += index <= before
+        since_ns = self._closed[-_OPEN_WINDOWS].published_ns if len(self._closed) >= _OPEN_WINDOWS else -1
+        window = _ClosedWindow(index, self._published(published_ns), since_ns, Counts(*counts))
+        self._closed.append(window)
+        for topic, images in zip(self._topics, window.images, strict=True):
+            images.extend(image for image in topic.open if window.takes(image))
+            # Images of this window that were published earlier belong to one that never closed.
+            left = (one for one in topic.open if one.index != index or one.published_ns > window.published_ns)
+            topic.open = deque(left, topic.open.maxlen)
         return self._ready()
 
     def clear(self) -> list[Window]:
         """Forget all windows, but not the counts; return those that had closed and were incomplete."""
-        incomplete = [self._emit(key) for key in sorted(self._announced)]
+        incomplete = [self._emit(window) for window in self._closed if not window.is_emitted]
+        self._closed.clear()
         for topic in self._topics:
-            topic.images.clear()
-            topic.era, topic.reached_ns = 0, None
-        self._newest = self._emitted = _Key(0, -1)
-        self._closings_of_era = 0
+            topic.open.clear()
+            topic.reached_ns = -1
         return incomplete
 
-    def _align(self) -> None:
-        """Let the topics count as many jumps as the closings: one that was silent has missed a jump."""
-        for topic in self._topics:
-            if topic.era != self._newest.era:
-                topic.era = self._newest.era
-                topic.images.clear()
+    def _published(self, published_ns: int) -> int:
+        self._arrivals += 1
+        return published_ns or self._arrivals
 
-    def _add(self, topic: _Topic, index: int, stamp_ns: int, image: np.ndarray) -> list[Window]:
-        # A stamp far ahead does not say how far the topic is.
-        if self._newest.index < 0 or index <= self._newest.index + PATIENCE:
-            topic.reach(stamp_ns)
-        key = _Key(topic.era, index)
-        if key <= self._emitted:
+    def _add(
+        self, topic: _Topic, index: int, stamp_ns: int, pixels: np.ndarray, published_ns: int
+    ) -> list[Window]:
+        image = _Image(index, self._published(published_ns), stamp_ns, pixels)
+        topic.reached_ns = image.published_ns
+        window = next((one for one in self._closed if one.takes(image)), None)
+        if window is not None and window.is_emitted:
             self.counts["late_images"] += 1
-            return []
-        images = topic.images.setdefault(key, [])
-        if images and images[0][1].shape != image.shape:
+            return self._ready()
+        images = topic.open if window is None else window.images[self._topics.index(topic)]
+        alike = [one for one in images if one.index == index]
+        if alike and alike[0].pixels.shape != pixels.shape:
             self.counts["size_changes"] += 1
-            return []
-        if len(images) >= MAX_IMAGES:
+        elif len(alike) >= MAX_IMAGES:
             self.counts["surplus_images"] += 1
-            return []
-        images.append((stamp_ns, image))
-        self.taken += 1
-        if len(topic.images) > 2 * PATIENCE:
-            del topic.images[next(iter(topic.images))]
+        else:
+            images.append(image)
+            self.taken += 1
         return self._ready()
 
     def _ready(self) -> list[Window]:
+        waiting = [window for window in self._closed if not window.is_emitted]
         windows = []
-        while self._announced and self._is_final(key := min(self._announced)):
-            windows.append(self._emit(key))
+        for place, window in enumerate(waiting):
+            if not self._is_final(window) and place >= len(waiting) - PATIENCE:
+                break
+            windows.append(self._emit(window))
+        while len(self._closed) > 2 * PATIENCE:
+            self._closed.popleft()
         return windows
 
-    def _is_final(self, key: _Key) -> bool:
-        if len(self._announced) > PATIENCE:
-            return True
-        return all(
-            len(topic.images.get(key, ())) >= expected or topic.has_passed(key)
-            for topic, expected in zip(self._topics, self._announced[key][:2], strict=True)
-        )
+    def _is_final(self, window: _ClosedWindow) -> bool:
+        parts = zip(self._topics, window.images, window.counts[:2], strict=True)
+        return all(len(has) >= count or topic.reached_ns > window.published_ns for topic, has, count in parts)
 
-    def _emit(self, key: _Key) -> Window:
-        self._emitted, counts = key, self._announced.pop(key)
-        found = []
-        surplus = 0
-        for topic, expected in zip(self._topics, counts[:2], strict=True):
-            images = topic.images.pop(key, [])
-            # A synchronizer that was killed has left images of a window that another one closes.
-            surplus += max(0, len(images) - expected)
-            found.append(sorted(images[max(0, len(images) - expected) :], key=lambda item: item[0]))
-            for earlier in [earlier for earlier in topic.images if earlier < key]:
-                del topic.images[earlier]
-        frames, event_images = found
-        missing = counts.frames + counts.event_images - len(frames) - len(event_images)
+    def _emit(self, window: _ClosedWindow) -> Window:
+        window.is_emitted, counts = True, window.counts
+        frames, event_images = (sorted(images, key=lambda image: image.stamp_ns) for images in window.images)
+        window.images = [], []
+        lacking = [counts.frames - len(frames), counts.event_images - len(event_images)]
+        missing, surplus = (sum(max(0, sign * count) for count in lacking) for sign in (1, -1))
         self.counts.update(missing=missing, surplus_images=surplus)
         return Window(
-            key.index,
-            self.grid.start(key.index),
-            self.grid.end(key.index),
+            window.index,
+            self.grid.start(window.index),
+            self.grid.end(window.index),
             _stack(event_images),
             _stack(frames),
-            tuple(stamp for stamp, _ in frames),
+            tuple(image.stamp_ns for image in frames),
             missing,
             surplus,
             *counts[2:],  # the rest of its fields are those of Counts
         )
 
 
-def _stack(images: Images) -> np.ndarray:
-    return np.stack([image for _, image in images]) if images else np.zeros((0, 0, 0, 3), np.uint8)
+def _stack(images: list[_Image]) -> np.ndarray:
+    return np.stack([image.pixels for image in images]) if images else np.zeros((0, 0, 0, 3), np.uint8)
