@@ -44,7 +44,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 LABORATORY = {
-    "advise": "say which mode to run on this machine",
     "bench": "measure",
     "experiments": "run the published experiments",
     "fuzz": "publish unsound messages, read unsound files",

@@ -25,7 +25,7 @@ Option = Callable[..., object]
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add all commands of the laboratory."""
-    for add in (_synth, _train, _bench, _experiments, _advise, _fuzz):
+    for add in (_synth, _train, _bench, _experiments, _fuzz):
         add(subparsers)
 
 
@@ -41,28 +41,20 @@ def _bench(subparsers: Subparsers) -> None:
 
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
     latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
-    lossless = add("lossless", "whether captions are the target's own: greedy, bfloat16, sampling")
+    lossless = add("lossless", "whether captions are the target's own: float32, bfloat16, llama.cpp")
     structured = add(
         "structured", "JSON of a schema and yes/no questions: how soon, how right, what they cost"
     )
     stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
     for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
-    lossless("--samples", type=at_least(1), default=100_000, help="sampled sequences a check [100000]")
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
     handoff("--windows", type=int, default=200, help="held-out windows [200]")
     handoff("--handoff", type=found, help="folder of the weights [handoff in the models' folder]")
-    change = add("change", "windows that the gate of captions lets through, and the target's time it saves")
-    change("--windows", type=int, default=2000, help="held-out windows of each kind of drive [2000]")
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
     trace("--nodes", type=int, default=64, help="largest draft tree [64]")
-    forecast = add("forecast", "what the 7B target will take where it never ran, from recorded outputs")
-    forecast("file", type=Path, help="JSONL with target_tokens a line")
-    forecast("--stride", type=at_least(1), default=2, help="take every n-th response [2]")
-    measured_there = "what bench gpu --json wrote on GPUs, whose rates are forecast from too"
-    forecast("--gpu", type=Path, nargs="+", default=(), metavar="FILE", help=measured_there)
     heads = add("heads", "draft heads offline and in the decoder, by how new a window is")
     heads("--heads", type=found, help="folder of heads [heads in the folder of the models]")
     heads("--windows", type=at_least(8), default=160, help="held-out windows [160]")
@@ -90,13 +82,6 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
     gpu("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
-    fleet = add("fleet", "many robots and one target over Ray Serve, against other ways to serve them")
-    fleet("--robots", default="1,2,4,8,16", help="how many at a time [1,2,4,8,16]")
-    fleet("--windows", type=at_least(4), default=20, help="windows of each robot [20]")
-    fleet("--drives", type=at_least(1), default=12, help="recorded drives of 4 windows [12]")
-    fleet("--repeats", type=at_least(1), default=3, help="interleaved runs of each way [3]")
-    fleet("--threads", type=at_least(1), default=2, help="CPU threads of a served target [2]")
-    fleet("--no-links", action="store_true", help="leave out slow links")
     faults = add("faults", "what a served target and its robots survive, while other robots caption on")
     faults("--robots", type=at_least(4), default=16, help="how many come and go [16]")
     faults("--windows", type=at_least(1), default=500, help="of all, before the faults [500]")
@@ -105,11 +90,10 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, stream, change, trace, forecast, events, gpu, heads, fleet, faults):
+    for option in (latency, stream, trace, events, gpu, heads, faults):
         option("--plot", type=Path, help="draw the figures here as well")
     asked = (captions, latency, lossless, stream, structured)
-    compared = (*asked, change, trace, forecast, events, gpu, heads, handoff)
-    for option in (*compared, soak, fleet, faults, kills):
+    for option in (*asked, trace, events, gpu, heads, handoff, soak, faults, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
@@ -126,10 +110,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--exposure", type=seconds, default=1.0, help=exposure)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (*asked, change, soak, figure, heads, handoff):
+    for option in (*asked, soak, figure, heads, handoff):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in (*asked, change, heads):
+    for option in (*asked, heads):
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
         option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")
@@ -251,16 +235,6 @@ def _experiments(subparsers: Subparsers) -> None:
     option("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
     option("--models", type=found, help="folder of the models [that of the package]")
     parser.set_defaults(handler=lazily("crossspec_lab.experiments.all_experiments:run"))
-
-
-def _advise(subparsers: Subparsers) -> None:
-    purpose = "say which mode to run on this machine, from a measurement of experiment 2"
-    parser, folder = subparsers.add_parser("advise", help=purpose), Path("build/experiments")
-    parser.add_argument("folder", type=Path, nargs="?", default=folder, help=f"of the measurement [{folder}]")
-    lossy = "also tell of ways whose captions are not the target's own"
-    parser.add_argument("--lossy", action="store_true", help=lossy)
-    parser.add_argument("--period", type=seconds, default=1.0, help="seconds of a window [1]")
-    parser.set_defaults(handler=lazily("crossspec_lab.experiments.advise:run"))
 
 
 def _fuzz(subparsers: Subparsers) -> None:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measures a GPU in one command, from the root of the repository: bash lab/gpu/run.sh   (stops itself after 540 s)
 # Rehearsal on a CPU, in some five minutes: GPU_DEVICE=cpu OUT=FOLDER bash lab/gpu/run.sh
-# Some steps alone: GPU_STEPS="smoke change" bash lab/gpu/run.sh
+# Some steps alone: GPU_STEPS="smoke bf16" bash lab/gpu/run.sh
 # lab/gpu/make_carry.sh makes what it needs beside the repository; README.md says what each step measures.
 DEVICE=${GPU_DEVICE:-cuda:0} OUT=${OUT:-/tmp/out} PYTHON=${GPU_PYTHON:-python3} SITE=${GPU_SITE:-/tmp/site}
 END=$((SECONDS + ${GPU_S:-540}))
@@ -70,25 +70,18 @@ command -v nvidia-smi > /dev/null &&
 BENCH=("$PYTHON" -m crossspec_ros.cli bench gpu)
 if [ "$DEVICE" = cpu ]; then
   # Tiny models know 577 words, so a trace of their own.
-  BENCH+=(--tiny) TRACE=lab/gpu/tiny_trace.jsonl HEARD=1 ROBOTS=2 QWEN=models/tiny_qwen3_vl SHARED=(models/tiny_qwen3_vl) SIZE=(tiny)
+  BENCH+=(--tiny) TRACE=lab/gpu/tiny_trace.jsonl HEARD=1 QWEN=models/tiny_qwen3_vl SIZE=(tiny)
 else
-  TRACE=.gpu/trace.jsonl HEARD=100 ROBOTS=8 QWEN=/tmp/qwen3_vl_4b SHARED=() SIZE=()
+  TRACE=.gpu/trace.jsonl HEARD=100 QWEN=/tmp/qwen3_vl_4b SIZE=()
 fi
 
-if ! measure smoke 110 gpu_smoke "$DEVICE" "$OUT/smoke.json" 2 &&
-  grep -qE "is capturing|StreamCapture|capture_(begin|end)|CUDAGraph" "$OUT/log.txt"; then
-  say "graphs fail: going on without them, for such figures are better than none"
-  BENCH=("$PYTHON" -m crossspec_lab.compare.gpu_static bench gpu)
-fi
+measure smoke 110 gpu_smoke "$DEVICE" "$OUT/smoke.json" 2
 measure rehearsal 220 gpu_rehearsal "$OUT/rehearsal.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]}"
 measure rehearsal_qwen3vl 220 gpu_rehearsal "$OUT/rehearsal_qwen3vl.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]:-$QWEN}"
 measure rehearsal_nf4 220 gpu_rehearsal "$OUT/rehearsal_nf4.json" "$DEVICE" "$TRACE" nf4 "${SIZE[@]}"
 bench bf16 170 24 --dtypes bf16 --timeline "$OUT/bf16_timeline.json"
-measure fleet 75 gpu_shared_passes "$OUT/fleet.json" bf16 "$ROBOTS" "$DEVICE" "${SHARED[@]}"
 bench nf4 150 12 --dtypes nf4
 bench qwen3vl 120 12 --dtypes bf16 --target "$QWEN"
-measure change 170 gpu_change "$OUT/change.json" "$DEVICE" "$TRACE" "${SIZE[@]}"
-measure memory 90 gpu_memory "$OUT/memory.json" "$DEVICE" bf16,nf4,float32,int8
 command -v nvidia-smi > /dev/null &&
   nvidia-smi --query-gpu=clocks.sm,temperature.gpu,memory.used --format=csv,noheader
 say "done"

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 import grpc
 import numpy as np
 import pytest
-from crossspec_lab.compare.fleet_robot import StepwiseEngine
 from crossspec_lab.trials.mutations import mutated
 from killing import kill
 from plain_target import QUESTION, generated
@@ -840,28 +839,6 @@ def test_a_question_of_many_tokens_is_refused_where_the_target_would_take_it(
         wire.Up(session=1, ask=wire.Ask(number=1, question="\U0001f600" * 3000, max_new_tokens=1)),
     ]
     assert "but at most 4096 are taken" in outcome(server, said)
-
-
-def test_a_stepwise_answer_is_verified_tree_by_tree_and_ends(
-    server: Server, pair: ModelPair, windows: list[Window]
-) -> None:
-    wanted = generated(pair, windows[1])
-    engine = StepwiseEngine(Address(server.url, "stepwise"), WAIT_S, WAIT_S)
-    try:
-        session = engine.open(0, Trace())
-        session.fit(list(windows[1].frames), windows[1].frame_stamps_ns)
-        session.ask(QUESTION, Trace(), 64)
-        said: tuple[int, ...] = ()
-        while True:
-            step = session.step(
-                DraftTree.chain(wanted[len(said) : len(said) + 7], [0.9] * 7, "robot")
-            ).result(WAIT_S)
-            said += step.tokens
-            if step.ended:
-                break
-        assert said == wanted and len(said) > 8
-    finally:
-        engine.close()
 
 
 def test_a_server_that_serves_another_target_now_is_not_taken(server: Server, pair: ModelPair) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
-from crossspec_lab.compare.sampling_check import check_sampling
 from crossspec_lab.world import structured
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
@@ -110,10 +108,6 @@ def run(args: argparse.Namespace) -> int:
     reduced = count_equal(
         pair, windows[: max(_LEAST_FOR_RATE, len(windows) // 4)], "bfloat16", is_usual, heads
     )
-    sampling = {
-        name: {"passed": check.passed, **dataclasses.asdict(check)}
-        for name, check in check_sampling(args.samples).items()
-    }
     figures, in_json = (
         {name: {"equal": row["identical"], "total": row["answers"]} for name, row in rows.items()}
         for rows in (exact, by_schema)
@@ -129,18 +123,15 @@ def run(args: argparse.Namespace) -> int:
     )
     for kind, rows in by_llama.items():
         print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
-    print(table("sampling: chi-square against the target's distribution at the 1e-3 level", sampling))
     parts = {
         "JSON": in_json,
         "bfloat16": reduced,
         **({"llama.cpp": by_llama} if by_llama else {}),
-        "sampling": sampling,
     }
     tell(args, figures | parts)
     exact_ones = [figures, in_json, *by_llama.values()]
     right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
-    checked = all(row["passed"] != name.startswith("control") for name, row in sampling.items())
-    return 0 if right and checked else 1
+    return 0 if right else 1
 
 
 def _median(value: Any) -> Any:

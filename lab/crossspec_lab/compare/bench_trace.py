@@ -10,11 +10,9 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,8 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_lab.compare.harness import seen_before, table, tell
-from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, make_proposers
-from crossspec_ros.drafting.proposers import memory as caption_memory
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
@@ -36,29 +32,13 @@ SHARED_IDS = 32000
 WHOLE = "caption memory and event draft"
 
 
-@dataclass(frozen=True)
-class Variant:
-    """Which proposers take part, and what of the memory's constants is taken out."""
-
-    proposers: Sequence[str]
-    memory: Mapping[str, Any] = field(default_factory=dict)
-    drafts: bool = True
-
-
-_UNLEARNED = {"LEARNING_RATE": 0.0, "BIAS_RATE": 0.0}
-_ALL_COUNT = {"RECENT": 10**9, "DECAY": 1.0}
-_RUNS_ALONE = {"CONTEXTS": ORDERS, "FIRST_WEIGHTS": (1.0, *FURTHER * (0.0,))}
 VARIANTS = {
-    WHOLE: Variant(("memory", "event_draft")),
-    "caption memory": Variant(("memory",)),
-    "that does not see the event draft": Variant(("memory",), drafts=False),
-    "nor the caption before": Variant(("memory",), {"BIAS_RATE": 0.0}),
-    "nor learns to weigh": Variant(("memory",), _UNLEARNED),
-    "nor prefers the latest": Variant(("memory",), _UNLEARNED | _ALL_COUNT),
-    "nor looks beside the last tokens": Variant(("memory",), _UNLEARNED | _ALL_COUNT | _RUNS_ALONE),
-    "event draft": Variant(("event_draft",)),
-    "prompt lookup": Variant(("lookup",)),
+    WHOLE: ("memory", "event_draft"),
+    "caption memory": ("memory",),
+    "event draft": ("event_draft",),
+    "prompt lookup": ("lookup",),
 }
+"""Proposers of each replay."""
 _MOST_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
 _STEP = 50
@@ -97,11 +77,9 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
     responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
-    for name, variant in VARIANTS.items():
-        seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
-        policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
-        with _changed(caption_memory, variant.memory):
-            replays[name] = replay(seen, policy, name)
+    for name, proposers in VARIANTS.items():
+        policy = Policy(make_proposers(proposers), None, Limits(max_nodes=args.nodes))
+        replays[name] = replay(responses, policy, name)
         if name == WHOLE:
             reliability = policy.calibrations()
     figures = _figures(replays, args) | {"reliability": reliability}
@@ -109,17 +87,6 @@ def run(args: argparse.Namespace) -> int:
     _print(figures)
     tell(args, figures, lambda: _draw(figures))
     return 0
-
-
-@contextmanager
-def _changed(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
-    """Let a module's constants have other values for a while: what is taken out of it for comparison."""
-    before = {name: getattr(module, name) for name in values}
-    vars(module).update(values)
-    try:
-        yield
-    finally:
-        vars(module).update(before)
 
 
 def read_trace(path: Path) -> list[Response]:

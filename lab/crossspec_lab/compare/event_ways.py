@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,12 +23,9 @@ from crossspec_ros.windows.synchronizer import Synchronizer
 STAGES = ("decode", "window", "render")
 OURS = "ours"
 MOST_EVENTS = 5_000_000
-_LOOP_EVENTS, _DV_EVENTS = 30_000, 500_000
+_DV_EVENTS = 500_000
 _SLICE_US = 200_000
 _BLUE_AND_RED = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)
-
-Event = tuple[int, int, int, int]
-"""t in us, x, y, p."""
 
 
 class Way(NamedTuple):
@@ -46,7 +42,6 @@ def ways(stream: Stream) -> dict[str, Way]:
     """All that read the stream's encoding, by name."""
     found = {OURS: Way(ours)}
     if stream.encoding == "evt3":
-        found["Python loop"] = Way(_python_loop, _LOOP_EVENTS)
         found["evt3 library + numpy"] = Way(_library)
         found["dv-processing (aedat4)"] = Way(_Dv(), _DV_EVENTS)
     return found
@@ -130,45 +125,6 @@ def _draw_kept(kept: list[Any], stream: Stream, stage: str) -> None:
         image = np.full((stream.height * stream.width, 3), 255, np.uint8)
         image[reached] = _BLUE_AND_RED[last[reached]]
     kept.clear()
-
-
-def _python_loop(stream: Stream, stage: str) -> int:
-    events, slices = loop(stream), dict[int, list[Event]]()
-    if stage != "decode":
-        for event in events:
-            slices.setdefault(event[0] // _SLICE_US, []).append(event)
-    if stage == "render":
-        for kept in slices.values():
-            image = np.full((max(stream.height, 1024), max(stream.width, 1024), 3), 255, np.uint8)
-            for _, x, y, p in kept:
-                image[y, x] = (255, 0, 0) if p else (0, 0, 255)
-    return len(events)
-
-
-def loop(stream: Stream) -> list[Event]:
-    """The events of an evt3 stream, word by word."""
-    events: list[Event] = []
-    high = low = row = base = polarity = 0
-    for packet in stream.packets:
-        for (word,) in struct.iter_unpack("<H", packet.payload):
-            kind, value = word >> 12, word & 0xFFF
-            if kind == 0x0:
-                row = value & 0x7FF
-            elif kind == 0x2:
-                events.append((high << 12 | low, value & 0x7FF, row, value >> 11))
-            elif kind == 0x3:
-                base, polarity = value & 0x7FF, value >> 11
-            elif kind in (0x4, 0x5):
-                size = 12 if kind == 0x4 else 8
-                for i in range(size):
-                    if value >> i & 1:
-                        events.append((high << 12 | low, base + i, row, polarity))
-                base += size
-            elif kind == 0x6:
-                low = value
-            elif kind == 0x8:
-                high = (high & ~0xFFF) + (4096 if value < (high & 0xFFF) - 10 else 0) | value
-    return events
 
 
 class _Dv:

@@ -26,16 +26,15 @@ from crossspec_lab.experiments import (
     stages,
     streaming,
 )
-from crossspec_lab.experiments.advise import advice
 from crossspec_lab.experiments.result import Result
 from crossspec_lab.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.experiments.trained import Trained
-from crossspec_lab.experiments.ways import ALONE, WAYS
+from crossspec_lab.experiments.ways import WAYS
 from crossspec_lab.progress import progress_bars
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import NoSmallFileError, read_small, replace_file
+from crossspec_ros.files import replace_file
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
@@ -65,14 +64,9 @@ def run(args: argparse.Namespace) -> int:
             module = EXPERIMENTS[number]
             log = module.measure(setting)
             results[number] = module.TITLE, module.result(setting, log)
-    ways = setting.log(stages.NUMBER)
-    said = (
-        advice(ways) if ways.rows(stages.ALL, ALONE) else "Not known: experiment 2, which tells, was not run."
-    )
     name = "report" if numbers == list(EXPERIMENTS) else "report_" + "_".join(map(str, numbers))
     around = report.environment(setting, identity, shlex.join(["crossspec", *sys.argv[1:]]))
-    markdown, page = report.write(args.out, name, results, around, said)
-    print(f"{said}\nreport: {markdown} and {page}")
+    print(f"report: {report.write(args.out, name, results, around)}")
     return 0
 
 
@@ -101,7 +95,7 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
     file = out / "raw" / "identity.json"
     content = (json.dumps(identity, indent=1) + "\n").encode()
     try:
-        if file.exists() and not _has(file, content):
+        if file.exists() and file.read_bytes() != content:
             raise InputError(
                 f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
                 f"another folder, or remove it"
@@ -109,17 +103,7 @@ def check_same(out: Path, identity: Mapping[str, Any]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, content)
     except OSError as error:
-        raise InputError(
-            f"'{out}' cannot be written ({error.strerror}): name a folder where there is room and the right "
-            f"to write"
-        ) from None
-
-
-def _has(file: Path, content: bytes) -> bool:
-    try:
-        return read_small(file, len(content)) == content
-    except NoSmallFileError:
-        return False
+        raise InputError(f"'{out}' cannot be written ({error.strerror}): name another folder") from None
 
 
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:

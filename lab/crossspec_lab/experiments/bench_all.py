@@ -25,7 +25,6 @@ _SMOL_RUNS = "smol_"
 RUNS: dict[str, tuple[str, ...]] = {
     "latency": ("latency", "--windows", "40"),
     "captions": ("captions", "--windows", "240"),
-    "change": ("change",),
     "stream": ("stream", "--windows", "60"),
     "lossless": ("lossless",),
     "events": ("events",),

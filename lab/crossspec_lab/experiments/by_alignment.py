@@ -123,7 +123,7 @@ def result(setting: Setting, log: Log) -> Result:
         records = log.rows(CONDITION, way)
 
         def mean(name: str, kind: type[Any] = float, factor: float = 1.0) -> statistics.Interval:
-            return statistics.mean([factor * r.told(name, kind) for r in records], setting.seed)  # noqa: B023
+            return statistics.mean([factor * r.more[name] for r in records], setting.seed)  # noqa: B023
 
         shares[way], five = mean("right", factor=100), mean("five", factor=100)
         cosine = mean("cosine") if "cosine" in records[0].more else None
@@ -137,7 +137,7 @@ def result(setting: Setting, log: Log) -> Result:
         if way == "token_adapter":
             found.figures["token_adapter_top5"] = five
         if way == "L4":
-            above = np.mean([r.told("above", list) for r in records], 0)
+            above = np.mean([r.more["above"] for r in records], 0)
             found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
             found.figures["cosine"] = cosine
     found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)

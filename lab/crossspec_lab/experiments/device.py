@@ -89,7 +89,7 @@ def result(setting: Setting, log: Log) -> Result:
     found, rows, seed = Result(), dict[str, dict[str, Cell]](), setting.seed
     for way in _WAYS:
         records = log.rows(CONDITION, way)
-        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].told("ops", dict).items())
+        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].more["ops"].items())
         rows[way] = {
             "busy, %": _share(records, "busy", seed),
             "draft's work hidden, %": _share(records, "hidden", seed),
@@ -116,8 +116,7 @@ def result(setting: Setting, log: Log) -> Result:
 def _share(records: Sequence[Record], name: str, seed: int, unit: str = "") -> str | None:
     """The mean, and of how many windows, where some have none."""
     values = [
-        np.nan if record.more.get(name, name) is None else 100 * record.told(name, float)
-        for record in records
+        np.nan if record.more.get(name, name) is None else 100 * record.more[name] for record in records
     ]
     known = np.count_nonzero(~np.isnan(values))
     if not known:

@@ -69,13 +69,13 @@ def result(setting: Setting, log: Log) -> Result:
     for rate in RATES:
         for way in _WAYS:
             records = log.rows(str(rate), way)
-            is_dropped = [record.told("dropped", bool) for record in records]
-            done = [record for record in records if not record.told("dropped", bool)]
+            is_dropped = [record.more["dropped"] for record in records]
+            done = [record for record in records if not record.more["dropped"]]
             dropped = statistics.mean([100.0 * one for one in is_dropped], setting.seed)
-            waits = [np.nan if record.told("dropped", bool) else 1e3 * record.wall_s for record in records]
+            waits = [np.nan if record.more["dropped"] else 1e3 * record.wall_s for record in records]
             mean = statistics.mean(waits, setting.seed)
             # Its last caption may be there before its last window has ended, but no more frames came.
-            ended_s = max([len(records) * frames / rate, *(record.told("ended_s", float) for record in done)])
+            ended_s = max([len(records) * frames / rate, *(record.more["ended_s"] for record in done)])
             sustained = len(done) * frames / ended_s
             median, late, latest = map(float, np.nanpercentile(waits, (50, 90, 99)))
             rows[f"{rate}: {way}"] = {

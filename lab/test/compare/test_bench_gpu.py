@@ -18,7 +18,6 @@ from crossspec_lab.compare.bench_trace import Response, read_trace
 from crossspec_lab.compare.gpu_models import _filled, random_pair
 from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
-from crossspec_lab.compare.gpu_static import graphs, make_static
 from crossspec_lab.compare.gpu_told import Teller
 from crossspec_lab.compare.harness import waits
 from crossspec_lab.world.phrases import QUESTION
@@ -26,7 +25,7 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.engine.model_runner import SIZES, ModelRunner
+from crossspec_ros.engine.model_runner import SIZES
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -152,16 +151,6 @@ def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: Model
             torch.testing.assert_close(buffer, wanted, msg=name)
     logits = target(input_ids=torch.arange(3, 40)[None]).logits
     assert logits.isfinite().all() and logits.std() > 0.01
-
-
-def test_pools_have_buffers_where_a_rehearsal_wants_them(
-    tiny: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ModelRunner, "__init__", ModelRunner.__init__)
-    assert not ModelRunner(tiny.target.body, 600).is_static
-    make_static(True)
-    runner = ModelRunner(tiny.target.body, 600)
-    assert runner.is_static and graphs(runner) == 0
 
 
 def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> None:

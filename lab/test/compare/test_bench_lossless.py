@@ -19,7 +19,7 @@ def test_every_mode_gives_the_targets_own_answers(
 ) -> None:
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:2])
     out = tmp_path / "lossless.json"
-    assert main(["bench", "lossless", "--windows", "1", "--samples", "3000", "--json", str(out)]) == 0
+    assert main(["bench", "lossless", "--windows", "1", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     modes = {name: row for name, row in figures.items() if "equal" in row}
     assert {(row["equal"], row["total"]) for row in modes.values()} == {(2, 2)}
@@ -28,9 +28,6 @@ def test_every_mode_gives_the_targets_own_answers(
     for rows in figures.get("llama.cpp", {}).values():
         assert {(row["equal"], row["total"]) for row in rows.values()} == {(2, 2)} and "adversary" in rows
     assert {row["answers"] for row in figures["bfloat16"].values()} == {2}
-    for name, check in figures["sampling"].items():
-        assert check["passed"] != name.startswith("control")
-        assert not name.startswith("control") or check["statistic"] > 2 * check["critical"]
     assert "identical to transformers" in capsys.readouterr().out
 
 
@@ -42,8 +39,7 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(accept_module, "greedy_path", credulous)
     ours = bench_lossless._ours
     monkeypatch.setattr(bench_lossless, "_ours", lambda *given: {"adversary": ours(*given)["adversary"]})
-    monkeypatch.setattr(bench_lossless, "check_sampling", lambda samples: {})
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
     # A target that is named is compared with transformers alone.
     target = str(tiny_models() / "target")
-    assert main(["bench", "lossless", "--windows", "1", "--samples", "1", "--target", target]) == 1
+    assert main(["bench", "lossless", "--windows", "1", "--target", target]) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,62 +44,11 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
 WHOLE = record("ours", 0).line()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"question_id": 1}',
-        "[" * 100_000,
-        "\udcff",
-        *(
-            WHOLE.replace(*change)
-            for change in (
-                ("0.25", '"0.25"'),
-                ("0.25", "NaN"),
-                ("0.25", "true"),
-                ("0.25", "-1e308"),
-                ("3.0", "[]"),
-                ("3.0", "9" * 400),
-                ('"ours"', "[]"),
-                ('"question_id": 0', '"question_id": 1' + 25 * "0"),
-                ('"more": {}', '"more": 5'),
-                ('"more": {}', '"more": {"a": [' + 1000 * "[]," + "[]]}"),
-                ('"more": {}', '"more": {"a": [NaN]}'),
-                ('"more": {}', '"more": {"a": {"b": "x"}}'),
-            )
-        ),
-    ],
-    ids=range(15),
-)
-def test_a_line_that_is_none_is_told(tmp_path: Path, line: str) -> None:
+def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "e.jsonl"
-    file.write_bytes(f"{line}\n{WHOLE}\n".encode("utf-8", "surrogateescape"))
-    with pytest.raises(InputError, match=r"line 1 of .*e\.jsonl.* is no record .*remove the file"):
+    file.write_text('{"question_id": 1}\n' + WHOLE + "\n")
+    with pytest.raises(InputError, match="line 1"):
         Log(file)
-
-
-def test_a_log_without_end_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "raw.jsonl"
-    file.touch()
-    os.truncate(file, 700 << 20)
-    with pytest.raises(InputError, match=r"is no log of an experiment \(it has more than 8388608 bytes\)"):
-        Log(file)
-    file.unlink()
-    os.mkfifo(file)
-    with pytest.raises(InputError, match=r"is no log of an experiment \(it is no regular file\)"):
-        Log(file)
-
-
-def test_a_log_that_a_report_cannot_be_made_of_is_told(tmp_path: Path) -> None:
-    log = Log(tmp_path / "e.jsonl")
-    log.begin("c", 1, 1)
-    log.add(replace(record("x", 0), more={"share": 1, "above": [0.5], "dropped": 0.5, "right": True}))
-    (one,) = Log(log.file).records
-    assert one.told("share", float) == 1.0 and one.told("above", list) == [0.5]
-    for name, kind in (("dropped", bool), ("above", float), ("ended_s", float), ("right", float)):
-        with pytest.raises(
-            InputError, match=f"experiment_2.jsonl' does not say '{name}' of window 0 by x: remove it"
-        ):
-            one.told(name, kind)
 
 
 def test_pairs_are_of_the_same_windows() -> None:
