@@ -1,102 +1,180 @@
-"""`crossspec fuzz files`: unsound files of every format are read, or refused in one sentence, within bounds.
+"""`crossspec fuzz files`: damaged files of every format are read, or refused in one sentence, within bounds.
 
-The readers are processes, so that one which ends, hangs or takes too much is a finding as well. A file that
-was not handled well is kept, to be read again.
+Each file is read in a fork of this process, because a reader may crash, hang or take too much memory. A file
+that fails is kept.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import traceback
 import zipfile
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 import yaml
-from rich.progress import Progress
+from rich.progress import track
 
 from crossspec_lab.trials.mutations import mutated, mutated_text, mutated_value
-from crossspec_lab.trials.own_samples import OWN, TORCH
-from crossspec_lab.trials.processes import Child
+from crossspec_lab.trials.own_samples import OWN, tiny_pair
 from crossspec_lab.trials.recording_samples import RECORDINGS
+from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.recordings.info import survey
+from crossspec_ros.recordings.recording import open_recording
+from crossspec_ros.telemetry.process_memory import resident_mb
 
-SAMPLES = RECORDINGS | OWN | TORCH
-"""By kind: a name, and what writes a sound file or folder of that name."""
-MOST_S = 10.0
-"""Processor time of a file's longest use."""
-MOST_MB = 500.0
-"""Above an idle reader."""
-MOST_SENTENCE = 10_000
-_PATIENCE_S = 120.0
-"""Time after which a reader hangs, above the silence that its children are granted."""
+MAX_CPU_S = 30.0
+"""Processor time of one file, also that of processes which read it."""
+MAX_MB = 500.0
+"""Memory above that of this process."""
+MAX_SENTENCE = 10_000
+_PATIENCE_S = 120
 _TREES, _TEXTS = (".json", ".yaml"), (".txt", ".csv", ".json", ".yaml", ".toml")
+
+Reader = Callable[[Path], object]
+
+
+class Outcome(NamedTuple):
+    """Result of a reader: `kind` is read, refused, raised, ended or hung; `text` is the error."""
+
+    kind: str
+    text: str = ""
+    cpu_s: float = 0.0
+    above_idle_mb: float = 0.0
+
+
+def read_recording(path: Path) -> None:
+    """Read a recording as `crossspec info` and `crossspec replay` do."""
+    survey(path)
+    with closing(open_recording(path)) as recording:
+        for _ in recording.messages():
+            pass
+
+
+SAMPLES: dict[str, tuple[str, Callable[[Path], None], Reader]] = {
+    kind: (name, write, read_recording) for kind, (name, write) in RECORDINGS.items()
+} | OWN
+"""File name, writer and reader of a valid sample, by format."""
 
 
 def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
-    """Read `count` unsound files; those that were not handled well are left in the folder `findings`."""
+    """Read `count` damaged files and copy those that fail into the folder `findings`."""
     rng = random.Random(seed)
-    outcomes: dict[str, Counter[str]] = {name: Counter() for name in SAMPLES}
+    outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in SAMPLES}
     found: list[dict[str, Any]] = []
-    slowest, largest = 0.0, 0.0
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sound = {name: _made(folder / "sound" / str(i), name) for i, name in enumerate(SAMPLES)}
-        readers = _Readers()
-        stack.callback(readers.close)
-        for name, path in sound.items():
-            result = readers.read(name, _copy(path, folder / "read"))
-            if result["outcome"] != "read":
-                raise RuntimeError(f"the sound sample of {name} is not read: {result}")
-        progress = stack.enter_context(Progress(transient=True))
-        task = progress.add_task("reading", total=count)
-        for number in range(count):
-            name = rng.choice(list(SAMPLES))
-            path = _copy(sound[name], folder / "read")
-            _spoil(rng, path)
-            # A reader may set aside or write what it reads.
+    worst = Outcome("read")
+    # Threads do not survive a fork.
+    torch.set_num_threads(1)
+    tiny_pair()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        valid = {}
+        for i, (kind, (title, write, read)) in enumerate(SAMPLES.items()):
+            valid[kind] = folder / "valid" / str(i) / title
+            valid[kind].parent.mkdir(parents=True)
+            write(valid[kind])
+            outcome = read_in_fork(read, _copy(valid[kind], folder / "read"))
+            if outcome.kind != "read":
+                raise RuntimeError(f"the valid sample of {kind} is not read: {outcome}")
+        for number in track(range(count), "reading"):
+            kind = rng.choice(list(SAMPLES))
+            path = _copy(valid[kind], folder / "read")
+            _damage(rng, path)
+            # A reader may move or write its file.
             kept = _copy(path, folder / "kept")
-            result = readers.read(name, path)
-            slowest, largest = max(slowest, result["seconds"]), max(largest, result["above_idle_mb"])
-            outcomes[name][result["outcome"]] += 1
-            if why := wrong(result):
-                found.append({"number": number, "format": name, "why": why, "said": result["said"]})
+            outcome = read_in_fork(SAMPLES[kind][2], path)
+            outcomes[kind][outcome.kind] += 1
+            worst = Outcome("read", "", *map(max, worst[2:], outcome[2:]))
+            if why := failure(outcome):
+                found.append({"number": number, "format": kind, "why": why, "text": outcome.text})
                 findings.mkdir(parents=True, exist_ok=True)
                 _copy(kept, findings / f"{number}")
-            progress.advance(task)
     return {
         "files": count,
         "seed": seed,
         "outcomes": outcomes,
-        "slowest_s": slowest,
-        "most_mb_above_idle": largest,
+        "max_cpu_s": worst.cpu_s,
+        "max_mb_above_idle": worst.above_idle_mb,
         "found": found,
     }
 
 
-def _made(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True)
-    title, write, *_ = SAMPLES[name]
-    write(folder / title)
-    return folder / title
+def read_in_fork(read: Reader, path: Path) -> Outcome:
+    """Read the file in a fork of this process."""
+    output, to_parent = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_PATIENCE_S)
+            logging.disable()
+            # The fork starts with less memory than its parent: only touched pages of files count.
+            idle_mb = resident_mb()
+            os.write(to_parent, json.dumps([*_attempt(read, path), idle_mb]).encode())
+        finally:
+            os._exit(0)
+    os.close(to_parent)
+    with open(output, "rb") as pipe:
+        data = pipe.read()
+    _, status, usage = os.wait4(pid, 0)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    if not data:
+        code = os.waitstatus_to_exitcode(status)
+        return Outcome("hung" if code == -signal.SIGALRM else "ended", f"code {code}", cpu_s)
+    kind, text, idle_mb = json.loads(data)
+    return Outcome(kind, text, cpu_s, max(0.0, usage.ru_maxrss / 1024 - idle_mb))
+
+
+def _attempt(read: Reader, path: Path) -> tuple[str, str]:
+    try:
+        read(path)
+    except InputError as error:
+        return "refused", str(error)
+    except BaseException as error:
+        return "raised", "".join(traceback.format_exception(error)[-3:])[:MAX_SENTENCE]
+    return "read", ""
+
+
+def failure(outcome: Outcome) -> str:
+    """Return why an outcome is unacceptable, or an empty string."""
+    if outcome.kind not in ("read", "refused"):
+        return f"the reader {outcome.kind}"
+    if outcome.kind == "refused" and not _is_sentence(outcome.text):
+        return "its message is no sentence"
+    if outcome.cpu_s > MAX_CPU_S:
+        return f"it took {outcome.cpu_s:.0f} s"
+    if outcome.above_idle_mb > MAX_MB:
+        return f"it took {outcome.above_idle_mb:.0f} MB above an idle reader"
+    return ""
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether the text is one printable line with a remedy behind a colon."""
+    return len(text) < MAX_SENTENCE and plain_text(text) == text and bool(re.fullmatch(r".+: \S.*", text))
 
 
 def _copy(path: Path, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    # Of what is no file, or has holes, none but this makes the same.
+    # shutil cannot copy pipes, links and holes as they are.
     subprocess.run(["cp", "--archive", "--sparse=always", path, folder], check=True)
     return folder / path.name
 
 
-def _spoil(rng: random.Random, path: Path) -> None:
+def _damage(rng: random.Random, path: Path) -> None:
     file = path
     if path.is_dir():
         files = sorted(one for one in path.rglob("*") if one.is_file())
@@ -143,50 +221,3 @@ def _replace(rng: random.Random, file: Path, data: bytes) -> None:
         os.mkfifo(file)
     else:
         file.symlink_to("/dev/zero" if kind == 2 else file)
-
-
-def wrong(result: dict[str, Any]) -> str:
-    """Why this is no good way to take a file; empty where it is."""
-    if result["outcome"] not in ("read", "refused"):
-        return f"the reader {result['outcome']}"
-    if result["outcome"] == "refused" and not _is_sentence(result["said"]):
-        return "what it says is no sentence"
-    if result["seconds"] > MOST_S:
-        return f"it took {result['seconds']:.0f} s"
-    if result["above_idle_mb"] > MOST_MB:
-        return f"it took {result['above_idle_mb']:.0f} MB above an idle reader"
-    return ""
-
-
-def _is_sentence(said: str) -> bool:
-    """Whether it is one line with a remedy behind a colon."""
-    return len(said) < MOST_SENTENCE and plain_text(said) == said and bool(re.fullmatch(r".+: \S.*", said))
-
-
-class _Readers:
-    """One process that reads recordings, one that has torch, and the tiny pair for its heads."""
-
-    def __init__(self) -> None:
-        self._running: dict[bool, Child] = {}
-
-    def read(self, name: str, path: Path) -> dict[str, Any]:
-        """Outcome of a file: read, refused, raised, or the reader hung or ended."""
-        with_torch = name in TORCH
-        if with_torch not in self._running:
-            arguments = ["-m", "crossspec_lab.trials.fuzz_reader", *(["torch"] if with_torch else [])]
-            self._running[with_torch] = Child(arguments, Path(os.devnull))
-        reader = self._running[with_torch]
-        reader.wait(lambda: reader.lines, "a reader did not start")
-        result = reader.ask(json.dumps([name, str(path)]), _PATIENCE_S)
-        if result is not None:
-            above_idle_mb = result["peak_mb"] - reader.lines[0]["idle_mb"]
-            return {**result, "above_idle_mb": max(0.0, above_idle_mb)}
-        code = reader.process.poll()
-        self._running.pop(with_torch).kill()
-        if code is None:
-            return {"outcome": "hung", "said": "", "seconds": _PATIENCE_S, "above_idle_mb": 0.0}
-        return {"outcome": "ended", "said": f"code {code}", "seconds": 0.0, "above_idle_mb": 0.0}
-
-    def close(self) -> None:
-        for reader in self._running.values():
-            reader.kill()

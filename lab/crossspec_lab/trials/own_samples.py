@@ -271,9 +271,6 @@ OWN: dict[str, Sample] = {
     "tokenizer": Sample("tokenizer.json", _tokenizer, _read_tokenizer),
     "tokenizer.model": Sample("tokenizer", _sentencepiece, _read_tokenizer),
     "tokens of robots": Sample("tokens.txt", _tokens, _read_tokens),
-}
-"""By kind."""
-TORCH: dict[str, Sample] = {
     "draft head": Sample("head", _head, _read_head),
     "weights": Sample("pytorch_model.bin", _weights, _read_weights),
     "weights, safetensors": Sample("model.safetensors", _safetensors, _read_weights),
@@ -284,4 +281,4 @@ TORCH: dict[str, Sample] = {
     "hand-off": Sample("handoff", _handoff, _read_handoff),
     "stored drafts": Sample("drafts.safetensors", _drafts, _read_drafts),
 }
-"""Samples whose reader has torch, by kind. The memory of a reader without it tells more of the others."""
+"""By kind."""
