@@ -81,7 +81,6 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--rounds", type=at_least(1), default=2, help="how often all windows are captioned [2]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
-    gpu("--timeline", type=Path, help="write the stages here for ui.perfetto.dev")
     faults = add("faults", "what a served target and its robots survive, while other robots caption on")
     faults("--robots", type=at_least(4), default=16, help="how many come and go [16]")
     faults("--windows", type=at_least(1), default=500, help="of all, before the faults [500]")
@@ -90,7 +89,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, stream, trace, events, gpu, heads, faults):
+    for option in (latency, stream, trace, events, gpu, heads):
         option("--plot", type=Path, help="draw the figures here as well")
     asked = (captions, latency, lossless, stream, structured)
     for option in (*asked, trace, events, gpu, heads, handoff, soak, faults, kills):
@@ -145,7 +144,7 @@ def _train_tiny(models: Subparsers) -> None:
     purpose = "the tiny pair on the synthetic world, on two CPU cores in an hour or two"
     parser = models.add_parser("tiny", help=purpose)
     _folders(parser, "the models", "build/models", "windows and checkpoints", "build/tiny")
-    parser.add_argument("--shrink", type=int, default=1, help="divide data and steps, to try the command [1]")
+    _shrink(parser)
     families = f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]"
     parser.add_argument("--family", choices=FAMILIES, default=PAIR, help=families)
     parser.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")

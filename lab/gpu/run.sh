@@ -79,7 +79,7 @@ measure smoke 110 gpu_smoke "$DEVICE" "$OUT/smoke.json" 2
 measure rehearsal 220 gpu_rehearsal "$OUT/rehearsal.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]}"
 measure rehearsal_qwen3vl 220 gpu_rehearsal "$OUT/rehearsal_qwen3vl.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]:-$QWEN}"
 measure rehearsal_nf4 220 gpu_rehearsal "$OUT/rehearsal_nf4.json" "$DEVICE" "$TRACE" nf4 "${SIZE[@]}"
-bench bf16 170 24 --dtypes bf16 --timeline "$OUT/bf16_timeline.json"
+bench bf16 170 24 --dtypes bf16
 bench nf4 150 12 --dtypes nf4
 bench qwen3vl 120 12 --dtypes bf16 --target "$QWEN"
 command -v nvidia-smi > /dev/null &&

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,6 @@ from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS, times
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
-from crossspec_lab.compare.chrome_trace import chrome_trace
 from crossspec_lab.compare.gpu_models import Dimensions, dimensions_of, random_pair
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.compare.gpu_told import Teller
@@ -52,7 +51,6 @@ from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import write_report
 from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -80,7 +78,7 @@ class Case(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print tables, and write figures, plot and timeline if asked."""
+    """Measure, print tables, and write figures and plot if requested."""
     placements = _placements(args)
     logging.set_verbosity_error()
     like = load_pair(tiny_models())
@@ -102,7 +100,6 @@ def run(args: argparse.Namespace) -> int:
         "copy_gb_s": spread(np.array(copies) / 1e9),
         "dtypes": {},
     }
-    timelines: dict[str, Sequence[Trace]] = {}
     for placement in placements:
         pair = random_pair(like, dimensions, placement)
         measured: dict[str, Any] = {
@@ -121,13 +118,8 @@ def run(args: argparse.Namespace) -> int:
             runs, cost = replay_windows(pair, responses, args.rounds, heard, window_s)
         latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
-        timelines |= {
-            f"{placement.dtype}: {name}": [run.trace for run in mine] for name, mine in runs.items()
-        }
         # Now, because the next dtype may take longer than there is time.
         tell(args, result, lambda: _draw(result))
-        if args.timeline:
-            write_report(args.timeline, json.dumps(chrome_trace(timelines)) + "\n")
         # The next models come in the place of these.
         del pair
         free_memory()
@@ -209,7 +201,7 @@ def replay_windows(
     lasts `window_s`, which ours lives through in real time. `make` makes ours. Returns as well what passes
     cost, in seconds by size, as ours measured it.
     """
-    teller, rng = Teller(pair, QUESTION), np.random.default_rng(0)
+    teller = Teller(pair, QUESTION)
     with ExitStack() as stack:
 
         def told(decoder: Any) -> Decoder[Case]:
@@ -234,7 +226,7 @@ def replay_windows(
         cost = ours.policy.cost
         assert cost is not None
         runs: dict[str, list[Run]] = {name: [] for name in decoders}
-        windows = _windows(pair, window_s, rng)
+        windows = noise_windows(pair, window_s)
         for turn in range(rounds + 1):
             ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
             if turn and heard:
@@ -250,14 +242,14 @@ def replay_windows(
     return runs, cost.table()
 
 
-def _windows(pair: ModelPair, window_s: float, rng: np.random.Generator) -> Iterator[Window]:
-    length, index = round(window_s * 1e9), 0
-    while True:
+def noise_windows(pair: ModelPair, window_s: float, first_index: int = 0) -> Iterator[Window]:
+    """Yield windows of noise that last `window_s`."""
+    rng, length = np.random.default_rng(first_index), round(window_s * 1e9)
+    for index in count(first_index):
         event_images = noise(rng, pair.event_images, pair.event_image_size)
         frames = noise(rng, pair.frames, pair.frame_size)
         stamps = tuple(i * length // pair.frames for i in range(pair.frames))
         yield Window(index, 0, length, event_images, frames, stamps)
-        index += 1
 
 
 def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:

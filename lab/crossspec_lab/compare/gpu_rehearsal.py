@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from transformers.utils import logging
 
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.compare.bench_gpu import noise
+from crossspec_lab.compare.bench_gpu import noise_windows
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
 from crossspec_lab.compare.gpu_models import dimensions_of, random_pair
 from crossspec_lab.compare.gpu_told import Teller
@@ -125,7 +125,7 @@ def _measure(pair: ModelPair, responses: Sequence[Response], is_tiny: bool) -> d
     earlier = [(*responses[(i - 1) % len(responses)].target, eos) for i in lines]
     itself = [(*response.target, eos) for response in captions]
     heard, rest = captions[:heard_count], iter(captions[heard_count:])
-    teller, windows = Teller(pair, QUESTION), _windows(pair, 0.25 if is_tiny else 1.0)
+    teller, windows = Teller(pair, QUESTION), noise_windows(pair, 0.25 if is_tiny else 1.0)
     with ExitStack() as stack:
         crossspec_ros = stack.enter_context(closing(speculative_decoder(teller.pair)))
         cost = crossspec_ros.policy.cost
@@ -158,7 +158,7 @@ def _measure(pair: ModelPair, responses: Sequence[Response], is_tiny: bool) -> d
         take_turns(decoders, zip(windows, islice(rest, _WARM_UP), strict=False))
         cases = zip(windows, track(list(islice(rest, measured)), "one window a second"), strict=False)
         runs = take_turns(decoders, cases)
-        hurried = _windows(pair, 0.001, first_index=1000)
+        hurried = noise_windows(pair, 0.001, first_index=1000)
         take_turns(decoders, zip(hurried, islice(rest, _WARM_UP), strict=False))
         seconds = _back_to_back(decoders, list(zip(hurried, rest, strict=False)))
     modes = compared(runs, ALONE)
@@ -202,16 +202,6 @@ def _engine_ms(runs: Sequence[Run]) -> float:
     """Return the target's median milliseconds in passes and in its vision tower for each window."""
     stages = ("frame_encode", "target_prefill", "verify", "decode")
     return float(np.median([sum(run.trace.stages.get(stage, 0.0) for stage in stages) for run in runs]))
-
-
-def _windows(pair: ModelPair, window_s: float, first_index: int = 0) -> Iterator[Window]:
-    """Yield windows of noise that last `window_s`."""
-    rng, length = np.random.default_rng(first_index), round(window_s * 1e9)
-    for index in count(first_index):
-        event_images = noise(rng, pair.event_images, pair.event_image_size)
-        frames = noise(rng, pair.frames, pair.frame_size)
-        stamps = tuple(i * length // pair.frames for i in range(pair.frames))
-        yield Window(index, 0, length, event_images, frames, stamps)
 
 
 if __name__ == "__main__":

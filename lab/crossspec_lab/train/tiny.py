@@ -1,22 +1,20 @@
-"""`crossspec train tiny`: the tiny models from nothing, one process each; they share the cores."""
+"""`crossspec train tiny`: train the tiny models from scratch, one after the other."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Sequence
-from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.files import new_files
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from tokenizers import Tokenizer
 
 # By the target's family, or for the draft.
 _WINDOWS = {"video_llava": 24_000, "qwen3_vl": 16_000, "draft": 9_000}
@@ -33,96 +31,55 @@ FAMILIES = (PAIR, "qwen3_vl")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which an interrupted run goes
-    on."""
+    """Train into `args.out`; `args.work` keeps windows and checkpoints, from which a run resumes."""
     from rich.progress import TimeRemainingColumn
 
     from crossspec_lab.progress import progress_bars
     from crossspec_lab.train.tokenizer import train_tokenizers
 
-    # Or those that train would go on alone, and write into what the next run writes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if args.shrink < 1:
-        raise InputError(f"--shrink {args.shrink} is no divisor: give 1 or more")
     started = time.monotonic()
-    work, out = Path(args.work), Path(args.out)
     # One draft serves the targets of all families.
     names = (args.only,) if args.only else ("target", "draft") if args.family == PAIR else ("target",)
     tokenizers = dict(zip(("target", "draft"), train_tokenizers(family=args.family), strict=False))
-    kinds = [_kind(name, args.family) for name in names]
-    for name, kind in zip(names, kinds, strict=True):
-        (work / kind).mkdir(parents=True, exist_ok=True)
-        tokenizers[name].save(str(work / kind / "tokenizer.json"))
-    context = multiprocessing.get_context("spawn")
-    news: Queue[tuple[str, str, int, int, str]] = context.Queue()
-    threads = max(1, (os.cpu_count() or 1) // len(names))
-    workers = [
-        context.Process(
-            target=_work, args=(name, args.family, work, out, args.shrink, threads, news), daemon=True
-        )
-        for name in names
-    ]
     with progress_bars(TimeRemainingColumn()) as progress:
-        tasks = {name: progress.add_task(name) for name in names}
-        for worker in workers:
-            worker.start()
-        while any(worker.is_alive() for worker in workers) or not news.empty():
-            try:
-                name, phase, done, total, note = news.get(timeout=1)
-            except multiprocessing.queues.Empty:  # type: ignore[attr-defined]
-                continue
-            progress.update(tasks[name], description=f"{name}: {phase} {note}", completed=done, total=total)
-    if any(worker.exitcode for worker in workers):
-        raise InputError(
-            f"training stopped: mend what the error above says and repeat the command; '{work}' is kept"
-        )
-    minutes = (time.monotonic() - started) / 60
-    _plot(kinds, work, out)
-    print(f"trained in {minutes:.0f} minutes: {out}")
+        for name in names:
+            _train(name, args, tokenizers[name], progress)
+    _plot([_kind(name, args.family) for name in names], args.work, args.out)
+    print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 
 
-def _work(
-    name: str,
-    family: str,
-    work: Path,
-    out: Path,
-    shrink: int,
-    threads: int,
-    news: Queue[tuple[str, str, int, int, str]],
-) -> None:
+def _train(name: str, args: argparse.Namespace, tokenizer: Tokenizer, progress: Progress) -> None:
     import torch
-    from tokenizers import Tokenizer
 
     from crossspec_lab.train.fit import Labels, Recipe, fit
     from crossspec_lab.train.models import DraftStudent, Student, TargetStudent
     from crossspec_lab.world import dataset
 
-    torch.set_num_threads(threads)
     torch.manual_seed(7)
-    kind = _kind(name, family)
+    kind, shrink = _kind(name, args.family), args.shrink
     windows, steps, held = _WINDOWS[kind] // shrink, _STEPS[kind] // shrink, max(_HELD_OUT // shrink, 8)
     draw = dataset.frame_window if name == "target" else dataset.event_window
     train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
-    folder = work / kind
+    folder = args.work / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    task = progress.add_task(f"{name}: drawing windows", total=windows)
     held_images = dataset.build(folder / "held_out.npy", draw, test, lambda _: None)
-    images = dataset.build(
-        folder / "windows.npy", draw, train, lambda n: news.put((name, "drawing windows", n, windows, ""))
-    )
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    with_color = name == "target"
+    images = dataset.build(folder / "windows.npy", draw, train, lambda n: progress.update(task, completed=n))
     student: Student = (
-        TargetStudent(family, tokenizer, folder) if name == "target" else DraftStudent(tokenizer)
+        TargetStudent(args.family, tokenizer, folder) if name == "target" else DraftStudent(tokenizer)
     )
-    labels, held_labels = (Labels(seeds, tokenizer, student, with_color) for seeds in (train, test))
+    labels, held_labels = (Labels(seeds, tokenizer, student, name == "target") for seeds in (train, test))
     recipe = Recipe(_EYES_STEPS[kind] // shrink, steps, _BATCH[kind], _RATE[kind])
+    progress.update(task, total=steps, completed=0)
 
     def report(step: int, loss: float) -> None:
-        news.put((name, "training", step, steps, f"loss {loss:.3f}"))
+        progress.update(task, completed=step, description=f"{name}: loss {loss:.3f}")
 
     fit(student, images, labels, (held_images, held_labels), recipe, folder, report)
-    # The pair's own stand side by side.
-    _save(student.model, folder, out / (name if family == PAIR else family))
+    # The two models of the pair are stored side by side.
+    _save(student.model, folder, args.out / (name if args.family == PAIR else args.family))
 
 
 def _kind(name: str, family: str) -> str:

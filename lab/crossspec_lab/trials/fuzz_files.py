@@ -28,7 +28,7 @@ import yaml
 from rich.progress import track
 
 from crossspec_lab.trials.mutations import mutated, mutated_text, mutated_value
-from crossspec_lab.trials.own_samples import OWN, tiny_pair
+from crossspec_lab.trials.own_samples import OWN, Sample, tiny_pair
 from crossspec_lab.trials.recording_samples import RECORDINGS
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
@@ -64,10 +64,10 @@ def read_recording(path: Path) -> None:
             pass
 
 
-SAMPLES: dict[str, tuple[str, Callable[[Path], None], Reader]] = {
-    kind: (name, write, read_recording) for kind, (name, write) in RECORDINGS.items()
+SAMPLES: dict[str, Sample] = {
+    kind: Sample(name, write, read_recording) for kind, (name, write) in RECORDINGS.items()
 } | OWN
-"""File name, writer and reader of a valid sample, by format."""
+"""Valid files and folders by format."""
 
 
 def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -126,17 +125,6 @@ def test_a_target_is_saved_in_the_layout_in_which_it_is_loaded(
     with pytest.raises(FileNotFoundError):
         tiny._save(student.model, tmp_path, tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
-
-
-def test_a_run_that_is_terminated_ends_in_order_and_takes_those_that_train_along() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(InputError, match="--shrink 0 is no divisor"):
-            tiny.run(argparse.Namespace(shrink=0))
-        with pytest.raises(SystemExit):
-            signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
