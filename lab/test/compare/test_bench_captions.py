@@ -13,6 +13,7 @@ from crossspec_lab.world.standing_questions import ANSWERS
 from crossspec_ros.cli import main
 
 
+@pytest.mark.nightly
 def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "captions", "--windows", "3", "--json", str(tmp_path / "figures.json")]) == 0
     figures = json.loads((tmp_path / "figures.json").read_text())

@@ -34,6 +34,7 @@ def test_every_way_takes_all_events_through_every_stage(encoding):
     assert len(counts) == 3 * (3 if encoding == "evt3" else 1)
 
 
+@pytest.mark.nightly
 def test_the_figures_are_whole(capsys):
     figures = measure(repeats=1, rates=(0.05,), window_rate=0.5) | {"ros": [], "ros_highest_mev_s": 0.0}
     assert list(figures["encodings"]) == ["evt3", "libcaer_cmp", "libcaer", "mono", "dvs"]
@@ -46,6 +47,7 @@ def test_the_figures_are_whole(capsys):
     assert isinstance(draw(figures), Figure)
 
 
+@pytest.mark.nightly
 def test_a_window_by_time_takes_less_than_its_events():
     by_time, by_count = (peak_of_window(5.0, slicing) for slicing in (TimeSlices, CountSlices))
     # Five million events are 65 MB as arrays, and 20 MB as what drawing needs.

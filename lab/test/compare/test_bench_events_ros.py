@@ -8,6 +8,7 @@ from crossspec_lab.compare.events_ros import highest, measure
 pytestmark = pytest.mark.realtime
 
 
+@pytest.mark.nightly
 def test_a_light_load_is_counted_or_told_as_lost():
     (row,) = rows = measure([0.5], seconds=3.0)
     packets = round(3e6 / 1024)

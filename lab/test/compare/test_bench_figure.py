@@ -20,6 +20,7 @@ from crossspec_ros.paths import tiny_models
 LATENCY = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "latency.json"
 
 
+@pytest.mark.nightly
 def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(animation, "_OPEN_STEP_MS", 500)
     monkeypatch.setattr(animation, "_MOST_STEPS", 2)
@@ -29,6 +30,7 @@ def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert getattr(picture, "n_frames", 1) >= 5
 
 
+@pytest.mark.nightly
 def test_dark_frames_are_captioned_from_events_and_marked() -> None:
     decoder = autoregressive_decoder(load_pair(tiny_models()))
     second = live_second(decoder, Drive(1_000_322, drive(1_000_322, 2), 0.05), 0)

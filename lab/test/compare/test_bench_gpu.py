@@ -58,6 +58,7 @@ def bench(*arguments: object) -> int:
     return main(["bench", "gpu", *map(str, arguments)])
 
 
+@pytest.mark.nightly
 def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, plot = tmp_path / "gpu.json", tmp_path / "gpu.png"
     short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
@@ -85,6 +86,7 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
 
 
+@pytest.mark.nightly
 def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
     heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
     told.append(Response(told[0].target, ()))  # an empty draft is no draft

@@ -22,6 +22,7 @@ from crossspec_ros.paths import share_dir, tiny_models
 NAMES = ["event_head", "B1", "L6"]
 
 
+@pytest.mark.nightly
 def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = ["--out", str(tmp_path / "heads"), "--work", str(tmp_path / "work")]
     train = ["train", "heads", *NAMES, "--windows", "10", "--steps", "3", *folders]
@@ -51,6 +52,7 @@ def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     assert plot.stat().st_size > 10_000
 
 
+@pytest.mark.nightly
 def test_a_head_learns_first_what_the_target_was_taught(tmp_path: Path) -> None:
     out, work = tmp_path / "heads", tmp_path / "work"
     folders = ["--out", str(out), "--work", str(work)]

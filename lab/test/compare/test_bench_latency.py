@@ -13,6 +13,7 @@ from crossspec_ros.cli import main
 pytestmark = pytest.mark.realtime
 
 
+@pytest.mark.nightly
 def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, plot = tmp_path / "latency.json", tmp_path / "latency.png"
     assert main(["bench", "latency", "--windows", "2", "--json", str(out), "--plot", str(plot)]) == 0

@@ -14,6 +14,7 @@ from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.paths import tiny_models
 
 
+@pytest.mark.nightly
 def test_every_mode_gives_the_targets_own_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,6 +32,7 @@ def test_every_mode_gives_the_targets_own_answers(
     assert "identical to transformers" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def credulous(tree, choices):  # type: ignore[no-untyped-def]
         path, following = greedy_path(tree, choices)

@@ -30,6 +30,7 @@ def test_dropped_windows_count_and_a_new_scene_has_its_own_figure() -> None:
     assert slow["new scene"] == pytest.approx(560) and slow["same scene"] == pytest.approx(530)
 
 
+@pytest.mark.nightly
 @pytest.mark.realtime
 def test_two_decoders_in_real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = bench_stream.decoders

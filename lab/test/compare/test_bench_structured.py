@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from crossspec_lab.world import structured
 from crossspec_lab.world.scene import drive
 from crossspec_lab.world.standing_questions import YES_OR_NO
@@ -11,6 +12,7 @@ from crossspec_lab.world.standing_questions import YES_OR_NO
 from crossspec_ros.cli import main
 
 
+@pytest.mark.nightly
 def test_ours_is_as_right_as_the_target_alone_and_masks_are_timed(tmp_path):
     out = tmp_path / "structured.json"
     assert main(["bench", "structured", "--windows", "3", "--json", str(out)]) == 0

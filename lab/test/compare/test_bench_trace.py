@@ -57,6 +57,7 @@ def test_nothing_beyond_the_end_of_a_response_counts() -> None:
     assert (result.tokens, result.passes) == ([2], [1])
 
 
+@pytest.mark.nightly
 def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out, plot = tmp_path / "trace.jsonl", tmp_path / "out.json", tmp_path / "out.png"
     rows = [{"target_tokens": [5, 6, 7, 8, i % 3, 9, 2], "draft_tokens": [5, 6, 40000]} for i in range(40)]
@@ -129,6 +130,7 @@ def test_a_trace_without_end_is_refused(tmp_path: Path) -> None:
         read_trace(path)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
     policy = Policy(make_proposers(USUAL), None)

@@ -31,6 +31,7 @@ def record(path):
     return events
 
 
+@pytest.mark.nightly
 @pytest.mark.realtime
 def test_ten_million_events_a_second_are_replayed_without_losing_one(tmp_path):
     events = record(tmp_path / "bag")

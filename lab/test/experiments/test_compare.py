@@ -54,6 +54,7 @@ def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, wi
     assert again.records == log.records and made == ["alone", "suffix"]
 
 
+@pytest.mark.nightly
 def test_ours_lives_through_the_window_and_says_what_the_target_says(
     setting: Setting, windows: list[Window]
 ) -> None:
@@ -66,6 +67,7 @@ def test_ours_lives_through_the_window_and_says_what_the_target_says(
     assert ours.stages_ms["hidden"] > 0 == alone.stages_ms["hidden"]
 
 
+@pytest.mark.nightly
 def test_two_threads_are_of_their_own_way_alone(
     pair: ModelPair, windows: list[Window], setting: Setting
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
     assert many.most_tokens - many.frame_tokens == room
 
 
+@pytest.mark.nightly
 def test_twice_the_frames_get_the_same_captions_of_models_that_are_told(
     setting: Setting, windows: list[Window]
 ) -> None:

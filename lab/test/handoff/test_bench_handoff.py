@@ -16,6 +16,7 @@ from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.models.pair import ModelPair
 
 
+@pytest.mark.nightly
 def test_the_figures_of_a_window(pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     save_handoff(Handoff(Sizes.of(pair.target, pair.draft), 8, 17, 5, 17), tmp_path / "handoff", {})

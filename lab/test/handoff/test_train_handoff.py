@@ -42,6 +42,7 @@ def test_the_targets_own_features_make_its_answers_likely(
         assert training.spoken_loss(pair.target, true.flip(0), answers) > 0.5
 
 
+@pytest.mark.nightly
 def test_an_interrupted_training_goes_on_to_the_same_weights(
     pair: ModelPair,
     lessons: dict[str, torch.Tensor],

@@ -51,6 +51,7 @@ def test_the_student_begins_as_the_target_that_captions(student: AnswerStudent) 
     assert answers._right(student, images, seeds) == {"captions": 1.0, "forms": 0.0, "questions": 0.0}
 
 
+@pytest.mark.nightly
 def test_training_goes_on_where_it_stopped_and_leaves_the_tower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def train(name: str, tokenizer: Tokenizer, folder: Path, recipe: Recipe) -> dict
     return student.model.state_dict()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "eyes"), [("target", 1), ("draft", 0)])
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     name: str, eyes: int, tokenizers: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,6 +81,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     assert steps == [2, 4]
 
 
+@pytest.mark.nightly
 def test_a_target_of_another_family_is_saved_as_it_was_trained(tmp_path: Path) -> None:
     """Its captions begin where its prompt ends, and what it says is loaded as any checkpoint."""
     folders = {"work": tmp_path / "work", "out": tmp_path / "out"}
@@ -127,12 +129,14 @@ def test_a_target_is_saved_in_the_layout_in_which_it_is_loaded(
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
+@pytest.mark.nightly
 def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 60, 6, 3e-3))
     curve = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
     assert curve[-1]["held_out_loss"] < 0.6 * curve[0]["held_out_loss"]
 
 
+@pytest.mark.nightly
 def test_the_eyes_come_first(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     torch.manual_seed(1)
     before = make("target", tokenizers["target"], tmp_path)
@@ -162,6 +166,7 @@ def test_windows_have_the_shapes_that_the_models_take() -> None:
     assert event_window(3).shape == (5, SIDE, 85, 3)
 
 
+@pytest.mark.nightly
 def test_a_work_folder_of_another_training_is_refused(
     tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:

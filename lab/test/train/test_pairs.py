@@ -102,6 +102,7 @@ def test_states_of_others_and_damaged_ones_are_refused(
         PairShards(tmp_path)
 
 
+@pytest.mark.nightly
 def test_training_resumes_to_the_same_head_and_ends_early(
     extractor: PairExtractor,
     pair: ModelPair,

@@ -128,6 +128,7 @@ def test_the_tower_begins_as_that_of_the_tiny_target(student: SmolStudent, image
     assert likeness > 0.8
 
 
+@pytest.mark.nightly
 def test_training_goes_on_where_it_stopped_and_writes_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

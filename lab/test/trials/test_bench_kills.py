@@ -20,6 +20,7 @@ def written(tmp_path):
     setup.close()
 
 
+@pytest.mark.nightly
 def test_what_was_whole_before_a_kill_is_whole_after_it(written):
     figures = killed(written, kills=12, seed=1)
     assert figures["holds"], figures
@@ -28,6 +29,7 @@ def test_what_was_whole_before_a_kill_is_whole_after_it(written):
     assert all(row["told"] for row in rows) and sum(row["in_a_write"] for row in rows) >= 4
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_written_in_place_is_found_out(written, monkeypatch):
     def in_place(path, content):
         with path.open("wb", buffering=0) as file:

@@ -8,7 +8,7 @@ from importlib.metadata import distributions
 import pytest
 from crossspec_lab.trials.soak import soak
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.nightly]
 
 PACKET_EVENTS = 3200
 """Of ten milliseconds at this rate."""

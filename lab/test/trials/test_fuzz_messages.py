@@ -83,6 +83,7 @@ def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, 
     assert memory.known == CAPACITY
 
 
+@pytest.mark.nightly
 @pytest.mark.realtime
 def test_the_nodes_go_on() -> None:
     figures = fuzz(count=300, seed=1, compressed=True)
