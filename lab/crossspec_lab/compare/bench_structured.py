@@ -7,8 +7,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.bench_latency import ALONE, GENERATE, OURS, times
 from crossspec_lab.compare.harness import (
     Decoder,
-    Run,
     check_windows,
     compared,
     spread,
@@ -37,14 +35,11 @@ from crossspec_lab.world.standing_questions import YES_OR_NO, yes_or_no
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Standing
-from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.json_grammar import GrammarState
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 MOST_TOKENS = 128
 """Tokens of an answer: the tiny target spells its keys in pieces."""
-_PASSES = ("verify", "decode")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,14 +47,13 @@ def run(args: argparse.Namespace) -> int:
     check_windows(args.windows)
     pair, schema = measured_pair(args), json.dumps(structured.SCHEMA)
     cases = list(track(held_out_windows(pair, args.windows), "rendering windows", args.windows))
-    masks_s: list[float] = []
     with ExitStack() as stack:
         ours = speculative_decoder(pair, MOST_TOKENS)
         alone = ours.alone()
         for decoder in (ours, alone):
             decoder.grammar = decoder.grammars.compiled(schema)
         decoders: dict[str, Decoder[Window]] = {
-            OURS: _masked(timed(ours, stack), masks_s),
+            OURS: timed(ours, stack),
             ALONE: timed(Whole(alone), stack),
             GENERATE: timed(TransformersGenerate(pair, "plain", schema, MOST_TOKENS), stack),
         }
@@ -74,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
         "windows": len(cases),
         "modes": compared(runs, ALONE),
         "tokens_per_pass": tokens_per_pass(mine),
-        "mask_share_of_passes": _share(mine, masks_s),
         "right": _right(texts, [scene for _, scene in cases]),
         "questions": {
             "asked": len(YES_OR_NO),
@@ -84,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         },
     }
     print(table(f"{len(cases)} windows, ms", times(figures["modes"])))
-    ours_alone = ("tokens_per_pass", "mask_share_of_passes")
-    print(table("ours", {"": {name: figures[name] for name in ours_alone}}))
+    print(table("ours", {"": {"tokens_per_pass": figures["tokens_per_pass"]}}))
     print(table("share of answers that are right", figures["right"]))
     questions = figures["questions"]
     print(table("questions", {"": {name: questions[name] for name in ("asked", "ms", "of_caption")}}))
@@ -119,57 +111,6 @@ class _Questioned:
             )
             for question, said in told
         }
-
-
-def _masked(decoder: Decoder[Window], masks_s: list[float]) -> Decoder[Window]:
-    """The decoder, with the time that each of its captions spends on masks."""
-
-    def caption(window: Window, trace: Any) -> Any:
-        with _clocked(masks_s):
-            return decoder(window, trace)
-
-    return caption
-
-
-@contextmanager
-def _clocked(masks_s: list[float]) -> Iterator[None]:
-    """Add the seconds that pruning trees and accepting by masks take meanwhile."""
-    spent = [0.0]
-
-    def clocked(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            begun = time.perf_counter()
-            try:
-                return method(*args)
-            finally:
-                spent[0] += time.perf_counter() - begun
-
-        return call
-
-    parts = ((GrammarState, "pruned"), (Verifier, "accept_allowed"))
-    before = [getattr(kind, name) for kind, name in parts]
-    for (kind, name), method in zip(parts, before, strict=True):
-        setattr(kind, name, clocked(method))
-    try:
-        yield
-    finally:
-        for (kind, name), method in zip(parts, before, strict=True):
-            setattr(kind, name, method)
-        masks_s.append(spent[0])
-
-
-def _share(runs: list[Run], masks_s: list[float]) -> dict[str, float]:
-    """Seconds of a pass's masks by those of a pass without them, caption by caption; the first pass, whose
-    frames would make the share smaller, counts for its masks alone."""
-    shares = []
-    for one, spent in zip(runs, masks_s, strict=True):
-        spans = [span for span in one.trace.spans if span.stage in _PASSES]
-        if spans:
-            masks = spent / (1 + len(spans))
-            shares.append(
-                masks / (sum(span.end_ns - span.start_ns for span in spans) / 1e9 / len(spans) - masks)
-            )
-    return spread(np.array(shares))
 
 
 def _right(texts: list[str], scenes: list[Scene]) -> dict[str, dict[str, float]]:

@@ -125,16 +125,12 @@ class _Faults:
 
     def __init__(self, soak: Soak) -> None:
         self._soak, self._writer = soak, soak.serve()
-        self._actor = soak.child(["-m", "crossspec_lab.trials.soak_actor"])
-        self._actor.wait(lambda: self._actor.lines, "the captioner did not answer")
         self.all: dict[str, Callable[[], None]] = {
             "none": lambda: None,
             "the camera's software is killed": self._kill_writer,
             "its clock steps 5 s ahead": lambda: self._writer.tell(str(_STEP_S)),
             "dv_camera is killed": self._kill_camera,
-            "100 questions at once": lambda: self._act("questions"),
             "its clock steps 5 s back": lambda: self._writer.tell(str(-_STEP_S)),
-            "600 parameters at once": lambda: self._act("parameters"),
             "a full disk": self._fill_disk,
         }
 
@@ -152,11 +148,6 @@ class _Faults:
         self._soak.nodes["dv_camera"].kill()
         time.sleep(_AWAY_S)
         self._soak.start("dv_camera")
-
-    def _act(self, name: str) -> None:
-        said = len(self._actor.lines)
-        self._actor.tell(name)
-        self._actor.wait(lambda: len(self._actor.lines) > said, f"the captioner did not take the {name}")
 
     def _fill_disk(self) -> None:
         captioner = psutil.Process(self._soak.nodes["captioner"].pid)

@@ -129,6 +129,7 @@ def test_where_all_passes_the_draft_is_never_refused(pair: ModelPair, windows: l
     assert sum(written.accept_lengths) == len(written.tokens) <= LIMIT
 
 
+@pytest.mark.nightly
 def test_specvlms_head_learns_to_draft_and_captions_stay_the_targets(
     pair: ModelPair, windows: list[Window], alone: list[tuple[int, ...]], tmp_path: Path
 ) -> None:

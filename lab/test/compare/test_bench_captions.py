@@ -30,6 +30,7 @@ def test_chance_knows_the_context() -> None:
     assert _chance(values) == 0.7
 
 
+@pytest.mark.nightly
 def test_a_window_is_drawn(tmp_path: Path) -> None:
     assert main(["bench", "figure", str(tmp_path / "window.png"), "--second", "0"]) == 0
     assert (tmp_path / "window.png").stat().st_size > 20_000

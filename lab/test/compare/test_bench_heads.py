@@ -23,6 +23,7 @@ NAMES = ["event_head", "B1", "L6"]
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = ["--out", str(tmp_path / "heads"), "--work", str(tmp_path / "work")]
     train = ["train", "heads", *NAMES, "--windows", "10", "--steps", "3", *folders]

@@ -1,4 +1,4 @@
-"""The benchmark of structured captions tells their accuracy from the world's truth, and what masks cost."""
+"""The benchmark of structured captions compares them with the world's truth."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from crossspec_ros.cli import main
 
 
 @pytest.mark.nightly
-def test_ours_is_as_right_as_the_target_alone_and_masks_are_timed(tmp_path):
+def test_ours_is_as_right_as_the_target_alone(tmp_path):
     out = tmp_path / "structured.json"
     assert main(["bench", "structured", "--windows", "3", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert {mode["equal"] for mode in figures["modes"].values()} == {3}
-    assert 0 < figures["mask_share_of_passes"]["median"] < 1
     assert set(figures["right"]) == {*structured.SCHEMA["required"], "all"}
     questions = figures["questions"]
     assert questions["asked"] == len(questions["right"]) == len(YES_OR_NO)

@@ -52,6 +52,7 @@ def test_states_say_the_tokens_that_were_chosen_from_them(
     assert torch.allclose(batch.event_tokens.mean(1), batch.feature, atol=0.05)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_extraction_goes_on(
     extractor: PairExtractor, windows: list[Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
