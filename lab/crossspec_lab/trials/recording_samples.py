@@ -203,17 +203,6 @@ def _dat(path: Path) -> None:
     path.write_bytes(header.encode() + bytes((12, 8)) + words.tobytes())
 
 
-def _aedat3(path: Path) -> None:
-    batch = events()
-    rows = np.empty((len(batch), 2), "<u4")
-    x, y, p = (values.astype(np.uint32) for values in (batch.x, batch.y, batch.p))
-    rows[:, 0] = x << 17 | y << 2 | p << 1 | 1
-    rows[:, 1] = batch.t - _START_US
-    head = struct.pack("<2h6i", 1, 1, 8, 4, 0, len(rows), len(rows), len(rows))
-    start = b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: DAVIS240C\r\n#!END-HEADER\r\n"
-    path.write_bytes(start + head + rows.tobytes())
-
-
 def _aedat4(path: Path) -> None:
     import dv_processing as dv
 
@@ -227,12 +216,6 @@ def _aedat4(path: Path) -> None:
     for i in range(_FRAMES):
         writer.writeFrame(dv.Frame(_START_US + i * 25_000, _pixels(i)))
     del writer
-
-
-def _lists(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        for name in "txyp":
-            file[name] = getattr(events(), name)
 
 
 def _e2vid(path: Path) -> None:
@@ -323,9 +306,7 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "raw, EVT 2": ("a.raw", _evt2),
     "raw, EVT 2.1": ("a.raw", partial(_evt2, is_masked=True)),
     "dat": ("a.dat", _dat),
-    "aedat": ("a.aedat", _aedat3),
     "aedat4": ("a.aedat4", _aedat4),
-    "HDF5, lists": ("a.h5", _lists),
     "HDF5, E2VID": ("a.h5", _e2vid),
     "HDF5, MVSEC": ("a.h5", _mvsec),
     "HDF5, Prophesee": ("a.h5", _prophesee),

@@ -149,48 +149,6 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
         merge(own.draft, tmp_path)
 
 
-@pytest.mark.timeout(60)
-def test_values_that_are_not_known_are_refused_before_the_draft_is_touched(
-    own: ModelPair, trained: tuple[Path, torch.Tensor, torch.Tensor], tmp_path: Path
-) -> None:
-    endless = r"(\w+\.?)+#"
-    assert own.draft is not None
-    for i, (name, value) in enumerate(
-        (
-            ("target_modules", endless),
-            ("target_modules", ["q_proj", 5]),
-            ("exclude_modules", endless),
-            ("layers_pattern", [endless]),
-            ("alpha_pattern", {"(.*)*(.*)*#": 1}),
-            ("rank_pattern", 5),
-            ("megatron_config", {"a": 1}),
-            ("layer_replication", [[0, 2]] * 100),
-        )
-    ):
-        adapter = Path(shutil.copytree(trained[0], tmp_path / str(i)))
-        edit(adapter / "adapter_config.json", **{name: value})
-        with pytest.raises(InputError, match=rf"adapter_config.json' says {name}.*, but only"):
-            merge(own.draft, adapter)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("bias", 5), ("init_lora_weights", 5), ("trainable_token_indices", [5000]), ("modules_to_save", ["(x"])],
-)
-def test_whatever_peft_makes_of_values_is_one_sentence(
-    name: str,
-    value: object,
-    own: ModelPair,
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
-) -> None:
-    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
-    edit(adapter / "adapter_config.json", **{name: value})
-    assert own.draft is not None
-    with pytest.raises(InputError, match="is no adapter of this event draft"):
-        merge(own.draft, adapter)
-
-
 @pytest.mark.parametrize(
     "values",
     [{"target_modules": ["o_proj"]}, {"task_type": "FEATURE_EXTRACTION"},
