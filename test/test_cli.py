@@ -90,7 +90,6 @@ def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
     "arguments",
     [
         "bench events --repeats 0",
-        "bench lossless --samples 0",
         "bench figure x.png --second -1",
         "bench soak --seconds nan",
         "convert tcp://localhost:1 bag --seconds -1",
