@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _MODULES = {"all": "experiments.bench_all", "handoff": "handoff.measure"}
-_MODULES |= {name: f"trials.{name}" for name in ("faults", "kills", "soak")}
+_MODULES |= {name: f"trials.{name}" for name in ("kills", "soak")}
 """Modules of `bench` outside of the folder compare."""
 Option = Callable[..., object]
 """`add_argument` of a command."""
@@ -81,18 +81,13 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--rounds", type=at_least(1), default=2, help="how often all windows are captioned [2]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
-    faults = add("faults", "what a served target and its robots survive, while other robots caption on")
-    faults("--robots", type=at_least(4), default=16, help="how many come and go [16]")
-    faults("--windows", type=at_least(1), default=500, help="of all, before the faults [500]")
-    faults("--messages", type=at_least(1), default=10_000, help="that are mutated [10000]")
-    faults("--threads", type=at_least(1), default=2, help="CPU threads of the target [2]")
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     for option in (latency, stream, trace, events, gpu, heads):
         option("--plot", type=Path, help="draw the figures here as well")
     asked = (captions, latency, lossless, stream, structured)
-    for option in (*asked, trace, events, gpu, heads, handoff, soak, faults, kills):
+    for option in (*asked, trace, events, gpu, heads, handoff, soak, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
@@ -242,7 +237,6 @@ def _fuzz(subparsers: Subparsers) -> None:
     for name, count, purpose in (
         ("messages", 100_000, "publish unsound messages of every type to the nodes"),
         ("files", 2_000, "read unsound files of every format"),
-        ("server", 20_000, "say unsound messages to a served target"),
     ):
         description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
         fuzz = what.add_parser(name, help=purpose, description=description)

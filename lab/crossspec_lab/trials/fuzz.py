@@ -1,4 +1,4 @@
-"""`crossspec fuzz`: unsound messages, files and requests are tried, and what survived them is reported."""
+"""`crossspec fuzz`: publish invalid messages or read damaged files, and report the failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 from crossspec_lab.compare.harness import tell
 
-_OPTIONS = {"messages": ("compressed",), "files": ("findings",), "server": ()}
+_OPTIONS = {"messages": ("compressed",), "files": ("findings",)}
 """Options of each fuzzer beside the number of its tries and their seed."""
 
 
