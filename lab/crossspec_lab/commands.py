@@ -244,9 +244,6 @@ def _fuzz(subparsers: Subparsers) -> None:
         option("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
         option("--seed", type=int, default=0, help="of what is random [0]")
         option("--json", type=Path, help="write the figures here as well")
-        if name == "messages":
-            taken = "let the synchronizer take compressed images and dvs_msgs/EventArray"
-            option("--compressed", action="store_true", help=taken)
         if name == "files":
             kept = "where files go that were not handled well [build/findings]"
             option("--findings", type=Path, default=Path("build/findings"), help=kept)

@@ -8,14 +8,11 @@ from importlib import import_module
 
 from crossspec_lab.compare.harness import tell
 
-_OPTIONS = {"messages": ("compressed",), "files": ("findings",)}
-"""Options of each fuzzer beside the number of its tries and their seed."""
-
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures and write them where asked; 1 where anything was found or a bar is missed."""
     fuzz = import_module(f"crossspec_lab.trials.fuzz_{args.what}").fuzz
-    figures = fuzz(args.count, args.seed, *(getattr(args, name) for name in _OPTIONS[args.what]))
+    figures = fuzz(args.count, args.seed, *([args.findings] if args.what == "files" else []))
     print(json.dumps(figures, indent=1))
     tell(args, figures)
     return int(bool(figures.get("found") or figures.get("missed_bars")))

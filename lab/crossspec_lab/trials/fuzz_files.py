@@ -13,7 +13,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import traceback
 import zipfile
@@ -24,10 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from rich.progress import track
 
-from crossspec_lab.trials.mutations import mutated, mutated_text, mutated_value
+from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.own_samples import OWN, Sample, tiny_pair
 from crossspec_lab.trials.recording_samples import RECORDINGS
 from crossspec_ros.errors import InputError
@@ -42,7 +40,6 @@ MAX_MB = 500.0
 """Memory above that of this process."""
 MAX_SENTENCE = 10_000
 _PATIENCE_S = 120
-_TREES, _TEXTS = (".json", ".yaml"), (".txt", ".csv", ".json", ".yaml", ".toml")
 
 Reader = Callable[[Path], object]
 
@@ -169,55 +166,24 @@ def _is_sentence(text: str) -> bool:
 def _copy(path: Path, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    # shutil cannot copy pipes, links and holes as they are.
-    subprocess.run(["cp", "--archive", "--sparse=always", path, folder], check=True)
-    return folder / path.name
+    copy = shutil.copytree if path.is_dir() else shutil.copy
+    return Path(copy(path, folder / path.name))
 
 
 def _damage(rng: random.Random, path: Path) -> None:
     file = path
     if path.is_dir():
-        files = sorted(one for one in path.rglob("*") if one.is_file())
-        file = rng.choice(files)
+        file = rng.choice(sorted(one for one in path.rglob("*") if one.is_file()))
         if rng.random() < 0.05:
             file.unlink()
             return
-    data = file.read_bytes()
-    if rng.random() < 0.03:
-        _replace(rng, file, data)
-        return
-    if file.suffix in _TREES and rng.random() < 0.7:
-        is_yaml = file.suffix == ".yaml"
-        tree = mutated_value(rng, yaml.safe_load(data) if is_yaml else json.loads(data))
-        try:
-            text = yaml.safe_dump(tree) if is_yaml else json.dumps(tree)
-        except (RecursionError, ValueError):  # deeper, or of more digits, than is written
-            text = "[" * 100_000 if rng.random() < 0.5 else "9" * 10_000
-        file.write_bytes(text.encode("utf-8", "surrogatepass"))
-    elif file.suffix in _TEXTS and rng.random() < 0.5:
-        text = mutated_text(rng, data.decode())
-        file.write_bytes(text.encode("utf-8", "surrogatepass"))
-    elif file.suffix == ".npz" and rng.random() < 0.8:
-        # Bytes of the whole would fail its checksums, and no array would ever be read.
+    if file.suffix == ".npz" and rng.random() < 0.8:
+        # Mutations of the archive's own bytes fail its checksums, and no array is read.
         with zipfile.ZipFile(file) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
         with zipfile.ZipFile(file, "w") as archive:
-            spoiled = rng.choice(list(members))
+            damaged = rng.choice(list(members))
             for name, member in members.items():
-                archive.writestr(name, mutated(rng, member) if name == spoiled else member)
+                archive.writestr(name, mutated(rng, member) if name == damaged else member)
     else:
-        file.write_bytes(mutated(rng, data))
-
-
-def _replace(rng: random.Random, file: Path, data: bytes) -> None:
-    """Put a link, a pipe or a file that is nearly all a hole in the place of a file."""
-    kind = rng.randrange(4)
-    if kind == 0:
-        with file.open("r+b") as hollow:
-            hollow.truncate(len(data) + (1 << rng.choice((31, 40))))
-        return
-    file.unlink()
-    if kind == 1:
-        os.mkfifo(file)
-    else:
-        file.symlink_to("/dev/zero" if kind == 2 else file)
+        file.write_bytes(mutated(rng, file.read_bytes()))

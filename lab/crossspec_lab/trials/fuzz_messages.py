@@ -17,7 +17,6 @@ from rich.progress import Progress
 
 from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
 from crossspec_lab.trials.fuzz_publisher import PLAYED
-from crossspec_lab.trials.own_samples import TINY
 from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.captioning.params import Value
 from crossspec_ros.drafting.proposer import Context, PassResult
@@ -25,7 +24,7 @@ from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.models.text_tokenizer import read_tokenizer, tokenizer_digest
-from crossspec_ros.paths import share_dir
+from crossspec_ros.paths import share_dir, tiny_models
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
@@ -35,21 +34,17 @@ _TOKENS = 64
 """Tokens of the longest answers."""
 
 
-def fuzz(count: int, seed: int, compressed: bool = False) -> dict[str, Any]:
+def fuzz(count: int, seed: int) -> dict[str, Any]:
     """Publish `count` unsound messages; figures of the nodes' lives, captions and memory. On Linux.
 
-    With `compressed` the synchronizer takes compressed images and dvs_msgs/EventArray. Raises RuntimeError
-    where nothing starts.
+    Raises RuntimeError where nothing starts.
     """
     environment = ros_environment(isolated=True)
     ended: dict[str, int] = {}
     with ExitStack() as stack:
         memory_file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "memory.json"
         fill_memory(memory_file)
-        transport = "compressed" if compressed else None
-        graph = live_graph("topics", question=_QUESTION, memory=str(memory_file), image_transport=transport)
-        if compressed:
-            graph.processes[0].parameters["event_type"] = "dvs_msgs/EventArray"
+        graph = live_graph("topics", question=_QUESTION, memory=str(memory_file))
         _LOG.unlink(missing_ok=True)
 
         def child(arguments: list[str]) -> Child:
@@ -96,7 +91,7 @@ def fill_memory(path: Path) -> None:
 
     It would fill while the nodes are fuzzed otherwise, and look like a leak.
     """
-    tokenizer = read_tokenizer((TINY / "target" / "tokenizer.json").read_bytes())
+    tokenizer = read_tokenizer((tiny_models() / "target" / "tokenizer.json").read_bytes())
     memory, rng = CaptionMemory(), random.Random(0)
     for _ in range(CAPACITY):
         caption = tuple(rng.randrange(tokenizer.get_vocab_size()) for _ in range(_TOKENS))

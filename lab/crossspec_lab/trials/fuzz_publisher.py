@@ -19,7 +19,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-import cv2
 import numpy as np
 from crossspec_msgs.msg import WindowReport
 from diagnostic_msgs.msg import DiagnosticArray
@@ -33,11 +32,8 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.mutations import mutated
-from crossspec_lab.trials.pictures import pictures
 from crossspec_ros.captioning.settings import NODES as SETTINGS
-from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import to_ns
-from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
@@ -68,7 +64,6 @@ _TEXTS = (
     "jpeg; png",
     "evt3",
 )
-_ENCODINGS = ("mono", "evt3", "libcaer", "libcaer_cmp")
 _MOST = 2_000_000
 """Elements of a sequence."""
 _FAILED = "failed_callbacks"
@@ -82,7 +77,6 @@ class FuzzPublisher(GuardedNode):
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__("fuzz_publisher", **options)
         self._rng = random.Random(seed)
-        self._pictures = pictures()
         self._reported = threading.Event()
         self._after_ns = 0
         self._diagnosed: dict[str, int] = {}
@@ -109,9 +103,8 @@ class FuzzPublisher(GuardedNode):
         """Find the messages to send to our nodes; raises NodeError where they do not come up."""
         deadline_s = time.monotonic() + _STARTUP_S
         self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
-        topics = (IMAGE_TOPIC, f"{IMAGE_TOPIC}/compressed")
         while not (
-            any(map(self._types_heard, topics))
+            self._types_heard(IMAGE_TOPIC)
             and self.count_publishers("captioner/report")
             and all(ping.service_is_ready() for ping in self._pings)
         ):
@@ -122,11 +115,8 @@ class FuzzPublisher(GuardedNode):
             # Others may publish other types there, and DDS allows a participant one.
             for kind in self._types_heard(topic):
                 self._outlets.append(self.create_publisher(_class(kind), topic, reliable(10)))
-        heard = {one.topic_name.strip("/"): one.msg_type for one in self._outlets}
-        image = next(topic for topic in topics if self._types_heard(topic))
-        self._frames = self.create_publisher(heard[image.strip("/")], image, 10)
-        events = heard.get(EVENTS_TOPIC.strip("/"), EventPacket)
-        self._events = self.create_publisher(events, EVENTS_TOPIC, reliable(100))
+        self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
+        self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
@@ -141,22 +131,11 @@ class FuzzPublisher(GuardedNode):
 
     def warm_up(self) -> None:
         """The largest messages there are, several times to each topic."""
-        assert self._events is not None
         # First at once: what DDS shares with a node counts as the node's memory from its first use on. More
         # than that would leave room in its heap, and growth into that room is not seen.
         for outlet in self._outlets * _AT_ONCE:
             self._publish(outlet)
-        encodings = _ENCODINGS if self._events.msg_type is EventPacket else ()
         for _ in range(_WARM_ROUNDS):
-            # Few of the largest packets can be decoded by chance, and that takes more memory than they do.
-            for encoding in encodings:
-                now_ns, data = (
-                    self.get_clock().now().nanoseconds,
-                    array.array("B", self._rng.randbytes(_MOST)),
-                )
-                packet = EventPacket(height=480, width=640, encoding=encoding, time_base=now_ns, events=data)
-                packet.header.stamp = to_time(now_ns)
-                self._events.publish(packet)
             self._say_round(len(self._outlets) + 1)
         self._is_warm = True
 
@@ -198,13 +177,12 @@ class FuzzPublisher(GuardedNode):
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self._diagnosed.clear()
-        is_raw, are_packets = self._frames.msg_type is Image, self._events.msg_type is EventPacket
         rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
         while not (self._reported.is_set() and self._all_diagnosed()) and time.monotonic() < end_s:
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
-            self._frames.publish(image_message(pixels, now_ns, "camera") if is_raw else _png(pixels, now_ns))
-            self._events.publish(_packet(now_ns, number) if are_packets else _array(now_ns))
+            self._frames.publish(image_message(pixels, now_ns, "camera"))
+            self._events.publish(_packet(now_ns, number))
             number += 1
             time.sleep(_FRAME_S)
         return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
@@ -297,9 +275,6 @@ class FuzzPublisher(GuardedNode):
         sizes = (0, 1, 7, 64 * 85 * 3, 100_000, _MOST if self._rng.random() < 0.02 else 9)
         size = self._rng.choice(sizes) if self._is_warm else _MOST
         if "uint8" in kind or "octet" in kind or "byte" in kind:
-            if self._is_warm and self._rng.random() < 0.2:
-                picture = self._rng.choice(self._pictures)
-                return array.array("B", mutated(self._rng, picture) if self._rng.random() < 0.5 else picture)
             return array.array("B", self._rng.randbytes(size))
         element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
         if "/" in element:
@@ -352,19 +327,6 @@ def _packet(now_ns: int, number: int) -> EventPacket:
     words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
     message.events = struct.pack(f"<{len(words)}Q", *words)
     return message
-
-
-def _png(pixels: np.ndarray, now_ns: int) -> CompressedImage:
-    message = CompressedImage(format="png", data=array.array("B", cv2.imencode(".png", pixels)[1].tobytes()))
-    message.header.stamp = to_time(now_ns)
-    return message
-
-
-def _array(now_ns: int) -> bytes:
-    """A sound dvs_msgs/EventArray of two events."""
-    x = np.array([3, 5], np.uint16)
-    batch = EventBatch(np.full(2, now_ns // 1000), x, x + np.uint16(1), np.ones(2, np.uint8), 64, 48)
-    return encode_dvs(batch, now_ns)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from crossspec_lab.trials import fuzz_files
 from crossspec_lab.trials.fuzz_files import MAX_CPU_S, MAX_MB, SAMPLES, Outcome, failure, read_in_fork
-from crossspec_lab.trials.mutations import mutated, mutated_text, mutated_value
+from crossspec_lab.trials.mutations import mutated
 
 from crossspec_ros.cli import main
 
@@ -62,11 +62,6 @@ def test_read_in_fork_survives_its_reader(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_same_seed_damages_in_the_same_way() -> None:
-    text = "".join(f"0.{i:06d} {i} {i} 1\n" for i in range(50))
-    tree = {"a": [1, {"b": "c"}], "d": None}
-    for seed in range(200):
-        one, other = random.Random(seed), random.Random(seed)
-        assert mutated(one, text.encode()) == mutated(other, text.encode())
-        assert mutated_text(one, text) == mutated_text(other, text)
-        mutated_value(one, tree)
-    assert tree == {"a": [1, {"b": "c"}], "d": None}
+    data = bytes(range(200))
+    both = [[mutated(random.Random(seed), data) for seed in range(50)] for _ in range(2)]
+    assert both[0] == both[1] and len(set(both[0])) > 40
