@@ -67,8 +67,7 @@ def _bench(subparsers: Subparsers) -> None:
     soak = add("soak", "a dv network stream captioned for minutes: losses, memory, reconnection")
     soak("--seconds", type=seconds, default=1200.0, help="how long; memory counts from 1120 [1200]")
     soak("--rate", type=float, default=5.0, help="million events per second [5]")
-    soak("--inference", type=seconds, default=0.0, help="slow each caption by SECONDS [0]")
-    every = "one each half minute: killed drivers, steps of clocks, floods"
+    every = "one each half minute: killed drivers, steps of clocks, full disks"
     soak("--faults", action="store_true", help=every)
     gpu = add("gpu", "what the 7B models take on a GPU, with random weights and recorded captions")
     gpu("--trace", type=Path, required=True, help="JSONL with target_tokens and draft_tokens a line")

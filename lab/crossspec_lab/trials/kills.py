@@ -1,8 +1,7 @@
 """Memory, goldens and bags after SIGKILL at random moments of their writing.
 
-A child writes one of them in a loop and tells when each write begins and ends. It is killed a random time
-after a write has begun. Then this process looks at the files as the next start would, and the next child goes
-on: what was whole must be whole, and nobody has to help.
+A child writes one of them in a loop, and is killed a random time after a write has begun. The parent then
+opens the files as a restarted process would. Complete files must be intact, without manual repair.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ import json
 import os
 import random
 import signal
-import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from crossspec_lab.compare.harness import table, tell
 from crossspec_ros.drafting.memory_file import MemoryFile
@@ -35,208 +32,152 @@ from crossspec_ros.regress.golden import Golden, Record, Setup, read_golden, wri
 from crossspec_ros.windows.grid import SECOND
 
 _VOCABULARY, _IDS = "words", 32_000
-_CAPTION = 40
-"""Tokens of a caption, as in real ones."""
-_WINDOWS = 60
-"""Windows of a golden, as in real ones."""
-_MOST_WRITES = 5
-"""Writes of a child, before it is killed in the next."""
-_LATEST = 1.2
-"""Latest moment at which it is killed, as a share of the time that a write takes."""
-_SAID = struct.Struct("<?q")
-"""Whether a write has ended, and its number."""
+_CAPTION_TOKENS, _GOLDEN_WINDOWS = 40, 60
+_MAX_WRITES = 5
+"""Complete writes of a child before it is killed."""
 
 
-class State(Protocol):
-    """Something that is written again and again, numbered from 1."""
+class State(NamedTuple):
+    """Something that is written again and again, with the number of the write.
 
-    def start(self) -> None:
-        """As a process does that is to write it."""
+    `newest` returns the number of the complete write on the disk, 0 for none. It raises for a damaged one.
+    """
 
-    def write(self, number: int) -> None:
-        """Write it whole, with its number."""
-
-    def newest(self) -> int:
-        """The number of what is there now, 0 for nothing; raises where any of it is not whole."""
+    write: Callable[[int], object]
+    newest: Callable[[], int]
 
 
-class MemoryState:
-    """A caption memory; the number is in its latest caption."""
+def memory_state(folder: Path) -> State:
+    """Return a growing caption memory with the number in its latest caption."""
+    path, memory = folder / "memory.json", CaptionMemory()
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "memory.json"
-        self._memory = CaptionMemory()
+    def write(number: int) -> None:
+        caption = (number % _IDS, number // _IDS, *range(_CAPTION_TOKENS - 2))
+        memory.observe(PassResult(Context("?"), DraftTree(), (), caption, True))
+        memory.save(path, _VOCABULARY)
 
-    def start(self) -> None:
-        self._memory = CaptionMemory()
-        # Kept, for it holds the lock.
-        self._file = MemoryFile(self._memory, self._path, _VOCABULARY, _IDS)
-
-    def write(self, number: int) -> None:
-        said = (number % _IDS, number // _IDS, *range(_CAPTION - 2))
-        self._memory.observe(PassResult(Context("?"), DraftTree(), (), said, True))
-        self._memory.save(self._path, _VOCABULARY)
-
-    def newest(self) -> int:
-        memory = CaptionMemory()
-        MemoryFile(memory, self._path, _VOCABULARY, _IDS).close()
-        if self._path.with_name(f"{self._path.name}.damaged").exists():
+    def newest() -> int:
+        found = CaptionMemory()
+        MemoryFile(found, path, _VOCABULARY, _IDS).close()
+        if path.with_name(f"{path.name}.damaged").exists():
             raise ValueError("the memory was damaged")
-        if not memory.known:
+        if not found.known:
             return 0
-        low, high, *_ = json.loads(self._path.read_text())["questions"]["?"]["captions"][-1]
+        low, high, *_ = json.loads(path.read_text())["questions"]["?"]["captions"][-1]
         return int(low + high * _IDS)
 
+    return State(write, newest)
 
-class GoldenState:
-    """A golden file; the number is among its counts."""
 
-    def __init__(self, folder: Path, setup: Setup) -> None:
-        self._path, self._setup = folder / "windows.json", setup
-        stamps, images = [*range(8)], 8 * ["0" * 96]
-        self._windows = [
-            Record(i * SECOND, stamps, stamps[:5], images, images[:5], 1, 0, [], "target", "a red van")
-            for i in range(_WINDOWS)
-        ]
+def golden_state(folder: Path, setup: Setup) -> State:
+    """Return a golden file with the number among its counts."""
+    path, stamps, images = folder / "windows.json", [*range(8)], 8 * ["0" * 96]
+    windows = [
+        Record(i * SECOND, stamps, stamps[:5], images, images[:5], 1, 0, [], "target", "a red van")
+        for i in range(_GOLDEN_WINDOWS)
+    ]
 
-    def start(self) -> None:
-        self.newest()
-
-    def write(self, number: int) -> None:
-        write_golden(self._path, self._setup, Golden(self._windows, {"written": number}, 0))
-
-    def newest(self) -> int:
-        if not self._path.exists():
+    def newest() -> int:
+        if not path.exists():
             return 0
-        golden = read_golden(self._path, self._setup)
-        if golden.windows != self._windows:
+        golden = read_golden(path, setup)
+        if golden.windows != windows:
             raise ValueError("the golden has other windows")
         return golden.counts["written"]
 
-
-class BagState:
-    """Copies of a bag; the number is in the name. Of those that were found whole, one is kept."""
-
-    def __init__(self, folder: Path, source: Path) -> None:
-        self._folder, self._source = folder, source
-        self._digest = _digest(source)
-
-    def start(self) -> None:
-        pass
-
-    def write(self, number: int) -> None:
-        convert(self._source, self._folder / f"bag{number}")
-
-    def newest(self) -> int:
-        bags = sorted(self._folder.glob("bag*"), key=lambda bag: int(bag.name[3:]))
-        for bag in bags:
-            if _digest(bag) != self._digest:
-                raise ValueError(f"'{bag}' lacks messages")
-        for bag in bags[:-1]:
-            for file in bag.iterdir():
-                file.unlink()
-            bag.rmdir()
-        return int(bags[-1].name[3:]) if bags else 0
+    return State(lambda number: write_golden(path, setup, Golden(windows, {"written": number}, 0)), newest)
 
 
-def run(args: argparse.Namespace) -> int:
-    """The command; exit code 1 where anything was lost or damaged."""
-    with TemporaryDirectory() as folder, closing(Setup(share_dir() / "rosbags" / "synthetic_drive")) as setup:
-        figures = {"seed": args.seed, **killed(states(Path(folder), setup), args.kills, args.seed)}
-    print(table("killed while writing", figures["states"]))
-    print("nothing was damaged or lost" if figures["holds"] else "it does not hold")
-    tell(args, figures)
-    return int(not figures["holds"])
-
-
-def states(folder: Path, setup: Setup) -> dict[str, State]:
-    """States to write, in folders of their own below `folder`; the bags are the first second of `setup`'s."""
-    folders = {name: folder / name for name in ("memory", "golden", "bag")}
-    for each in folders.values():
-        each.mkdir()
-    with write_bag(folder / "source") as write:
+def bag_state(folder: Path, setup: Setup) -> State:
+    """Return copies of the first second of the recording, with the number in their names."""
+    source = folder / "source"
+    with write_bag(source) as write:
         for message in setup.recording.messages():
             if message.stamp_ns > setup.recording.start_ns + SECOND:
                 break
             write("/events" if message.kind == "events" else "/image", message)
+    digest = _digest(source)
+
+    def newest() -> int:
+        numbers = [int(bag.name[3:]) for bag in folder.glob("bag*")]
+        for number in numbers:
+            if _digest(folder / f"bag{number}") != digest:
+                raise ValueError(f"bag {number} lacks messages")
+        return max(numbers, default=0)
+
+    return State(lambda number: convert(source, folder / f"bag{number}"), newest)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; the exit code is 1 where anything was lost or damaged."""
+    rows: dict[str, dict[str, Any]] = {}
+    with closing(Setup(share_dir() / "rosbags" / "synthetic_drive")) as setup, TemporaryDirectory() as folder:
+        for name, state in states(Path(folder), setup).items():
+            rows[name] = kill_writers(state, args.kills // 3 or 1, args.seed)
+    print(table("killed while writing", rows))
+    holds = not any(row["damaged"] or row["lost"] for row in rows.values())
+    tell(args, {"seed": args.seed, "kills": args.kills, "states": rows, "holds": holds})
+    return int(not holds)
+
+
+def states(folder: Path, setup: Setup) -> Mapping[str, State]:
+    """Return all states, each in its own folder."""
+    folders = {name: folder / name for name in ("memory", "golden", "bag")}
+    for each in folders.values():
+        each.mkdir()
     return {
-        "memory": MemoryState(folders["memory"]),
-        "golden": GoldenState(folders["golden"], setup),
-        "bag": BagState(folders["bag"], folder / "source"),
+        "memory": memory_state(folders["memory"]),
+        "golden": golden_state(folders["golden"], setup),
+        "bag": bag_state(folders["bag"], setup),
     }
 
 
-def killed(states: Mapping[str, State], kills: int, seed: int) -> dict[str, Any]:
-    """Kill so many children, which take turns at the states; what was seen, ready for JSON.
-
-    Of each state: `kills`, those `in_a_write`, writes `told` to be over, and after how many kills anything
-    was `damaged` or one that was told `lost`, with the first `reason`.
-    """
+def kill_writers(state: State, kills: int, seed: int) -> dict[str, Any]:
+    """Kill writers of a state; count kills, damaged states, lost writes, and kills within a write."""
     chance = random.Random(seed)
-    rows: dict[str, dict[str, Any]] = {
-        name: {"kills": 0, "in_a_write": 0, "told": 0, "damaged": 0, "lost": 0} for name in states
-    }
-    took_s = dict.fromkeys(states, 0.0)
-    # No progress is drawn, which takes threads: a child must not inherit what they hold.
-    for name in islice(cycle(states), kills):
-        state, row = states[name], rows[name]
-        row["kills"] += 1
+    row: dict[str, Any] = {"kills": kills, "in_a_write": 0, "damaged": 0, "lost": 0}
+    for _ in range(kills):
         try:
-            before = state.newest()
-            said, took_s[name] = _life(state, before, chance, took_s[name])
-            ended = [number for is_over, number in said if is_over]
-            row["told"] += len(ended)
-            row["in_a_write"] += bool(said) and not said[-1][0]
-            row["lost"] += state.newest() < max([before, *ended])
-        except Exception as error:  # whatever it is, the next start needs help
+            begun, ended = _kill_writer(state, state.newest(), chance)
+            row["in_a_write"] += begun > ended
+            row["lost"] += state.newest() < ended
+        except Exception as error:
             row["damaged"] += 1
             row.setdefault("reason", f"{type(error).__name__}: {error}"[:500])
-    holds = not any(row["damaged"] or row["lost"] for row in rows.values())
-    return {"kills": kills, "states": rows, "holds": holds}
+    return row
 
 
-def _life(
-    state: State, before: int, chance: random.Random, took_s: float
-) -> tuple[list[tuple[bool, int]], float]:
-    """Let a child write and kill it; what it said, and how long its latest whole write took."""
+def _kill_writer(state: State, number: int, chance: random.Random) -> tuple[int, int]:
+    """Let a child write after `number` and kill it; return its last begun and last complete write."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
-        _write_on(state, before, writer)
+        _write_on(state, number, writer)
     os.close(writer)
-    said, began_s = list[tuple[bool, int]](), 0.0
-    last, share = chance.randint(1, _MOST_WRITES), chance.uniform(0.0, _LATEST)
+    begun, ended, last = number, number, number + chance.randint(1, _MAX_WRITES)
     with open(reader, "rb") as pipe:
-        # Of a write that has not been seen whole yet, nobody knows how long it takes.
-        while sum(not is_over for is_over, _ in said) < last or (not took_s and len(said) < 2):
-            message = pipe.read(_SAID.size)
-            if not message:
-                break  # it has ended by itself
-            said.append(_SAID.unpack(message))
-            if said[-1][0]:
-                took_s = time.monotonic() - began_s
-            began_s = time.monotonic()
-        time.sleep(share * took_s)
+        started_s = time.monotonic()
+        while ended < last and (mark := pipe.read(1)):
+            begun, ended = (begun + 1, ended) if mark == b"b" else (begun, ended + 1)
+        write_s = (time.monotonic() - started_s) / max(1, ended - number)
+        time.sleep(chance.uniform(0.0, 1.2) * write_s)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
             raise RuntimeError("the child could not write")
         rest = pipe.read()
-    return said + list(_SAID.iter_unpack(rest)), took_s
+    return begun + rest.count(b"b"), ended + rest.count(b"e")
 
 
-def _write_on(state: State, before: int, writer: int) -> NoReturn:
-    """Write until this process is killed, or nobody listens any more."""
+def _write_on(state: State, number: int, writer: int) -> NoReturn:
+    """Write until this process is killed."""
     with suppress(BaseException):
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):
-            os.dup2(nothing, stream)
-        state.start()
-        for number in range(before + 1, before + 10**6):
-            os.write(writer, _SAID.pack(False, number))
+        while True:
+            number += 1
+            os.write(writer, b"b")
             state.write(number)
-            os.write(writer, _SAID.pack(True, number))
+            os.write(writer, b"e")
     os._exit(1)
 
 

@@ -1,7 +1,6 @@
 """`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows.
 
-With `--inference SECONDS` each caption takes so much longer: then windows must be skipped, and told. With
-`--faults` it is another bench, that of `soak_faults`.
+With `--faults` it is another bench, that of `soak_faults`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ MOST_WAITING_MS = 1100.0
 is this and one inference."""
 _WARM_UP_S = 560.0
 """Time before memory counts, for until then the caption memory fills."""
-_FEW_WARM_UP_S = 120.0
-"""Time before memory counts with slow inference, which gives few captions."""
 _AWAY_S, _AFTER_S = 2.0, 4.0
 
 
@@ -38,15 +35,13 @@ def run(args: argparse.Namespace) -> int:
     if args.faults:
         figures = soak_faults(args.seconds, args.rate, args.models)
     else:
-        figures = soak(args.seconds, args.rate, args.inference, args.models)
+        figures = soak(args.seconds, args.rate, args.models)
     print(json.dumps(figures, indent=1))
     tell(args, figures)
     return 0 if figures["holds"] else 1
 
 
-def soak(
-    seconds: float, rate: float = 5.0, inference_s: float = 0.0, models: Path | None = None
-) -> dict[str, Any]:
+def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[str, Any]:
     """Figures of `seconds` at `rate` million events a second and 25 frames, and of a killed writer; on Linux.
 
     `windows` and `events` compare what was sent in whole seconds with what was counted and captioned, `rss`
@@ -54,7 +49,7 @@ def soak(
     the time from close to caption, `reconnect_s` the time from the return of the killed writer to both of its
     streams being read again. Raises RuntimeError when nothing starts.
     """
-    with soak_setup(rate, inference_s, models) as running:
+    with soak_setup(rate, models) as running:
         nodes, collector = running.nodes, running.collector
         writer = running.serve()
         pids = {name: node.pid for name, node in nodes.items()}
@@ -71,31 +66,28 @@ def soak(
         again = running.serve()
         time.sleep(_AFTER_S)
         after_s = again.lines[-2]["end_s"]
-        time.sleep(inference_s)
     closed = {line["closed_s"]: line for line in collector.lines if "closed_s" in line}
     reports = {line["report_s"]: line for line in collector.lines if "report_s" in line}
     rss = memory.figures(_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4)
     figures = _compare(sent, closed, reports) | {
         "seconds": seconds,
         "rate_mev_s": rate,
-        "inference_s": inference_s,
         "writer_behind_s": behind_s,
         "rss": rss,
         "reconnect_s": again.lines[0]["picked_up_s"],
         "reported_after_reconnect": after_s in reports,
     }
-    slow, windows, reconnect_s = inference_s > 0, figures["windows"], figures["reconnect_s"]
-    is_long = seconds > (_FEW_WARM_UP_S if slow else 2 * _WARM_UP_S)
+    windows, reconnect_s = figures["windows"], figures["reconnect_s"]
     queue, beside = figures["queue_ms"], figures["beside_models_ms"]
     bars = {
         "captions": windows["captioned"] > 0 and windows["missed"] == 0,
-        "skipped windows": slow or windows["skipped"] == 0,
+        "skipped windows": windows["skipped"] == 0,
         "queue": queue is None or queue["max"] < MOST_WAITING_MS,
         "losses": figures["events"]["sent"] == figures["events"]["counted"] and not figures["lost_packets"],
         "reconnection": reconnect_s < MOST_RECONNECT_S and figures["reported_after_reconnect"],
-        # A window that waits for another's models is beside its own.
-        "beside models": slow or beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
-        "memory": not is_long or max(row["mb_per_min"] for row in rss.values()) < MOST_MB_PER_MIN,
+        "beside models": beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
+        "memory": seconds <= 2 * _WARM_UP_S
+        or max(row["mb_per_min"] for row in rss.values()) < MOST_MB_PER_MIN,
     }
     figures["missed_bars"] = missed_bars(bars)
     figures["holds"] = not figures["missed_bars"]

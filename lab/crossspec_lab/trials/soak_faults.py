@@ -39,7 +39,7 @@ def soak_faults(seconds: float, rate: float = 5.0, models: Path | None = None) -
     """
     with tempfile.TemporaryDirectory() as folder:
         memory_file = Path(folder) / "memory.json"
-        with soak_setup(rate, models=models, memory=str(memory_file)) as soak:
+        with soak_setup(rate, models, memory=str(memory_file)) as soak:
             faults = _Faults(soak)
             watch = MemoryWatch({name: soak.nodes[name].pid for name in ("synchronizer", "captioner")})
             turns = [_meet(soak, name, faults.all[name]) for name in track(faults.in_turn(seconds), "faults")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.ros.graph import Process, live_graph
+from crossspec_ros.ros.graph import live_graph
 
 LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """Log of the last soak's processes."""
@@ -18,16 +18,14 @@ LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 class Soak:
     """Processes by name; whoever made it ends them."""
 
-    def __init__(
-        self, stack: ExitStack, rate: float, inference_s: float, models: Path | None, memory: str
-    ) -> None:
+    def __init__(self, stack: ExitStack, rate: float, models: Path | None, memory: str) -> None:
         """Start all but the writer; raises RuntimeError where the nodes do not come up."""
         self._stack, self._rate = stack, rate
         self._environment = ros_environment(isolated=True)
         self._ports = free_ports(2)
         source, frames = f"tcp://127.0.0.1:{self._ports[0]}", f"127.0.0.1:{self._ports[1]}"
         graph = live_graph("dv_network", source, frames, models=models, memory=memory)
-        self._commands = {process.name: _arguments(process, inference_s) for process in graph.processes}
+        self._commands = {process.name: process.command()[1:] for process in graph.processes}
         remaps = ["-r", "report:=captioner/report", "-r", "window_closed:=synchronizer/window_closed"]
         self.collector = self.child(["-m", "crossspec_lab.trials.soak_collector", "--ros-args", *remaps])
         self.nodes: dict[str, Child] = {}
@@ -54,17 +52,8 @@ class Soak:
 
 
 @contextmanager
-def soak_setup(
-    rate: float, inference_s: float = 0.0, models: Path | None = None, memory: str = "none"
-) -> Iterator[Soak]:
+def soak_setup(rate: float, models: Path | None = None, memory: str = "none") -> Iterator[Soak]:
     """The processes of a soak at `rate` million events a second; they end with the context."""
     LOG.unlink(missing_ok=True)
     with ExitStack() as stack:
-        yield Soak(stack, rate, inference_s, models, memory)
-
-
-def _arguments(process: Process, inference_s: float) -> list[str]:
-    arguments = process.command()[1:]
-    if process.name == "captioner" and inference_s:
-        arguments[1:2] = ["crossspec_lab.trials.slow_captioner", str(inference_s)]
-    return arguments
+        yield Soak(stack, rate, models, memory)
