@@ -78,6 +78,7 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
         "reported_after_reconnect": after_s in reports,
     }
     windows, reconnect_s = figures["windows"], figures["reconnect_s"]
+    growth = max(row["mb_per_min"] for row in rss.values())
     queue, beside = figures["queue_ms"], figures["beside_models_ms"]
     bars = {
         "captions": windows["captioned"] > 0 and windows["missed"] == 0,
