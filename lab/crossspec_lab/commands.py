@@ -192,8 +192,7 @@ def _train_handoff(models: Subparsers) -> None:
     purpose = "what aligns a pair's event features into its target's space, on one core"
     parser = models.add_parser("handoff", help=purpose)
     parser.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
-    kept = "windows, features and a checkpoint"
-    _folders(parser, "the weights", "build/handoff", kept, "build/handoff_work")
+    _folders(parser, "the weights", "build/handoff", "windows", "build/handoff_work")
     parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
     parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
     parser.set_defaults(handler=lazily("crossspec_lab.handoff.training:run"))

@@ -143,26 +143,19 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
             f"train handoff --out '{folder}', or set handoff to off"
         )
     values = read_json(file, ["crossspec_handoff", "sizes", "options"])
-    mine, its = asdict(Sizes.of(target, draft)), values["sizes"]
-    its = its if isinstance(its, dict) else {}
-    for name, value in mine.items():
-        if its.get(name) != value:
-            raise InputError(
-                f"the hand-off '{folder}' is for a pair whose {name.replace('_', ' ')} is "
-                f"{its.get(name)!r}, but this pair's is {value!r}: train one for it with "
-                f"crossspec train handoff"
-            )
+    sizes = Sizes.of(target, draft)
+    if values["sizes"] != asdict(sizes):
+        raise InputError(
+            f"the hand-off '{folder}' is for a pair with the sizes {values['sizes']}, and this pair has "
+            f"{asdict(sizes)}: train one for it with crossspec train handoff"
+        )
 
     def make() -> Handoff:
         try:
-            return Handoff(Sizes(**mine), **values["options"])
-        except MemoryError:
-            raise
-        # Whatever torch makes of options that are none.
-        except Exception as error:
+            return Handoff(sizes, **values["options"])
+        except (TypeError, ValueError, RuntimeError, AssertionError) as error:
             raise InputError(
-                f"'{file}' describes no feature hand-off ({first_line(error)}): take the one that came with "
-                f"the weights"
+                f"'{file}' describes no feature hand-off ({first_line(error)}): take the file of the weights"
             ) from error
 
     handoff = filled(make, folder / WEIGHTS, what="feature hand-off")

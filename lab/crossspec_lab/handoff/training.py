@@ -1,35 +1,28 @@
-"""`crossspec train handoff`: what aligns event features into the target's space, and foresees how well.
+"""`crossspec train handoff`: train the alignment of event features, and the prediction of its quality.
 
 Both models are frozen. The aligner learns the target's features of the frames and, through the target, the
-target's own answers, on five windows of six. The predictor then learns the cosines of all of them. Their
-mean on the windows that the aligner has seen and on the others is told: where they differ, there were too
-few.
+target's own answers, on five windows of six. The predictor then learns the cosines of all of them. Too few
+windows show as a difference between the mean cosines of learned and held-out windows.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
 from rich.progress import track
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.handoff.network import Handoff, likeness, save_handoff
 from crossspec_lab.heads.adapter import state_loss
-from crossspec_lab.train.loop import Loop
-from crossspec_lab.train.resume_file import damaged
 from crossspec_lab.world import dataset
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.drafting.heads.head import IGNORED, Sizes, token_loss
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replacing, tensors_file
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -40,12 +33,10 @@ _UNSEEN = 6
 _BATCH, _SPOKEN, _RATE = 32, 8, 1e-3
 _PREDICTOR_STEPS, _PREDICTOR_RATE = 400, 1e-3
 _MOST_TOKENS = 64
-_CHECKPOINT_EVERY = 100
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train into `args.out`; `args.work` keeps windows, features and a checkpoint, from which an interrupted
-    run goes on to the same result."""
+    """Train into `args.out`; `args.work` keeps the windows."""
     if args.windows < 2 * _UNSEEN * _BATCH:
         raise InputError(f"--windows {args.windows} are too few: give {2 * _UNSEEN * _BATCH} or more")
     torch.set_num_threads(1)
@@ -55,15 +46,7 @@ def run(args: argparse.Namespace) -> int:
     frames, events = dataset.build_unseen(
         work, args.windows, lambda name, n: print(f"{n} windows drawn", flush=True)
     )
-    file = work / "features.safetensors"
-    if not file.is_file():
-        with replacing(file) as scratch:
-            save_file(features(pair, frames, events), scratch)
-    try:
-        lessons = load_file(tensors_file(file))
-    except (OSError, SafetensorError) as error:
-        raise damaged(file, error) from error
-    handoff = fit(pair, lessons, args.steps, work)
+    handoff = fit(pair, features(pair, frames, events), args.steps)
     save_handoff(handoff, Path(args.out), {"windows": len(frames), "steps": args.steps})
     print(f"trained: {args.out}")
     return 0
@@ -133,8 +116,8 @@ def spoken_loss(target: VideoTarget, seen: Tensor, answers: Tensor) -> Tensor:
     return token_loss(target.logits(hidden[:, -answers.shape[1] :]).float(), answers)
 
 
-def fit(pair: ModelPair, lessons: dict[str, Tensor], steps: int, folder: Path) -> Handoff:
-    """A hand-off that has learned from what `features` gave; `log.csv` and a checkpoint go to `folder`."""
+def fit(pair: ModelPair, lessons: dict[str, Tensor], steps: int) -> Handoff:
+    """Train a hand-off on the result of `features`."""
     assert pair.draft is not None
     pair.target.module.requires_grad_(False)
     torch.manual_seed(7)
@@ -146,7 +129,7 @@ def fit(pair: ModelPair, lessons: dict[str, Tensor], steps: int, folder: Path) -
     seen = len(true) - len(true) // _UNSEEN
     handoff.middle.copy_(true[:seen].float().mean((0, 1)))
     handoff.thirds.copy_(handoff.spread(lessons["early"][:seen]).quantile(torch.tensor([1 / 3, 2 / 3])))
-    _fit_aligner(pair.target, handoff, {name: rows[:seen] for name, rows in lessons.items()}, steps, folder)
+    _fit_aligner(pair.target, handoff, {name: rows[:seen] for name, rows in lessons.items()}, steps)
     cosines = _fit_predictor(handoff, lessons)
     of_seen, of_others = cosines[:seen].mean(), cosines[seen:].mean()
     print(
@@ -155,27 +138,21 @@ def fit(pair: ModelPair, lessons: dict[str, Tensor], steps: int, folder: Path) -
     return handoff
 
 
-def _fit_aligner(
-    target: VideoTarget, handoff: Handoff, lessons: dict[str, Tensor], steps: int, folder: Path
-) -> None:
+def _fit_aligner(target: VideoTarget, handoff: Handoff, lessons: dict[str, Tensor], steps: int) -> None:
     optimizer = torch.optim.AdamW(handoff.parameters(), _RATE, (0.9, 0.98), weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps, pct_start=0.1)
-    known, count = {"steps": steps, "windows": len(lessons["true"])}, len(lessons["true"])
-    loop = Loop(handoff, optimizer, schedule, folder / "checkpoint.pt", known)
-    for step in track(range(loop.resume().get("step", 0), steps), "aligning"):
-        # Any step's batch follows from its number alone, so that a resumed run sees the same ones.
-        rows = torch.from_numpy(np.random.default_rng([step, 0xA1]).permutation(count)[:_BATCH])
+    for step in track(range(steps), "aligning"):
+        rows = torch.from_numpy(
+            np.random.default_rng([step, 0xA1]).permutation(len(lessons["true"]))[:_BATCH]
+        )
         aligned = handoff(lessons["whole" if step % 4 == 0 else "early"][rows])
         true = lessons["true"][rows].float()
         near = state_loss(aligned, true, torch.ones(true.shape[:-1], dtype=torch.bool))
-        spoken = spoken_loss(target, aligned[:_SPOKEN], lessons["answers"][rows[:_SPOKEN]])
-        loop.step(near + spoken)
-        if (step + 1) % 20 == 0:
-            with (folder / "log.csv").open("a", newline="") as file:
-                row = likeness(aligned, true).mean().item(), near.item(), spoken.item()
-                csv.writer(file).writerow([step + 1, *(f"{value:.4f}" for value in row)])
-        if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
-            loop.save(step=step + 1)
+        (near + spoken_loss(target, aligned[:_SPOKEN], lessons["answers"][rows[:_SPOKEN]])).backward()
+        nn.utils.clip_grad_norm_(handoff.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
 
 
 def _fit_predictor(handoff: Handoff, lessons: dict[str, Tensor]) -> Tensor:

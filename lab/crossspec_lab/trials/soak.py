@@ -87,8 +87,7 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
         "losses": figures["events"]["sent"] == figures["events"]["counted"] and not figures["lost_packets"],
         "reconnection": reconnect_s < MOST_RECONNECT_S and figures["reported_after_reconnect"],
         "beside models": beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
-        "memory": seconds <= 2 * _WARM_UP_S
-        or max(row["mb_per_min"] for row in rss.values()) < MOST_MB_PER_MIN,
+        "memory": seconds <= 2 * _WARM_UP_S or growth < MOST_MB_PER_MIN,
     }
     figures["missed_bars"] = missed_bars(bars)
     figures["holds"] = not figures["missed_bars"]

@@ -37,16 +37,6 @@ def test_any_number_of_event_images_gives_features_of_all_frames(handoff: Handof
     assert torch.allclose(handoff(seen)[1], handoff(seen[1:2])[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("tokens", [PATCHES, PATCHES + IMAGES + 1])
-def test_other_event_tokens_than_it_was_made_for_are_refused(handoff: Handoff, tokens: int) -> None:
-    with pytest.raises(InputError, match=rf"there are {tokens} event tokens: train one for this pair"):
-        handoff(torch.zeros(1, tokens, handoff.sizes.draft_width))
-
-
-def test_it_has_a_third_of_a_million_parameters(handoff: Handoff) -> None:
-    assert 250_000 < sum(parameter.numel() for parameter in handoff.parameters()) < 400_000
-
-
 def test_every_parameter_learns(handoff: Handoff) -> None:
     seen = events(handoff, IMAGES)
     (handoff(seen).square().sum() + handoff.predicted(seen).sum()).backward()
@@ -91,18 +81,10 @@ def test_what_is_no_hand_off_of_this_pair_is_refused_in_a_sentence(
     (tmp_path / WEIGHTS).write_bytes(b"no weights")
     refused("of a feature hand-off are missing or damaged")
     for key, change, reason in (
-        ("sizes", {"draft_width": 64}, "whose draft width is 64, but this pair's is 128"),
-        ("sizes", {"vocabulary": "other"}, "whose vocabulary is 'other'"),
+        ("sizes", {"draft_width": 64}, "'draft_width': 64"),
         ("options", {"inner": 63}, "describes no feature hand-off"),
         ("options", {"more": 1}, "describes no feature hand-off"),
-        ("options", {"inner": 64}, "missing or damaged"),
-        ("options", {"inner": 10**8}, "missing or damaged"),
     ):
         changed = config | {key: config[key] | change}
         (tmp_path / "config.json").write_text(json.dumps(changed))
         refused(reason)
-    (tmp_path / "config.json").write_text(json.dumps(config | {"sizes": [1]}))
-    refused("whose width is None")
-    save_handoff(handoff, tmp_path, {})
-    (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | {"inner": 64}}))
-    refused("not those of the feature hand-off")

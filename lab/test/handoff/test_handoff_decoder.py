@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from crossspec_lab.handoff.network import FOLDER, Handoff, save_handoff
+from crossspec_lab.handoff.network import Handoff
 from crossspec_lab.handoff.stand_in import FeatureHandoff
 from plain_target import QUESTION, generated, live
 
-from crossspec_ros.captioning.asked_models import load_handoff
-from crossspec_ros.captioning.caption import RESTS_ON, Caption
-from crossspec_ros.captioning.caption_command import _row
-from crossspec_ros.captioning.code_replay import Captioned
+from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.settings import HANDOFFS, CaptionerSettings
+from crossspec_ros.captioning.settings import HANDOFFS
 from crossspec_ros.captioning.wording import caption_line
-from crossspec_ros.cli import main
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -162,31 +153,3 @@ def test_where_nothing_was_seen_nothing_is_said(pair: ModelPair, blind: Window, 
     nothing = replace(blind, event_images=np.empty((0, 0, 0, 3), np.uint8))
     said = opened("missing", untrained(pair)).caption(nothing, QUESTION, Trace())
     assert (said.source, said.lossy) == ("none", False)
-
-
-def test_without_hand_off_the_event_draft_speaks_as_ever(pair: ModelPair, blind: Window) -> None:
-    assert load_handoff(CaptionerSettings(), pair) is None
-    with closing(PrefillHiddenDecoder(pair, Policy((), None))) as decoder:
-        said = decoder.caption(blind, QUESTION, Trace())
-    assert (said.source, said.lossy) == ("event_draft", False)
-
-
-def test_rows_of_a_recording_say_which_captions_are_lossy(blind: Window) -> None:
-    for source in RESTS_ON:
-        row = _row(Captioned(blind, [], (), Caption("a", (1,), source), Trace()))
-        assert row["lossy"] == (row["caption_source"] == "handoff") == (source == "handoff")
-
-
-def test_what_cannot_be_handed_off_is_refused_in_a_sentence(
-    pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = CaptionerSettings(handoff="missing", models_folder=str(tmp_path))
-    with pytest.raises(InputError, match="holds no feature hand-off"):
-        load_handoff(missing, pair)
-    save_handoff(untrained(pair), tmp_path / FOLDER, {})
-    assert load_handoff(missing, pair) is not None
-    config = {"captioner": {"ros__parameters": {"handoff": "missing"}}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    drafts = ["--config", str(tmp_path / "config.yaml"), "--drafts", str(tmp_path / "drafts")]
-    assert main(["caption", str(share_dir() / "rosbags" / "synthetic_drive"), *drafts]) == 2
-    assert "leave out --drafts" in capsys.readouterr().err
