@@ -48,22 +48,6 @@ def test_a_way_gives_few_tokens_that_padding_does_not_change(
     torch.testing.assert_close(way(other, seen), made)
 
 
-def test_pooling_of_alike_tokens_gives_that_token() -> None:
-    alike = torch.full((1, 34, WIDTH), 3.0)
-    torch.testing.assert_close(Pooling(KEPT)(alike, torch.ones(1, 34, dtype=torch.bool)), alike[:, :KEPT])
-
-
-def test_pruning_keeps_tokens_with_the_highest_scores_in_their_order() -> None:
-    prune = Pruning(1, 2)
-    nn.init.ones_(prune.score.weight)
-    nn.init.zeros_(prune.score.bias)
-    tokens = torch.tensor([[[1.0], [5.0], [2.0], [4.0]]])
-    kept = prune(tokens, torch.ones(1, 4, dtype=torch.bool))
-    assert kept.flatten().tolist() == pytest.approx(
-        [5 * torch.tensor(5.0).sigmoid().item(), 4 * torch.tensor(4.0).sigmoid().item()]
-    )
-
-
 def test_each_input_chooses_one_way_and_the_gate_learns(tokens: torch.Tensor, seen: torch.Tensor) -> None:
     torch.manual_seed(0)
     compress = ElasticCompressor(WIDTH, KEPT, 2)

@@ -64,27 +64,6 @@ def test_what_was_said_before_is_qualified_in_few_passes(
     assert 2 * passes[1] < passes[0]
 
 
-def test_the_draft_goes_back_and_on_as_if_it_had_read_nothing_else(
-    pair: ModelPair, windows: list[Window]
-) -> None:
-    moved = DraftAsYouGo(pair, windows[0], QUESTION, Trace())
-    own = moved.go_on((), 6).token_ids
-    other = (*own[:2], own[0], own[1])
-    for text in (other, own, own[:3], (), (*own, own[0]), other[:1]):
-        assert moved.after(text) == DraftAsYouGo(pair, windows[0], QUESTION, Trace()).after(text)
-    assert moved.after(own)[: len(own)] == list(own)
-
-
-def test_of_a_guess_stays_what_the_draft_would_have_said(pair: ModelPair, windows: list[Window]) -> None:
-    draft = DraftAsYouGo(pair, windows[0], QUESTION, Trace())
-    own = draft.go_on((), 6).token_ids
-    wrong = (own[3] + 1) % pair.shared_ids
-    assert draft.qualified((), (*own[:3], wrong, own[4])) == own[:4]
-    assert draft.qualified(own[:2], own[2:4]) == own[2:5]
-    assert draft.qualified(own[:2], ()) == own[2:3]
-    assert draft.qualified((), (own[0], pair.shared_ids, own[1])) == own[:2]
-
-
 def counted(tree: DraftTree, last: int) -> torch.Tensor:
     """Logits of a target that says of each number the next."""
     return torch.eye(WORDS)[[(token + 1) % WORDS for token in (last, *tree.token_ids)]]
@@ -120,13 +99,6 @@ def test_typical_acceptance_falls_where_the_target_is_unsure_and_ends_a_chain() 
     rows = [[0.6, 0.4], [0.4, 0.6], [0.99, 0.01], [0.5, 0.5]]
     assert accepted(rows, [1, 0, 1]) == ((0, 1), 0)
     assert accepted(rows[:1], []) == ((), 0)
-
-
-def test_where_all_passes_the_draft_is_never_refused(pair: ModelPair, windows: list[Window]) -> None:
-    with closing(Semantic(pair, 4, 0.0)) as way:
-        written = way(windows[0], QUESTION, Trace())
-    assert set(written.accept_lengths[:-1]) == {5}
-    assert sum(written.accept_lengths) == len(written.tokens) <= LIMIT
 
 
 @pytest.mark.nightly

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from crossspec_lab.compare.bench_captions import _chance
 from crossspec_lab.world.standing_questions import ANSWERS
 
 from crossspec_ros.cli import main
@@ -23,11 +21,6 @@ def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert 0 < figures["bits_a_token"] < 1 and figures["captions_seen_before"] == 0
     assert set(figures["answers_right"]) == set(ANSWERS)
     assert "needs_color" in capsys.readouterr().out
-
-
-def test_chance_knows_the_context() -> None:
-    values = Counter({("tunnel", "dim"): 4, ("open", "sunny"): 3, ("open", "night"): 3})
-    assert _chance(values) == 0.7
 
 
 @pytest.mark.nightly

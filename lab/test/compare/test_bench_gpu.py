@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.compare import bench_gpu
-from crossspec_lab.compare.bench_gpu import latencies, noise, replay_windows
+from crossspec_lab.compare.bench_gpu import latencies, replay_windows
 from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS
 from crossspec_lab.compare.bench_trace import Response, read_trace
 from crossspec_lab.compare.gpu_models import _filled, random_pair
 from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
-from crossspec_lab.compare.gpu_told import Teller
 from crossspec_lab.compare.harness import waits
-from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.model_runner import SIZES
 from crossspec_ros.models.footprint import estimate, measured_bytes
 from crossspec_ros.models.loading import load_pair
@@ -32,7 +25,6 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import share_dir, tiny_models
-from crossspec_ros.telemetry.trace import Trace
 
 TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
 
@@ -114,22 +106,6 @@ def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> No
     )
 
 
-@pytest.mark.parametrize("images", [4, 5])
-def test_a_told_draft_takes_a_step_for_every_token_and_is_sure(tiny: ModelPair, images: int) -> None:
-    teller = Teller(random_pair(tiny, tiny_dimensions(), Placement("float32")), QUESTION)
-    told = (7, 8, 9)
-    teller.tell(Response((5,), told))
-    pixels = noise(np.random.default_rng(0), images, tiny.event_image_size)
-    assert teller.pair.draft and teller.pair.translation
-    with closing(DraftModel(teller.pair.draft, teller.pair.translation)) as drafts:
-        draft = drafts.draft(pixels, QUESTION, 64)
-        assert draft.proposal() == ((), ())
-        assert drafts.submit(draft.run, Trace()).result()
-    assert draft.tokens == [*told, teller.pair.draft.eos_ids[0]]
-    tokens, probs = draft.proposal()
-    assert tokens == told and min(probs) > 0.99
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
 def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
     torch.manual_seed(0)
@@ -159,48 +135,6 @@ def test_a_pass_reads_weights_and_keys_but_not_the_words(tiny: ModelPair) -> Non
     assert each == 2 * 4 * text.num_hidden_layers * text.hidden_size
     rates = copy_bandwidth(torch.device("cpu"), 1 << 20, 3)
     assert len(rates) == 3 and min(rates) > 1e8
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("", "no CUDA device: run it where there is one"),
-        ("--tiny --dtypes bf16,fp8", "'fp8': give some of float32,bf16,int8,nf4"),
-        ("--tiny --draft-device gpu", "'gpu', which is no device: give one of cpu, cuda"),
-        ("--tiny --heard 5", "has 5 responses at stride 2, and --heard 5 leaves none"),
-    ],
-)
-def test_it_refuses_in_a_sentence(
-    given: str,
-    said: str,
-    trace: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert bench("--trace", trace, *given.split()) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_tokens_that_a_target_does_not_know_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = tmp_path / "real.jsonl"
-    real.write_text('{"target_tokens": [450, 29915]}\n')
-    assert bench("--trace", real, "--tiny") == 2
-    assert "token 29915 of the target, but the target of tiny knows 577" in capsys.readouterr().err
-    real.write_text('{"target_tokens": [450], "draft_tokens": [29915]}\n')
-    assert bench("--trace", real, "--tiny") == 2
-    assert "token 29915 of the draft, but the draft of tiny knows" in capsys.readouterr().err
-
-
-def test_without_bitsandbytes_other_dtypes_are_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    args = argparse.Namespace(dtypes="bf16,nf4", device="cpu", draft_device="", tiny=True)
-    assert [placement.dtype for placement in bench_gpu._placements(args)] == ["bf16"]
-    assert "left out: models.dtype is nf4, but bitsandbytes is missing" in capsys.readouterr().err
 
 
 def test_a_tied_head_stays_tied() -> None:

@@ -88,16 +88,3 @@ def test_lengths_and_gains_have_intervals_over_drives() -> None:
     assert row["alone_tokens_per_pass"] == lengths["mine"] and row["offline"] == {"top1": 0.5}
     # Of one drive nothing tells how another would be.
     assert bench_heads.length(usual[:4]) == {"mean": 5.0, "low": 5.0, "high": 5.0}
-
-
-def test_a_name_that_there_is_not_and_an_empty_folder_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", "heads", "hedgehog", "--windows", "10", "--work", str(tmp_path)]) == 2
-    assert "there is no head 'hedgehog': it must be one of L1, L2" in capsys.readouterr().err.replace(
-        "\n", " "
-    )
-    assert main(["bench", "heads", "--heads", str(tmp_path), "--windows", "8"]) == 2
-    assert "holds no heads: make some with crossspec train heads" in capsys.readouterr().err.replace(
-        "\n", " "
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -52,11 +51,6 @@ def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
     assert (result.hit_at[0], result.asked_at[0]) == (1, 2)
 
 
-def test_nothing_beyond_the_end_of_a_response_counts() -> None:
-    result = replay([Response((1, 2), ())], Policy((Recorder((1, 2, 3)),), None), "test")
-    assert (result.tokens, result.passes) == ([2], [1])
-
-
 @pytest.mark.nightly
 def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out, plot = tmp_path / "trace.jsonl", tmp_path / "out.json", tmp_path / "out.png"
@@ -70,29 +64,6 @@ def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureF
     assert figures["passes_per_caption"] == pytest.approx(7 / figures["mean_acceptance_length"])
     assert figures["propose_ms_p50"] > 0
     assert "tokens a pass" in capsys.readouterr().out and plot.stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("option", ["--stride", "--nodes"])
-def test_numbers_that_measure_nothing_are_refused(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bench", "trace", str(tmp_path), option, "0"]) == 2
-    assert f"{option} is 0" in capsys.readouterr().err
-
-
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command in ("trace missing.jsonl --json", "figure"):
-        out = tmp_path / "nowhere" / "out.png"
-        assert main(["bench", *command.split(), str(out)]) == 2
-        assert f"'{out}' cannot be written (No such file or directory)" in capsys.readouterr().err
-
-
-def test_ids_that_the_models_do_not_share_are_cut(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text('{"target_tokens": [1], "draft_tokens": [5, 32000, 6]}')
-    assert read_trace(path) == [Response((1,), (5,))]
 
 
 @pytest.mark.parametrize(
@@ -116,18 +87,6 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sen
         read_trace(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "missing.jsonl")
-
-
-def test_a_trace_without_end_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    os.mkfifo(path)
-    with pytest.raises(InputError, match=r"cannot be read \(it is no regular file\)"):
-        read_trace(path)
-    path.unlink()
-    path.touch()
-    os.truncate(path, 1 << 40)
-    with pytest.raises(InputError, match=r"cannot be read \(it has more than \d+ bytes\)"):
-        read_trace(path)
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from crossspec_lab.compare.event_load import PACKET_US, Packets, main
+from crossspec_lab.compare.event_load import PACKET_US, Packets
 from outsider import outsider
 
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
@@ -43,11 +43,3 @@ def test_ten_million_events_a_second_are_replayed_without_losing_one(tmp_path):
         told = {end // 10**9 - 1: report for end, _, _, report in observer.reports()}
     assert {second: report.events for second, report in told.items()} == events
     assert {report.lost_packets for report in told.values()} == {0}
-
-
-@pytest.mark.parametrize("arguments", [["0"], ["10", "--seconds", "1"]])
-def test_a_load_that_measures_nothing_is_refused(capfd, arguments):
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    assert "measures nothing: ask for a rate above 0 and at least 2 s" in capfd.readouterr().err

@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.experiments import caption_quality
@@ -19,12 +18,11 @@ from crossspec_lab.experiments.records import Record
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import stage_ms
 from crossspec_lab.experiments.told import Told, said
-from crossspec_lab.experiments.ways import ALONE, OURS, TWO_THREADS, WAYS, made
+from crossspec_lab.experiments.ways import ALONE, OURS, made
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -65,23 +63,6 @@ def test_ours_lives_through_the_window_and_says_what_the_target_says(
     assert ours.accept_lengths and sum(ours.accept_lengths) == len(ours.tokens)
     # Only who is given the events while the window is open can hide the drafting.
     assert ours.stages_ms["hidden"] > 0 == alone.stages_ms["hidden"]
-
-
-@pytest.mark.nightly
-def test_two_threads_are_of_their_own_way_alone(
-    pair: ModelPair, windows: list[Window], setting: Setting
-) -> None:
-    with closing(WAYS[TWO_THREADS](setting)) as two, closing(Alone(pair)) as alone:
-        said = [way._engine.scheduler.submit(torch.get_num_threads).result() for way in (two, alone)]
-        assert said == [2, torch.get_num_threads()] == [2, 1]
-        assert two(windows[0], QUESTION, Trace()).tokens == alone(windows[0], QUESTION, Trace()).tokens
-
-
-def test_a_target_for_more_frames_has_room_for_them(pair: ModelPair) -> None:
-    many = with_frames(pair, 64).target.spec
-    assert many.frames == 64 and many.frame_tokens == 8 * pair.target.spec.frame_tokens
-    room = pair.target.spec.most_tokens - pair.target.spec.frame_tokens
-    assert many.most_tokens - many.frame_tokens == room
 
 
 @pytest.mark.nightly

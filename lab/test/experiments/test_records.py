@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from crossspec_lab.experiments.records import Log, Record, paired
-
-from crossspec_ros.errors import InputError
 
 
 def record(way: str, window: int, condition: str = "c") -> Record:
@@ -39,16 +36,6 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
     assert not again.begin("done", 1, 2) and again.begin("cut", 2, 1)
     assert [one.window for one in again.rows("done", "ours")] == [0, 1]
     assert not again.rows("cut") and not Log(file).rows("cut")
-
-
-WHOLE = record("ours", 0).line()
-
-
-def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "e.jsonl"
-    file.write_text('{"question_id": 1}\n' + WHOLE + "\n")
-    with pytest.raises(InputError, match="line 1"):
-        Log(file)
 
 
 def test_pairs_are_of_the_same_windows() -> None:

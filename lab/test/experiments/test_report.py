@@ -35,7 +35,6 @@ from crossspec_lab.experiments.ways import (
 )
 from matplotlib.figure import Figure
 
-from crossspec_ros.cli import make_parser
 from crossspec_ros.errors import InputError
 
 CAPTION = (
@@ -144,37 +143,6 @@ def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tm
         check_same(tmp_path, {"seed": 0})
 
 
-def test_a_folder_that_cannot_be_written_and_models_that_lack_a_part_are_told_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file" / "below", Path("/proc/nope")):
-        with pytest.raises(InputError, match="cannot be written"):
-            check_same(out, {"seed": 0})
-    (tmp_path / "target").mkdir()
-    for models, missing in (("/nonexist", "target"), (str(tmp_path), "draft")):
-        with pytest.raises(InputError, match=rf"no folder '{models}/{missing}'.*--models"):
-            run(models, tmp_path)
-
-
-def run(models: str, out: Path) -> None:
-    args = make_parser().parse_args(["experiments", "2", "--models", models, "--out", str(out)])
-    args.handler(args)
-
-
-def test_a_seed_that_is_none_is_refused_by_its_argument() -> None:
-    with pytest.raises(SystemExit):
-        make_parser().parse_args(["experiments", "--seed", "-1"])
-
-
-def test_the_report_names_the_machine_and_versions_of_the_run(setting: Setting) -> None:
-    here = report.machine()
-    assert (
-        "cores" in here["device"] and "torch " in here["versions"] and "crossspec_ros 0." in here["versions"]
-    )
-    there = {"models": "sha256 0", "device": "A processor", "versions": "torch 1"}
-    around = report.environment(setting, there, "command")
-    assert around["device"].startswith("A processor") and around["versions"] == "torch 1"
-
-
 @pytest.mark.parametrize("number", EXPERIMENTS)
 def test_every_prediction_has_a_figure_or_a_reason(number: int, setting: Setting) -> None:
     """Of logs as they may be: few windows, one pass or many, a way that tells no passes."""
@@ -196,32 +164,6 @@ def test_a_caption_that_is_not_the_targets_own_is_counted(setting: Setting) -> N
     found = caption_quality.result(setting, log)
     differ = [found.tables[0].rows[way]["captions that differ from the target's"] for way in (OURS, SPECVLM)]
     assert (*differ, found.figures["lossless_differ"]) == (1, 0, 1)
-
-
-def test_what_is_there_when_a_window_closes_has_no_growth(setting: Setting) -> None:
-    log = synthetic(setting, 1)
-    log.records = [replace(one, from_close_s=0.0) if one.way == OURS else one for one in log.records]
-    rows = by_frames.result(setting, log).tables[-1].rows
-    assert rows[OURS]["from the close"] is None and rows[SPECVLM]["from the close"] is not None
-
-
-def test_no_more_frames_are_sustained_than_come(setting: Setting) -> None:
-    log = synthetic(setting, 4)
-    log.records = [replace(one, more={"dropped": False, "ended_s": 0.01}) for one in log.records]
-    rows = streaming.result(setting, log).tables[0].rows
-    sustained = [rows[f"{rate}: {OURS}"]["frames sustained a second"] for rate in streaming.RATES]
-    assert sustained == list(streaming.RATES)
-
-
-def test_a_mean_of_some_windows_says_of_how_many(setting: Setting) -> None:
-    log = synthetic(setting, 7)
-    log.records = [
-        replace(one, more={**one.more, "bandwidth": None if one.window else 0.1}) for one in log.records
-    ]
-    found = device.result(setting, log)
-    assert found.figures["ours_bandwidth"] == "10.0 %, of 1 of 5 windows"
-    assert found.figures["ours_busy"] == "50.0 %"
-    assert found.tables[0].rows[OURS]["bandwidth in decoding, %"] == "10.0, of 1 of 5 windows"
 
 
 def test_experiments_are_those_of_the_predictions() -> None:

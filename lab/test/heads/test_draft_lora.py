@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,13 +15,11 @@ from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.phrases import QUESTION
-from peft import PeftModel
 
 from crossspec_ros.captioning.asked_models import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import EventModel
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
@@ -89,23 +86,6 @@ def test_a_merged_adapter_says_what_it_learned(
     assert not [name for name, _ in own.draft.module.named_parameters() if "lora" in name]
 
 
-def test_an_adapter_is_merged_as_exactly_as_it_was_stored(
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-) -> None:
-    merged = []
-    for way in (lambda draft: merge(draft, trained[0]), lambda draft: plainly_merged(draft, trained[0])):
-        draft = load_pair(tiny_models()).draft
-        assert draft is not None
-        draft.module.to(torch.bfloat16)
-        way(draft)
-        merged.append(dict(draft.module.named_parameters()))
-    assert all(torch.equal(one, merged[1][name]) for name, one in merged[0].items())
-
-
-def plainly_merged(draft: EventModel, folder: Path) -> None:
-    PeftModel.from_pretrained(draft.body, folder).merge_and_unload()
-
-
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -149,43 +129,6 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
         merge(own.draft, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"target_modules": ["o_proj"]}, {"task_type": "FEATURE_EXTRACTION"},
-     {"alpha_pattern": {"q_proj": 8}, "rank_pattern": {"layers.0.self_attn.q_proj": 16}}],
-    ids=["names", "task", "patterns"],
-)  # fmt: skip
-def test_adapters_as_others_write_them_are_merged(
-    values: dict[str, object],
-    own: ModelPair,
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
-) -> None:
-    adapter = Path(shutil.copytree(trained[0], tmp_path / "adapter"))
-    edit(adapter / "adapter_config.json", **values)
-    assert own.draft is not None
-    before = own.draft.body.layers[1].self_attn.o_proj.weight.clone()
-    merge(own.draft, adapter)
-    assert not torch.equal(own.draft.body.layers[1].self_attn.o_proj.weight, before)
-
-
-def test_an_adapter_has_no_memory_before_its_sizes_are_seen_to_be_those_of_its_file(
-    own: ModelPair,
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("adapter_config.json", "adapter_model.safetensors"):
-        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
-    edit(tmp_path / "adapter_config.json", r=17)
-    drawn = []
-    monkeypatch.setattr(torch.nn.init, "kaiming_uniform_", lambda one, **_: drawn.append(one.device.type))
-    assert own.draft is not None
-    with pytest.raises(InputError, match="is no adapter of this event draft"):
-        merge(own.draft, tmp_path)
-    assert set(drawn) == {"meta"}
-
-
 def test_the_parameter_heads_names_heads_and_adapters(
     own: ModelPair,
     windows: list[Window],
@@ -200,11 +143,3 @@ def test_the_parameter_heads_names_heads_and_adapters(
     assert asked_heads(CaptionerSettings.of({"heads": "none"}), own) == {}
     with pytest.raises(InputError, match="holds no draft head"):
         asked_heads(CaptionerSettings.of({"heads": str(tmp_path / "nowhere")}), own)
-
-
-def test_heads_of_another_target_beside_the_models_are_left_out(own: ModelPair, tmp_path: Path) -> None:
-    sizes = Sizes.of(own.target, own.draft)
-    save_head(new_head("L1", sizes), tmp_path / "heads" / "mine", {})
-    save_head(new_head("L1", Sizes(**(vars(sizes) | {"width": 96}))), tmp_path / "heads" / "others", {})
-    settings = CaptionerSettings.of({"models.folder": str(tmp_path)})
-    assert list(asked_heads(settings, own)) == ["mine"]

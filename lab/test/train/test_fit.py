@@ -14,11 +14,10 @@ from crossspec_lab.train import tiny
 from crossspec_lab.train.fit import Labels, Recipe, fit
 from crossspec_lab.train.models import DraftStudent, Student, TargetStudent
 from crossspec_lab.train.tokenizer import train_tokenizers
-from crossspec_lab.world.dataset import EVENT_IMAGES, FRAMES, SIDE, build, event_window, frame_window
+from crossspec_lab.world.dataset import EVENT_IMAGES, FRAMES, SIDE, build, frame_window
 from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
@@ -159,20 +158,3 @@ def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> 
     drawn.clear()
     assert np.array_equal(build(tmp_path / "w.npy", draw, range(250), progress.append), first)
     assert len(drawn) == 1
-
-
-def test_windows_have_the_shapes_that_the_models_take() -> None:
-    assert frame_window(3).shape == (8, SIDE, 85, 3)
-    assert event_window(3).shape == (5, SIDE, 85, 3)
-
-
-@pytest.mark.nightly
-def test_a_work_folder_of_another_training_is_refused(
-    tokenizers: dict[str, Tokenizer], tmp_path: Path
-) -> None:
-    train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 2, 2, 1e-3))
-    with pytest.raises(InputError, match="of another recipe"):
-        train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 4, 2, 1e-3))
-    build(tmp_path / "w.npy", lambda seed: np.zeros((2, 2), np.uint8), range(5), lambda n: None)
-    with pytest.raises(InputError, match="another training"):
-        build(tmp_path / "w.npy", lambda seed: np.zeros((2, 2), np.uint8), range(50), lambda n: None)

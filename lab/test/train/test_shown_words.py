@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from crossspec_lab.train.shown_words import TOKENS, ShownWords, _number, shown
+from crossspec_lab.train.shown_words import TOKENS, ShownWords, shown
 from crossspec_lab.world.dataset import FRAMES, frame_times, scenes_of
 
 SEEDS = range(40)
@@ -48,8 +48,3 @@ def test_dashes_tell_how_fast_we_are() -> None:
         ]
         changes = sum(a != b for a, b in pairwise(numbers))
         assert changes == 0 if scene.ego == "still" else (3 <= changes <= 4) == (scene.ego == "slow"), numbers
-
-
-def test_a_number_lies_between_its_neighbours_and_the_last_before_the_first() -> None:
-    assert _number(0.0) == {"one": 1.0, "two": 0.0}
-    assert _number(7.25) == {"eight": 0.75, "one": 0.25}

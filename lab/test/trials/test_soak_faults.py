@@ -45,11 +45,6 @@ def test_every_window_is_captioned_told_otherwise_or_missed() -> None:
     }
 
 
-def test_a_fault_after_which_no_caption_came_stays_so() -> None:
-    turns = [Turn("a", 100.2, None), Turn("a", 110.2, 1.0)]
-    assert told(turns, [], end_s=125)["a"]["again_s"] is None
-
-
 def test_a_caption_behind_a_mute_synchronizer_is_none() -> None:
     mute = [report(101, "none", events=0), report(102, "event_draft"), report(103, events=0)]
     lines = [*map(closed, range(101, 106)), *mute, report(104, missing=5), report(105)]

@@ -66,10 +66,3 @@ def test_bad_numbers_are_refused(
     assert main(["synth", str(tmp_path / "new"), *arguments]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_an_existing_directory_is_not_written_over(
-    sequence: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["synth", str(sequence)]) == 2
-    assert "exists already" in capsys.readouterr().err
