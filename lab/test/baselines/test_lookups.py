@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 
-import pytest
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
 from crossspec_lab.baselines.suffix import EarlierOutputs, SuffixDecoding
@@ -15,10 +13,7 @@ from crossspec_lab.baselines.written import Written
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 DEPTH = 5
 TOKENS = st.integers(0, 2)
@@ -75,30 +70,3 @@ def test_rest_says_what_the_target_says_and_what_it_has_stored_in_few_passes(
     assert known.accept_lengths[1] == 11 and 6 * len(known.accept_lengths) < len(known.tokens)
     captions = training_captions(pair.target, 3)
     assert {(*caption[:6], caption[-1]) for caption in captions} == {(*alone[0][:6], alone[0][-1])}
-
-
-@pytest.fixture
-def trees(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., DraftTree]:
-    """The tree after a prompt that says nothing and the tokens so far."""
-
-    def tree(datastore: list[tuple[int, ...]], said: tuple[int, ...]) -> DraftTree:
-        found: list[DraftTree] = []
-        monkeypatch.setattr(OneShot, "answer", lambda *args: found.append(args[-1](said)))
-        with closing(Retrieval(pair, datastore)) as way:
-            way(windows[0], "", Trace())
-        return found[0]
-
-    return tree
-
-
-def test_rest_takes_the_most_frequent_continuations_in_trees_as_published(
-    trees: Callable[..., DraftTree],
-) -> None:
-    tree = trees([(900, 1, 2), (900, 1, 3), (900, 1, 3), (900, 4)], (900,))
-    nodes = list(zip(tree.token_ids, tree.parents, tree.probs, strict=True))
-    assert nodes == [(1, -1, 3 / 4), (3, 0, 2 / 3), (4, -1, 1 / 4), (2, 0, 1 / 3)]
-    assert trees([(901, 902)], (900,)) == DraftTree()
-    assert max(trees([tuple(range(900, 940))], (900,)).depths()) == 10
-    assert len(trees([(900, i) for i in range(100)], (900,))) == 64

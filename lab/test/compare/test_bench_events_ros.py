@@ -21,10 +21,3 @@ def test_a_light_load_is_counted_or_told_as_lost():
     # A slice is drawn 5 ms after its end, once a later packet has come.
     assert 5.0 < row["event_image_ms"]["median"] <= row["event_image_ms"]["max"]
     assert 0.0 < row["cpu_share"] < 2.0 and 50.0 < row["peak_mb"] < 2000.0
-
-
-def test_the_highest_rate_is_the_last_before_the_first_that_does_not_hold():
-    holding = {1: True, 10: False, 5: True, 20: True}
-    rows = [{"rate_mev_s": rate, "holds": holds} for rate, holds in holding.items()]
-    assert highest(rows) == 5
-    assert highest([{"rate_mev_s": 1, "holds": False}]) == 0

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-import pytest
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.compare.real_time import paced
 from crossspec_lab.experiments import streaming
 from crossspec_lab.experiments.records import Record
 
@@ -43,10 +40,3 @@ def test_who_is_too_slow_captions_the_newest_and_every_window_is_told(windows: l
     assert sorted(dropped + captioned) == list(range(8))
     ends = [one.more["ended_s"] for one in told if not one.more["dropped"]]
     assert ends == sorted(ends)
-
-
-def test_a_paced_window_keeps_its_frames_in_their_places(windows: list[Window]) -> None:
-    window = replace(windows[0], start_ns=10**9, end_ns=2 * 10**9, frame_stamps_ns=(10**9, 1_500_000_000))
-    moved = paced(window, 3, 200_000_000)
-    assert (moved.index, moved.start_ns, moved.end_ns) == (3, 600_000_000, 800_000_000)
-    assert moved.frame_stamps_ns == pytest.approx((600_000_000, 700_000_000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from crossspec_lab.handoff.network import Handoff
@@ -147,9 +146,3 @@ def test_an_answer_that_began_from_features_says_so_at_the_close(
     said = decoder.caption(eventless, QUESTION, Trace())
     assert (said.token_ids, said.lossy) == (generated(pair, windows[0]), False)
     assert not decoder.ask(QUESTION, Trace()).lossy
-
-
-def test_where_nothing_was_seen_nothing_is_said(pair: ModelPair, blind: Window, opened: Open) -> None:
-    nothing = replace(blind, event_images=np.empty((0, 0, 0, 3), np.uint8))
-    said = opened("missing", untrained(pair)).caption(nothing, QUESTION, Trace())
-    assert (said.source, said.lossy) == ("none", False)

@@ -135,16 +135,6 @@ def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: 
     assert curve[-1]["held_out_loss"] < 0.6 * curve[0]["held_out_loss"]
 
 
-@pytest.mark.nightly
-def test_the_eyes_come_first(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    before = make("target", tokenizers["target"], tmp_path)
-    after = train("target", tokenizers["target"], tmp_path / "run", Recipe(2, 2, 2, 1e-3))
-    moved = {key for key, value in before.model.state_dict().items() if not torch.equal(value, after[key])}
-    assert any("video_tower" in key for key in moved)
-    assert not any("language_model" in key or "lm_head" in key for key in moved)
-
-
 def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> None:
     drawn: list[int] = []
 

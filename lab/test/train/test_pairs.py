@@ -10,11 +10,9 @@ import pytest
 import torch
 from crossspec_lab.train import pairs as pairs_module
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
-from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.heads.head import IGNORED
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 
@@ -78,13 +76,3 @@ def test_an_interrupted_extraction_goes_on(
         assert torch.equal(torch.as_tensor(vars(resumed.batch(range(4)))[name]), torch.as_tensor(tensor)), (
             name
         )
-
-
-def test_a_damaged_checkpoint_is_refused_and_nothing_in_it_is_run(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint.pt"
-    save_checkpoint({"step": 3}, file)
-    assert load_checkpoint(file) == {"step": 3} and list(tmp_path.iterdir()) == [file]
-    for damage in (b"\x80\x04N.", b"", file.read_bytes()[:-40]):
-        file.write_bytes(damage)
-        with pytest.raises(InputError, match=r"checkpoint.pt' is damaged \(\w+\): remove it"):
-            load_checkpoint(file)
