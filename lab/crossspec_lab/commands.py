@@ -42,9 +42,7 @@ def _bench(subparsers: Subparsers) -> None:
     captions = add("captions", "accuracy and draft acceptance on held-out drives")
     latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
     lossless = add("lossless", "whether captions are the target's own: float32, bfloat16, llama.cpp")
-    structured = add(
-        "structured", "JSON of a schema and yes/no questions: how soon, how right, what they cost"
-    )
+    structured = add("structured", "latency and correctness of captions as JSON of a schema")
     stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
     for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
@@ -59,7 +57,7 @@ def _bench(subparsers: Subparsers) -> None:
     heads("--heads", type=found, help="folder of heads [heads in the folder of the models]")
     heads("--windows", type=at_least(8), default=160, help="held-out windows [160]")
     heads("--warm", type=at_least(0), default=40, help="windows that the memory learns first [40]")
-    events = add("events", "events per second from packets to event images, against other ways")
+    events = add("events", "events per second from packets to event images, against other libraries")
     events("recordings", type=found, nargs="*", help="recordings to measure beside synthetic streams")
     events("--repeats", type=at_least(1), default=7, help="interleaved runs of each [7]")
     no_ros = "leave out the rate between two ROS processes"
@@ -83,7 +81,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, stream, trace, events, gpu, heads):
+    for option in (latency, trace, gpu):
         option("--plot", type=Path, help="draw the figures here as well")
     asked = (captions, latency, lossless, stream, structured)
     for option in (*asked, trace, events, gpu, heads, handoff, soak, kills):

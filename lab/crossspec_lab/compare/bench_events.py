@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_lab.compare import events_ros
@@ -35,12 +33,12 @@ _LEAST_EVENTS = 10_000
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, print the table, write figures and plot where asked."""
+    """Measure, print the table, write the figures where requested."""
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
     figures["ros"] = events_ros.measure() if args.ros else []
     figures["ros_highest_mev_s"] = events_ros.highest(figures["ros"])
     print_figures(figures)
-    tell(args, figures, lambda: draw(figures))
+    tell(args, figures)
 
 
 def measure(
@@ -151,49 +149,3 @@ def print_figures(figures: dict[str, Any]) -> None:
         rates = {f"{row['rate_mev_s']:g} Mev/s": {key: row[key] for key in shown} for row in figures["ros"]}
         print(table("between two processes", rates))
         print(f"highest rate that holds, as all lower ones do: {figures['ros_highest_mev_s']:g} Mev/s")
-
-
-def draw(figures: dict[str, Any]) -> Figure:
-    """Events per second of each encoding, stream and way; and what the node bears on topics."""
-    figure = Figure(figsize=(14, 8), layout="constrained")
-    *panels, last = figure.subplots(2, 3).flat
-    for axes, (encoding, found) in zip(panels, figures["encodings"].items(), strict=True):
-        _draw_encoding(axes, encoding, found["streams"])
-    if figures["ros"]:
-        _draw_ros(last, figures)
-    else:
-        last.set_axis_off()
-    return figure
-
-
-def _draw_encoding(axes: Axes, encoding: str, streams: dict[str, Any]) -> None:
-    ways = list(dict.fromkeys(way for row in streams.values() for way in row))
-    for color, way in enumerate(ways):
-        for stage, marker in zip(STAGES, "os^", strict=True):
-            axes.plot(
-                [row[way][f"{stage}_mev_s"] for row in streams.values()],
-                f"{marker}{'-' if way == OURS else ':'}C{color}",
-                label=f"{way}: {stage}",
-                markersize=4,
-            )
-    axes.set(yscale="log", title=encoding)
-    axes.set_xticks(range(len(streams)), list(streams), fontsize=7)
-    axes.set_ylabel("million events per second, one core", fontsize=8)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=6)
-
-
-def _draw_ros(axes: Axes, figures: dict[str, Any]) -> None:
-    rows = figures["ros"]
-    rates = [row["rate_mev_s"] for row in rows]
-    counted = [row["events_counted"] / row["events_sent"] for row in rows]
-    axes.plot(rates, [row["cpu_share"] for row in rows], "o-", label="CPU share of the synchronizer")
-    axes.plot(rates, counted, "s--", label="share of events that arrive")
-    axes.set(ylim=(0, 1.3), title=f"on ROS topics: holds up to {figures['ros_highest_mev_s']:g} Mev/s")
-    axes.set_xlabel("million events per second between two processes", fontsize=8)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, loc="upper left", ncols=2)
-    late = axes.twinx()
-    late.plot(rates, [row["event_image_ms"]["median"] for row in rows], "^:", color="C3")
-    late.set_ylim(bottom=0)
-    late.set_ylabel("event image after the end of its slice, ms (median)", color="C3", fontsize=8)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
@@ -31,7 +30,6 @@ from crossspec_lab.compare.held_out import (
     measured_pair,
     read_all_but_last,
 )
-from crossspec_lab.compare.plots import OURS_COLOUR, bars
 from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
@@ -92,7 +90,7 @@ def _interval(of: Callable[..., Any], *several: Sequence[Captioned]) -> dict[str
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure all heads in `args.heads`, print tables, and write figures and plot if asked."""
+    """Measure all heads in `args.heads`, print tables, and write the figures."""
     check_windows(args.windows)
     logging.set_verbosity_error()
     models = args.models or tiny_models()
@@ -118,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         live[path.name], offline[path.name] = mine[USUAL], {}
     figures = summary(heads, offline, live)
     _print(figures)
-    tell(args, figures, lambda: _draw(figures))
+    tell(args, figures)
     return 0
 
 
@@ -309,22 +307,3 @@ def _print(figures: Mapping[str, Any]) -> None:
         for name, row in rows.items()
     }
     print(table(f"tokens a target pass beside memory and event draft; windows: {counts}", live))
-
-
-def _draw(figures: Mapping[str, Any]) -> Figure:
-    rows = figures["heads"]
-    names = [USUAL, *sorted(set(rows) - {USUAL}, key=lambda n: rows[n]["gain"][COLD]["mean"])]
-    figure = Figure(figsize=(11, 0.5 + 0.42 * len(names)), layout="constrained")
-    lengths, times = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
-    for k, (novelty, colour) in enumerate(zip(NOVELTY, ("#3182bd", "#6baed6", "#bdd7e7"), strict=True)):
-        found = np.array([[*rows[name]["tokens_per_pass"][novelty].values()] for name in names]).T
-        places, ends = np.arange(len(names)) + (1 - k) * 0.27, np.abs(found[1:] - found[0])
-        lengths.barh(places, found[0], 0.25, xerr=ends, color=colour, label=novelty)
-    lengths.set_xlabel("tokens a target pass, 95 % interval")
-    lengths.legend(fontsize="small", loc="lower right")
-    label = "time from the last frame to the caption, as a share\n(median, 10th to 90th percentile)"
-    bars(
-        times, {name: rows[name]["time_ratio"] for name in names}, label, lambda name: OURS_COLOUR, height=0.6
-    )
-    times.axvline(1, color="grey", linewidth=0.8)
-    return figure

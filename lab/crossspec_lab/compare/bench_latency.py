@@ -65,15 +65,13 @@ def run(args: argparse.Namespace) -> int:
         runs = take_turns(decoders | others, track(windows, "captioning in real time"))
     modes, cost = compared(runs, ALONE), ours.policy.cost
     assert cost is not None
-    mine, stages = modes[OURS], modes[ALONE]["stages_ms"]
+    mine = modes[OURS]
     figures: dict[str, Any] = {"windows": len(windows)}
     for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):
         figures |= {key: mine[key]["median"], f"{key}_spread": mine[key]}
-    prefill = stages["frame_encode"] + stages["target_prefill"]
     figures |= {
         "sooner_than": {name: ratio(waits(other), waits(runs[OURS])) for name, other in runs.items()},
         "modes": modes,
-        "prefill_share_rule": prefill_share_rule(prefill, stages["decode"]),
         "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
     }
     print_figures(figures)
@@ -100,7 +98,6 @@ def print_figures(figures: dict[str, Any]) -> None:
     print(table(title, times(modes)))
     print(table("stages, ms a window (median)", {name: row["stages_ms"] for name, row in modes.items()}))
     print("T_verify(n), ms:", ", ".join(f"{size}: {ms:.2f}" for size, ms in figures["verify_ms"].items()))
-    print(figures["prefill_share_rule"])
 
 
 def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -117,24 +114,3 @@ def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
     draw_timeline(below, typical)
     below.set_title("one window of ours, from its first frame to its caption")
     return figure
-
-
-CROSS_MODAL_SHARE = 0.4
-"""Share of prefill in the target's time above which the published rule of thumb takes a cross-modal draft."""
-SAME_MODAL_SHARE = 0.2
-"""Share below which it takes a draft of the same modality."""
-
-
-def prefill_share_rule(prefill: float, decode: float) -> str:
-    """The published rule of thumb about a share of prefill in the target's time, as a sentence.
-
-    Above 40 % a draft of another modality pays, below 20 % one of the same, between it depends on acceptance.
-    It is an explanation only: the policy decides by measured costs and calibrated probabilities.
-    """
-    share = prefill / (prefill + decode)
-    advice = "acceptance decides"
-    if share > CROSS_MODAL_SHARE:
-        advice = "a cross-modal draft"
-    elif share < SAME_MODAL_SHARE:
-        advice = "a same-modality draft"
-    return f"prefill share {share:.0%} of the target alone: by the published rule, {advice}"

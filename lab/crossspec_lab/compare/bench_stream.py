@@ -7,13 +7,12 @@ a change of scene, and the first of a stream, have figures of their own.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
@@ -26,7 +25,6 @@ from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
-from crossspec_lab.compare.plots import OTHERS_COLOUR, OURS_COLOUR, bare
 from crossspec_lab.compare.real_time import Captioned, caption_stream
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
@@ -41,7 +39,7 @@ _PERCENTILES = (50, 90, 99)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure `args.windows` windows by each decoder; print a table, and write figures and plot if asked."""
+    """Measure `args.windows` windows by each decoder; print a table, and write the figures."""
     check_windows(args.windows)
     logging.set_verbosity_error()
     pair = measured_pair(args)
@@ -59,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     }
     title = f"{len(windows)} windows at {1 / _PERIOD_S:g} Hz; ms from a window's last frame to its caption"
     print(table(title, figures["ways"]))
-    tell(args, figures, lambda: _draw(figures))
+    tell(args, figures)
     return 0
 
 
@@ -107,20 +105,3 @@ def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> 
         "tokens": float(np.mean([len(one.written.tokens) for one in mine])),
         "equal": sum(one.written.tokens == theirs[one.index] for one in both) / max(1, len(both)),
     }
-
-
-def _draw(figures: Mapping[str, Any]) -> Figure:
-    ways: dict[str, Any] = dict(sorted(figures["ways"].items(), key=lambda item: -item[1]["p50"]))
-    figure = Figure(figsize=(11, 0.8 + 0.4 * len(ways)), layout="constrained")
-    late, rate = figure.subplots(1, 2, sharey=True)
-    colours = [OURS_COLOUR if name == OURS else OTHERS_COLOUR for name in ways]
-    names = list(ways)
-    late.barh(names, [row["p50"] for row in ways.values()], color=colours)
-    for p, mark in (("p90", "|"), ("p99", "x")):
-        late.plot([row[p] for row in ways.values()], names, mark, color="#404040", label=p)
-    late.set(xlabel="ms from the last frame to the caption: median")
-    late.legend()
-    rate.barh(names, [row["a second"] for row in ways.values()], color=colours)
-    rate.set(xlabel=f"windows captioned a second, of {1 / figures['period_s']:g}")
-    bare(late, rate)
-    return figure

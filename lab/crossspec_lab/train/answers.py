@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.curves import draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
@@ -200,21 +201,12 @@ def _right(student: AnswerStudent, images: NDArray[np.uint8], seeds: range) -> d
 
 
 def _plot(curve: Path, out: Path) -> None:
-    from matplotlib.figure import Figure
-
-    points = [json.loads(line) for line in curve.read_text().splitlines()]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    losses, shares = figure.subplots(1, 2)
-    steps = [point["step"] for point in points]
-    losses.plot(steps, [point["loss"] for point in points], label="training")
-    for kind in points[-1]["right"]:
-        shares.plot(
-            steps, [100 * point["right"][kind] for point in points], label=f"{kind} of unseen windows"
-        )
-    losses.set(ylabel="cross entropy (nats a token)", yscale="log")
-    shares.set(ylabel="right in every token (%)")
-    for axis in (losses, shares):
-        axis.set(xlabel="step")
-        axis.legend()
-        axis.grid(alpha=0.3)
-    figure.savefig(out, dpi=110)
+    points = read_points(curve)
+    shares = {
+        f"{kind} of unseen windows": [
+            {"step": point["step"], "value": 100 * point["right"][kind]} for point in points
+        ]
+        for kind in points[-1]["right"]
+    }
+    labels = "cross entropy (nats a token)", "right in every token (%)"
+    draw_curves(out, labels, {"training": select(points, "loss")}, shares)

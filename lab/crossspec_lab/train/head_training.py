@@ -19,6 +19,7 @@ from rich.progress import Progress, TaskID
 from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.curves import draw_curves, select
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary, new_head
@@ -207,19 +208,13 @@ def _tell(progress: Progress, task: TaskID, done: int) -> None:
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    losses, right = figure.subplots(1, 2)
+    points = {}
     for name in names:
         with (work / name / "log.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        steps = [int(row["step"]) for row in rows]
-        losses.plot(steps, [float(row["loss"]) for row in rows], label=name)
-        right.plot(steps, [100 * float(row["tokens_right"]) for row in rows], label=name)
-    losses.set(xlabel="step", ylabel="loss, held out", yscale="log")
-    right.set(xlabel="step", ylabel="tokens right, held out (%)")
-    right.legend(fontsize="small")
-    for axis in (losses, right):
-        axis.grid(alpha=0.3)
-    figure.savefig(out / "learning_curves.png", dpi=110)
+            points[name] = [{**row, "step": int(row["step"])} for row in csv.DictReader(file)]
+    draw_curves(
+        out / "learning_curves.png",
+        ("loss, held out", "tokens right, held out (%)"),
+        {name: select(rows, "loss") for name, rows in points.items()},
+        {name: select(rows, "tokens_right", 100) for name, rows in points.items()},
+    )

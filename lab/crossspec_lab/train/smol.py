@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress, TimeRemainingColumn
 
 from crossspec_lab.progress import progress_bars
+from crossspec_lab.train.curves import draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
@@ -138,19 +139,10 @@ def _held_out(student: SmolStudent, images: NDArray[np.uint8], seeds: range) -> 
 
 
 def _plot(curve: Path, out: Path) -> None:
-    from matplotlib.figure import Figure
-
-    points = [json.loads(line) for line in curve.read_text().splitlines()]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    eyes, captions = figure.subplots(1, 2)
-    eyes.plot([p["step"] for p in points], [p["eyes"] for p in points], label="words of frames, training")
-    told = [p for p in points if "loss" in p]
-    for name, label in (("loss", "captions and answers, training"), ("held_out_loss", "captions, held out")):
-        captions.plot([p["step"] for p in told], [p[name] for p in told], label=label)
-    eyes.set(ylabel="squared distance (share) + cross entropy (nats)")
-    captions.set(ylabel="cross entropy (nats a token)")
-    for axis in (eyes, captions):
-        axis.set(xlabel="step", yscale="log")
-        axis.legend()
-        axis.grid(alpha=0.3)
-    figure.savefig(out, dpi=110)
+    points = read_points(curve)
+    labels = "squared distance (share) + cross entropy (nats)", "cross entropy (nats a token)"
+    captions = {
+        "captions and answers, training": select(points, "loss"),
+        "captions, held out": select(points, "held_out_loss"),
+    }
+    draw_curves(out, labels, {"words of frames, training": select(points, "eyes")}, captions)

@@ -128,21 +128,18 @@ def write_model(model: Any, folder: Path, out: Path) -> None:
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    from matplotlib.figure import Figure
+    from crossspec_lab.train.curves import draw_curves, read_points, select
 
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    axes = figure.subplots(1, 2)
+    losses, shares = {}, {}
     for name in names:
-        points = [json.loads(line) for line in (work / name / "curve.jsonl").read_text().splitlines()]
-        points = [point for point in points if "loss" in point]
-        steps = [point["step"] for point in points]
-        axes[0].plot(steps, [p["loss"] for p in points], alpha=0.4, label=f"{name}, training")
-        axes[0].plot(steps, [p["held_out_loss"] for p in points], label=f"{name}, held out")
-        axes[1].plot(steps, [100 * p["held_out_exact"] for p in points], label=f"{name}, captions exact")
-        axes[1].plot(steps, [100 * p["held_out_tokens"] for p in points], "--", label=f"{name}, tokens")
-    axes[0].set(xlabel="step", ylabel="cross entropy (nats a token)", yscale="log")
-    axes[1].set(xlabel="step", ylabel="held out, right (%)")
-    for axis in axes:
-        axis.legend()
-        axis.grid(alpha=0.3)
-    figure.savefig(out / "learning_curves.png", dpi=110)
+        points = [point for point in read_points(work / name / "curve.jsonl") if "loss" in point]
+        losses |= {
+            f"{name}, training": select(points, "loss"),
+            f"{name}, held out": select(points, "held_out_loss"),
+        }
+        shares |= {
+            f"{name}, captions exact": select(points, "held_out_exact", 100),
+            f"{name}, tokens": select(points, "held_out_tokens", 100),
+        }
+    labels = "cross entropy (nats a token)", "held out, right (%)"
+    draw_curves(out / "learning_curves.png", labels, losses, shares)

@@ -34,9 +34,9 @@ def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out.replace("\n", "")
     assert all(str(tmp_path / "heads" / name) in said for name in NAMES)
 
-    out, plot = tmp_path / "heads.json", tmp_path / "heads.png"
+    out = tmp_path / "heads.json"
     bench = ["bench", "heads", "--heads", str(tmp_path / "heads"), "--windows", "8", "--warm", "0"]
-    assert main([*bench, "--json", str(out), "--plot", str(plot)]) == 0
+    assert main([*bench, "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert figures["windows"] == {COLD: 2, FIRST: 2, REPEATED: 6}
     rows = figures["heads"]
@@ -50,7 +50,6 @@ def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     assert 0 <= rows["B1"]["offline"]["top1"] <= rows["B1"]["offline"]["top5"] <= 1
     assert -1 <= rows["B1"]["offline"]["cosine"] <= 1 and "cosine" not in rows["event_head"]["offline"]
     assert rows["B1"]["alone_tokens_per_pass"]["mean"] >= 1
-    assert plot.stat().st_size > 10_000
 
 
 @pytest.mark.nightly

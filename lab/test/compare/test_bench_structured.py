@@ -7,7 +7,6 @@ import json
 import pytest
 from crossspec_lab.world import structured
 from crossspec_lab.world.scene import drive
-from crossspec_lab.world.standing_questions import YES_OR_NO
 
 from crossspec_ros.cli import main
 
@@ -19,10 +18,6 @@ def test_ours_is_as_right_as_the_target_alone(tmp_path):
     figures = json.loads(out.read_text())
     assert {mode["equal"] for mode in figures["modes"].values()} == {3}
     assert set(figures["right"]) == {*structured.SCHEMA["required"], "all"}
-    questions = figures["questions"]
-    assert questions["asked"] == len(questions["right"]) == len(YES_OR_NO)
-    assert questions["of_caption"]["median"] > 0
-    assert all(one["commonest"] >= 0.5 for one in questions["right"].values())
 
 
 def test_each_scene_has_a_true_answer_of_the_schema():
