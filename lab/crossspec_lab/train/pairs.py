@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from crossspec_lab.train.resume_file import damaged, read_progress
+from crossspec_lab.train.resume_file import read_progress
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
@@ -29,8 +29,6 @@ from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-A_SHARD = 64
-"""Windows in a file."""
 _INDEX = "pairs.json"
 
 
@@ -162,10 +160,10 @@ def extract(
     progress: Callable[[int], None] = lambda done: None,
     of: Mapping[str, Any] = MappingProxyType({}),
 ) -> PairShards:
-    """Ask about the first `count` of the windows; goes on where an earlier call stopped.
+    """Ask about the first `count` of the windows; an interrupted call goes on where it stopped.
 
-    `of` tells models and windows from others. Raises InputError where `folder` holds those of others, or of
-    another question.
+    `of` identifies models and windows. Raises InputError where `folder` holds those of others, or of another
+    question.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
@@ -177,97 +175,43 @@ def extract(
             f"another --work folder"
         )
     replace_file(index, json.dumps(identity).encode())
-    # One that is not full is made anew.
-    done = {
-        i
-        for i in range(-(-count // A_SHARD))
-        if _windows(folder / _shard(i)) == min(A_SHARD, count - i * A_SHARD)
-    }
-    shard: dict[str, Tensor] = {}
-    for i, window in enumerate(windows):
-        if i >= count:
-            break
-        if i // A_SHARD in done:
-            continue
-        found = extractor(window)
-        shard |= {f"{i % A_SHARD}.{name}": tensor for name, tensor in found.items()}
-        if (i + 1) % A_SHARD == 0 or i + 1 == count:
-            _save(shard, folder / _shard(i // A_SHARD))
-            shard = {}
-        progress(i + 1)
-    if shard:
-        _save(shard, folder / _shard(i // A_SHARD))
-    return PairShards(folder)
-
-
-def _shard(number: int) -> str:
-    return f"shard-{number:05d}.safetensors"
-
-
-def _windows(file: Path) -> int:
-    """Number of windows in a shard; 0 where it is missing or damaged."""
-    try:
-        with safe_open(tensors_file(file), framework="pt") as opened:
-            return sum(key.endswith(".tokens") for key in opened.keys())  # noqa: SIM118
-    except (OSError, SafetensorError):
-        return 0
-
-
-def _save(shard: dict[str, Tensor], file: Path) -> None:
-    with replacing(file) as scratch:
-        save_file(shard, scratch)
-
-
-@dataclass(frozen=True)
-class _Place:
-    shard: Any
-    row: int
-    names: frozenset[str]
+    for i, window in enumerate(islice(windows, count)):
+        file = folder / f"window-{i:06d}.safetensors"
+        if not file.exists():
+            with replacing(file) as scratch:
+                save_file(extractor(window), scratch)
+            progress(i + 1)
+    return PairShards(folder, count)
 
 
 class PairShards:
-    """The windows in a folder of shards; tensors are read when they are asked for."""
+    """The windows in a folder, a file each; tensors are read on demand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int | None = None) -> None:
         self.folder = folder
         index = folder / _INDEX
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
         self.identity = read_progress(index)
         """Identity of these windows and models."""
-        try:
-            self.sizes, self.question = Sizes(**self.identity["sizes"]), str(self.identity["question"])
-        except (KeyError, TypeError) as error:
-            raise damaged(index, error) from error
-        self._places: list[_Place] = []
-        for file in sorted(folder.glob("shard-*.safetensors")):
-            rows: dict[int, set[str]] = {}
+        self._windows: list[Any] = []
+        for file in sorted(folder.glob("window-*.safetensors"))[:count]:
             try:
-                shard = safe_open(tensors_file(file), framework="pt")
-                for key in shard.keys():  # noqa: SIM118
-                    row, _, name = key.partition(".")
-                    rows.setdefault(int(row), set()).add(name)
-            except (OSError, SafetensorError, ValueError) as error:
-                raise InputError(
-                    f"'{file}' is cut off or damaged ({error}): remove it, it is made anew"
-                ) from error
-            self._places += [_Place(shard, row, frozenset(rows[row])) for row in sorted(rows)]
+                self._windows.append(safe_open(tensors_file(file), framework="pt"))
+            except (OSError, SafetensorError) as error:
+                raise InputError(f"'{file}' is damaged ({error}): remove it, it is made anew") from error
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._windows)
 
     def ids(self) -> set[int]:
         """Token ids of questions and captions."""
-        return {
-            token
-            for place in self._places
-            for name in ("question", "tokens")
-            for token in place.shard.get_tensor(f"{place.row}.{name}").tolist()
-        }
+        names = "question", "tokens"
+        return {token for one in self._windows for name in names for token in one.get_tensor(name).tolist()}
 
     def rows_with(self, names: frozenset[str]) -> list[int]:
         """The windows that have all of these; InputError where none do."""
-        rows = [row for row, place in enumerate(self._places) if names <= place.names]
+        rows = [row for row, one in enumerate(self._windows) if names <= set(one.keys())]
         if not rows:
             raise InputError(
                 f"no window in '{self.folder}' has what this head learns from ({', '.join(sorted(names))}): "
@@ -277,12 +221,9 @@ class PairShards:
 
     def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
         """These windows side by side."""
-        places = [self._places[row] for row in rows]
-        names = frozenset.intersection(*(place.names for place in places))
-        found = {
-            name: [place.shard.get_tensor(f"{place.row}.{name}").to(device) for place in places]
-            for name in names
-        }
+        windows = [self._windows[row] for row in rows]
+        names = set.intersection(*(set(one.keys()) for one in windows))
+        found = {name: [one.get_tensor(name).to(device) for one in windows] for name in names}
 
         def padded(name: str, value: float = 0.0) -> Tensor | None:
             if name not in found:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.experiments import caption_quality
 from crossspec_lab.experiments.ablations import Chain
-from crossspec_lab.experiments.by_frames import with_frames
 from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Record
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import stage_ms
-from crossspec_lab.experiments.told import Told, said
 from crossspec_lab.experiments.ways import ALONE, OURS, made
-from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
@@ -63,24 +56,6 @@ def test_ours_lives_through_the_window_and_says_what_the_target_says(
     assert ours.accept_lengths and sum(ours.accept_lengths) == len(ours.tokens)
     # Only who is given the events while the window is open can hide the drafting.
     assert ours.stages_ms["hidden"] > 0 == alone.stages_ms["hidden"]
-
-
-@pytest.mark.nightly
-def test_twice_the_frames_get_the_same_captions_of_models_that_are_told(
-    setting: Setting, windows: list[Window]
-) -> None:
-    responses = said(setting.pair, windows[:1])
-    told = Told(setting, with_frames(setting.pair, 16), responses)
-    (alone,) = said(setting.pair, windows[:1]).values()
-    window = replace(windows[0], frames=np.repeat(windows[0].frames, 2, 0))
-    assert alone == responses[window.index] and len(alone.target) > 20 and len(alone.draft) > 20
-    told.tell(window)
-    with closing(Alone(told.setting.pair)) as way:
-        assert way(window, QUESTION, Trace()).tokens[:-1] == alone.target
-    (again,) = said(told.setting.pair, [window]).values()
-    assert again == alone
-    # The setting's own models go on to say what they see.
-    assert not setting.pair.target.body.norm._forward_hooks
 
 
 class Guess(Proposer):

@@ -46,8 +46,7 @@ CAPTION = (
 def synthetic(setting: Setting, number: int) -> Log:
     """A log with every condition of an experiment; what is in it is made up."""
     conditions = {
-        1: {str(count): by_frames._WAYS for count in by_frames.FRAMES}
-        | {by_frames._same(count): by_frames._SAME_WAYS for count in by_frames._GROWTH},
+        1: {str(count): by_frames._WAYS for count in by_frames.FRAMES},
         2: {stages.ALL: tuple(WAYS), stages.AT_16: (OURS, ALONE, SPECVLM)},
         3: {
             by_alignment.CONDITION: (
