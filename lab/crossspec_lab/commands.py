@@ -115,8 +115,6 @@ def _synth(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("synth", help=purpose)
     parser.add_argument("out", type=Path, help="the directory to write")
     parser.add_argument("--seconds", type=int, default=9, help="length of the drive [9]")
-    stops = "stretches that move and stops as long take turns"
-    parser.add_argument("--stops", action="store_true", help=stops)
     which = "which drive; below 1000000 are training's [1000001]"
     parser.add_argument("--seed", type=int, default=1_000_001, help=which)
     parser.set_defaults(handler=lazily("crossspec_lab.world.synth:run"))
@@ -232,7 +230,7 @@ def _fuzz(subparsers: Subparsers) -> None:
     what = parser.add_subparsers(required=True, metavar="WHAT")
     for name, count, purpose in (
         ("messages", 100_000, "publish unsound messages of every type to the nodes"),
-        ("files", 2_000, "read unsound files of every format"),
+        ("files", 2_000, "read damaged recordings of every format"),
     ):
         description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
         fuzz = what.add_parser(name, help=purpose, description=description)

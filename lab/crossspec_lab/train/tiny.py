@@ -128,9 +128,10 @@ def write_model(model: Any, folder: Path, out: Path) -> None:
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    from crossspec_lab.train.curves import draw_curves, read_points, select
+    from crossspec_lab.train.curves import Points, draw_curves, read_points, select
 
-    losses, shares = {}, {}
+    losses: dict[str, Points] = {}
+    shares: dict[str, Points] = {}
     for name in names:
         points = [point for point in read_points(work / name / "curve.jsonl") if "loss" in point]
         losses |= {

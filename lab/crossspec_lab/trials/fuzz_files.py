@@ -1,4 +1,4 @@
-"""`crossspec fuzz files`: damaged files of every format are read, or refused in one sentence, within bounds.
+"""`crossspec fuzz files`: damaged recordings of every format are read, or refused in one sentence.
 
 Each file is read in a fork of this process, because a reader may crash, hang or take too much memory. A file
 that fails is kept.
@@ -22,11 +22,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from rich.progress import track
 
 from crossspec_lab.trials.mutations import mutated
-from crossspec_lab.trials.own_samples import OWN, Sample, tiny_pair
 from crossspec_lab.trials.recording_samples import RECORDINGS
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
@@ -61,38 +59,29 @@ def read_recording(path: Path) -> None:
             pass
 
 
-SAMPLES: dict[str, Sample] = {
-    kind: Sample(name, write, read_recording) for kind, (name, write) in RECORDINGS.items()
-} | OWN
-"""Valid files and folders by format."""
-
-
 def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
     """Read `count` damaged files and copy those that fail into the folder `findings`."""
     rng = random.Random(seed)
-    outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in SAMPLES}
+    outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in RECORDINGS}
     found: list[dict[str, Any]] = []
     worst = Outcome("read")
-    # Threads do not survive a fork.
-    torch.set_num_threads(1)
-    tiny_pair()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         valid = {}
-        for i, (kind, (title, write, read)) in enumerate(SAMPLES.items()):
+        for i, (kind, (title, write)) in enumerate(RECORDINGS.items()):
             valid[kind] = folder / "valid" / str(i) / title
             valid[kind].parent.mkdir(parents=True)
             write(valid[kind])
-            outcome = read_in_fork(read, _copy(valid[kind], folder / "read"))
+            outcome = read_in_fork(read_recording, _copy(valid[kind], folder / "read"))
             if outcome.kind != "read":
                 raise RuntimeError(f"the valid sample of {kind} is not read: {outcome}")
         for number in track(range(count), "reading"):
-            kind = rng.choice(list(SAMPLES))
+            kind = rng.choice(list(RECORDINGS))
             path = _copy(valid[kind], folder / "read")
             _damage(rng, path)
             # A reader may move or write its file.
             kept = _copy(path, folder / "kept")
-            outcome = read_in_fork(SAMPLES[kind][2], path)
+            outcome = read_in_fork(read_recording, path)
             outcomes[kind][outcome.kind] += 1
             worst = Outcome("read", "", *map(max, worst[2:], outcome[2:]))
             if why := failure(outcome):

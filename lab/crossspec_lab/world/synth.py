@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from rich.progress import Progress
 
 from crossspec_lab.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.phrases import QUESTION, attributes, caption
-from crossspec_lab.world.scene import Scene, drive, stop_and_go
+from crossspec_lab.world.scene import drive
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"'{out}' exists already: name a new directory or remove it")
     try:
-        _write(out, args.seconds, args.seed, stop_and_go if args.stops else drive)
+        _write(out, args.seconds, args.seed)
     except BaseException as error:
         # An interrupted sequence would look whole.
         shutil.rmtree(out, ignore_errors=True)
@@ -49,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(out: Path, seconds: int, seed: int, make: Callable[[int, int], list[Scene]]) -> None:
-    scenes = make(seed, seconds)
+def _write(out: Path, seconds: int, seed: int) -> None:
+    scenes = drive(seed, seconds)
     frames, h5 = out / FRAMES_FOLDER, out / EVENTS_FILE
     frames.mkdir(parents=True)
     h5.parent.mkdir(parents=True)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from crossspec_lab.trials import fuzz_files
-from crossspec_lab.trials.fuzz_files import MAX_CPU_S, MAX_MB, SAMPLES, Outcome, failure, read_in_fork
+from crossspec_lab.trials.fuzz_files import MAX_CPU_S, MAX_MB, Outcome, failure, read_in_fork
 from crossspec_lab.trials.mutations import mutated
+from crossspec_lab.trials.recording_samples import RECORDINGS
 
 from crossspec_ros.cli import main
 
@@ -25,7 +26,7 @@ def test_fuzz_reads_files_of_all_formats(tmp_path: Path) -> None:
     assert main(["fuzz", "files", *options]) == 0
     figures = json.loads(out.read_text())
     counts = [sum(outcomes.values()) for outcomes in figures["outcomes"].values()]
-    assert list(figures["outcomes"]) == list(SAMPLES) and sum(counts) == figures["files"] == 10
+    assert list(figures["outcomes"]) == list(RECORDINGS) and sum(counts) == figures["files"] == 10
     assert {kind for row in figures["outcomes"].values() for kind in row} <= {"read", "refused"}
     assert 0 < figures["max_cpu_s"] < MAX_CPU_S
     assert figures["found"] == [] and not (tmp_path / "findings").exists()
