@@ -98,8 +98,7 @@ def read_trace(path: Path) -> list[Response]:
     try:
         lines = read_small(path, _MOST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else "it is no text"
-        raise InputError(f"the trace '{path}' cannot be read ({reason}): give a JSONL file") from None
+        raise InputError(f"the trace '{path}' cannot be read ({error}): give a JSONL file") from None
     responses = []
     for number, line in enumerate(lines, 1):
         try:

@@ -1,6 +1,6 @@
-"""Measures a synchronizer from outside: plays a driver at a given event rate and counts what comes back.
+"""Load on a synchronizer: a node publishes events at a given rate and counts the events of closed windows.
 
-`python -m crossspec_lab.compare.event_load 10 --seconds 5`, beside a synchronizer; two lines come out: one
+`python -m crossspec_lab.compare.event_load 10 --seconds 5` runs beside a synchronizer. It prints one line
 when the load begins, and the figures as JSON.
 """
 
@@ -19,7 +19,6 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
@@ -39,7 +38,6 @@ _PACKETS = 16 * _QUARTERS
 _SEQ = 0x0123456789ABCDEF
 """Stands where a packet's number will be."""
 
-_LEAST_S = 2.0
 _STARTUP_S, _PATIENCE_S = 20.0, 30.0
 
 
@@ -75,14 +73,8 @@ class LoadNode(GuardedNode):
     """Publishes in the thread that calls `measure`, while another one spins it."""
 
     def __init__(self, rate: float, seconds: float) -> None:
-        if rate <= 0 or seconds < _LEAST_S:
-            raise InputError(
-                f"{rate:g} Mev/s for {seconds:g} s measures nothing: ask for a rate above 0 and at least "
-                f"{_LEAST_S:g} s"
-            )
         super().__init__("event_load")
-        self._rate, self._seconds = rate, seconds
-        self._packets = Packets(rate)
+        self._rate, self._seconds, self._packets = rate, seconds, Packets(rate)
         self._images: list[tuple[int, int]] = []
         self._closed: dict[int, Counts] = {}
         self._events = self.create_publisher(EventPacket, "events", best_effort(1000))
@@ -90,21 +82,20 @@ class LoadNode(GuardedNode):
         self.create_subscription(WindowClosed, "synchronizer/window_closed", self._take_closed, RELIABLE)
 
     def measure(self) -> dict[str, Any]:
-        """The figures: events sent and counted by the windows, lost packets, times in ms.
+        """Publish the load; return events sent and counted, lost packets, and times in ms.
 
-        The windows are all that the load lies in, which it closes at its end. Raises TimeoutError when there
-        is no synchronizer or it does not close them.
+        Raises TimeoutError without a synchronizer that closes the windows.
         """
-        self._wait(self._is_heard, _STARTUP_S, "no synchronizer was found: start one without remaps")
+        # Empty packets close windows once the subscription of the synchronizer receives them.
+        self._wait(lambda: self._closed, time.time_ns, _STARTUP_S, "no synchronizer was found: start one")
         print(f"{self._rate:g} Mev/s for {self._seconds:g} s", flush=True)
         start_ns = time.time_ns()
         late_s, took_s = self._publish()
         end_ns = time.time_ns()
         # The last packet's events are after its stamp.
         last = WindowGrid().end(WindowGrid().index(end_ns + PACKET_US * 1000))
-        self._wait(
-            lambda: self._is_closed(last), _PATIENCE_S, "the synchronizer does not close the last window"
-        )
+        complaint = "the synchronizer does not close the last window"
+        self._wait(lambda: last in self._closed, lambda: last + SECOND, _PATIENCE_S, complaint)
         windows = [counts for end, counts in self._closed.items() if end > start_ns]
         # A slice that ends before the load begins waits for it, one that ends after it does not wait at all.
         latencies = [at - stamp for stamp, at in self._images if start_ns <= stamp <= end_ns]
@@ -138,24 +129,15 @@ class LoadNode(GuardedNode):
                 raise ExternalShutdownException
         return late_s, time.monotonic() - start_s
 
-    def _is_closed(self, end_ns: int) -> bool:
-        """Whether the window that ends there has closed; says once more that the stream has passed it."""
-        self._events.publish(event_packet(end_ns + SECOND, b"", "evt3", (0, 0)))
-        return end_ns in self._closed
-
-    def _is_heard(self) -> bool:
-        """Whether a window has closed by empty packets, of which this sends one more.
-
-        That a subscription is seen from here does not say that it listens already.
-        """
-        self._events.publish(event_packet(time.time_ns(), b"", "evt3", (WIDTH, HEIGHT)))
-        return bool(self._closed)
-
-    def _wait(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
+    def _wait(
+        self, condition: Callable[[], object], stamp_ns: Callable[[], int], timeout_s: float, complaint: str
+    ) -> None:
+        """Publish empty packets with these stamps until the condition holds."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(complaint)
+            self._events.publish(event_packet(stamp_ns(), b"", "evt3", (WIDTH, HEIGHT)))
             time.sleep(0.1)
             if not self.context.ok():
                 raise ExternalShutdownException

@@ -51,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
     numbers = asked(args.which)
     logging.set_verbosity_error()
     models = args.models or tiny_models()
-    check_models(models)
     size = QUICK if args.quick else FULL
     digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
     identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
@@ -78,15 +77,6 @@ def asked(which: list[str]) -> list[int]:
             f"there is no experiment '{unknown[0]}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
         )
     return list(EXPERIMENTS) if not which or "all" in which else sorted({known[one] for one in which})
-
-
-def check_models(models: Path) -> None:
-    """Raise InputError where the folder lacks a part that some ways need."""
-    if missing := [part for part in ("target", "draft", "heads") if not (models / part).is_dir()]:
-        raise InputError(
-            f"there is no folder '{models / missing[0]}': name with --models one that has target, draft and "
-            f"heads, as models/tiny has"
-        )
 
 
 def check_same(out: Path, identity: Mapping[str, Any]) -> None:

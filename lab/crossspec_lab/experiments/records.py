@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
 
 
@@ -74,7 +73,7 @@ class Record:
 
     @classmethod
     def of(cls, line: str) -> Record:
-        """Parse a line that `line` gave; raises ValueError, LookupError or TypeError for another."""
+        """Parse the result of `line`."""
         row = json.loads(line)
         choice, own = row["choices"][0], row["crossspec"]
         return cls(
@@ -133,17 +132,10 @@ class Log:
         return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
 
     def _read(self) -> Iterator[Record]:
-        lines = self.file.read_text().splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                yield Record.of(line)
-            except (ValueError, LookupError, TypeError) as error:
-                # An interruption leaves an incomplete last line.
-                if number < len(lines):
-                    raise InputError(
-                        f"line {number} of '{self.file}' cannot be read ({error}). "
-                        "Remove the file to measure anew."
-                    ) from None
+        *lines, last = self.file.read_text().split("\n")
+        if last:  # an interruption leaves an incomplete last line
+            replace_file(self.file, "".join(line + "\n" for line in lines).encode())
+        yield from map(Record.of, lines)
 
 
 def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:

@@ -23,8 +23,7 @@ import numpy as np
 from crossspec_msgs.msg import WindowReport
 from diagnostic_msgs.msg import DiagnosticArray
 from event_camera_msgs.msg import EventPacket
-from rcl_interfaces.msg import Parameter, ParameterValue
-from rcl_interfaces.srv import GetParameters, SetParameters
+from rcl_interfaces.srv import GetParameters
 from rclpy.client import Client
 from rclpy.publisher import Publisher
 from rclpy.serialization import serialize_message
@@ -67,8 +66,8 @@ _TEXTS = (
 _MOST = 2_000_000
 """Elements of a sequence."""
 _FAILED = "failed_callbacks"
-_STARTED = ("change_state",)
-"""Services whose every call is somebody's wish: a deactivated captioner captions nothing."""
+_NOT_CALLED = "change_state", "set_parameters", "set_parameters_atomically"
+"""Services whose valid calls stop captions."""
 
 
 class FuzzPublisher(GuardedNode):
@@ -87,9 +86,6 @@ class FuzzPublisher(GuardedNode):
         self._outlets: list[Publisher] = []
         self._requests: list[Client] = []
         self._pings: list[Client] = []
-        self._setters: dict[str, Client] = {}
-        self._sound: dict[str, list[Parameter]] = {}
-        """The values of all parameters that may change, by node."""
         self._unanswered: set[Client] = set()
         self._is_warm = False
         # Without listeners the player waits.
@@ -118,21 +114,13 @@ class FuzzPublisher(GuardedNode):
         self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
         self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
         for name, types in self.get_service_names_and_types():
-            if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_STARTED):
+            if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_NOT_CALLED):
                 self._requests += [self.create_client(_class(kind), name) for kind in types]
-        for node, ping in zip(NODES, self._pings, strict=True):
-            names = [*(param.name for param in SETTINGS[node].params() if param.live), "use_sim_time"]
-            values = _answer(ping, GetParameters.Request(names=names)).values
-            self._sound[node] = [
-                Parameter(name=n, value=v) for n, v in zip(names, values, strict=bool(values))
-            ]
-            self._setters[node] = self.create_client(SetParameters, f"/{node}/set_parameters")
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
 
     def warm_up(self) -> None:
         """The largest messages there are, several times to each topic."""
-        # First at once: what DDS shares with a node counts as the node's memory from its first use on. More
-        # than that would leave room in its heap, and growth into that room is not seen.
+        # DDS memory that is shared with a node counts as the node's from its first use on.
         for outlet in self._outlets * _AT_ONCE:
             self._publish(outlet)
         for _ in range(_WARM_ROUNDS):
@@ -172,8 +160,6 @@ class FuzzPublisher(GuardedNode):
     def are_well(self) -> dict[str, bool]:
         """Whether a window that begins now is captioned, and whether all nodes publish diagnostics."""
         assert self._frames is not None and self._events is not None
-        for node, parameters in self._sound.items():
-            _answer(self._setters[node], SetParameters.Request(parameters=parameters))
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self._diagnosed.clear()
@@ -223,14 +209,7 @@ class FuzzPublisher(GuardedNode):
 
     def _request(self, service: Client) -> None:
         request = service.srv_type.Request()
-        if service.srv_type is SetParameters:
-            value = ParameterValue()
-            self._fill(value)
-            known = [one.name for each in self._sound.values() for one in each]
-            name = self._rng.choice((self._text(), self._rng.choice(known)))
-            request.parameters = [Parameter(name=name, value=value)]
-        else:
-            self._fill(request)
+        self._fill(request)
         self._unanswered.add(service)
         service.call_async(request).add_done_callback(lambda _: self._unanswered.discard(service))
 
@@ -287,16 +266,6 @@ class FuzzPublisher(GuardedNode):
     def _filled(self, message: Any) -> Any:
         self._fill(message, 1)
         return message
-
-
-def _answer(client: Client, request: Any) -> Any:
-    """Answer of a service; raises NodeError where it does not."""
-    answered = threading.Event()
-    future = client.call_async(request)
-    future.add_done_callback(lambda _: answered.set())
-    if not answered.wait(_PATIENCE_S):
-        raise NodeError(f"{client.srv_name} does not answer")
-    return future.result()
 
 
 def _ignore(message: bytes) -> None:

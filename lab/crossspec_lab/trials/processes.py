@@ -54,14 +54,6 @@ class Child:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def ask(self, line: str, patience_s: float) -> dict[str, Any] | None:
-        """Tell it a line, and return the line of JSON that follows; None where it ends or takes too long."""
-        known = len(self.lines)
-        self.tell(line)
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_over or len(self.lines) > known, patience_s)
-            return self.lines[known] if len(self.lines) > known else None
-
     def wait(self, condition: Callable[[], object], complaint: str) -> None:
         """Return once it holds, which its lines must tell; RuntimeError with the complaint after two minutes,
         or where the process ends before."""

@@ -124,25 +124,3 @@ def test_refused_features_give_the_targets_own_caption(
         said = decoder.caption(windows[2], QUESTION, Trace())
         assert (said.token_ids, said.lossy, said.source) == (wanted, False, "target")
         assert sum(encoded) == 8, "no frame is encoded twice"
-
-
-def test_an_answer_that_began_from_features_says_so_at_the_close(
-    pair: ModelPair, windows: list[Window], opened: Open, encoded: list[int]
-) -> None:
-    decoder, window = opened("predicted", Clairvoyant(pair, windows[3])), windows[3]
-    encoded.clear()
-    draft = [decoder.stream_event_image(window.index, image, QUESTION) for image in window.event_images][-1]
-    assert draft is not None
-    draft.result(20)
-    for i, (frame, stamp) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
-        decoder.stream_frame(window.index, frame, stamp, i == 7)
-    decoder.begin(window.index, QUESTION)
-    while decoder.advance(window.index):
-        pass
-    said = decoder.caption(window, QUESTION, Trace())
-    assert said.lossy and not encoded
-    # The next window has no events, and all is as ever.
-    eventless = replace(windows[0], index=window.index + 1, event_images=window.event_images[:0])
-    said = decoder.caption(eventless, QUESTION, Trace())
-    assert (said.token_ids, said.lossy) == (generated(pair, windows[0]), False)
-    assert not decoder.ask(QUESTION, Trace()).lossy

@@ -128,13 +128,6 @@ def test_a_target_is_saved_in_the_layout_in_which_it_is_loaded(
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-@pytest.mark.nightly
-def test_it_learns_what_it_is_shown(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
-    train("draft", tokenizers["draft"], tmp_path / "run", Recipe(0, 60, 6, 3e-3))
-    curve = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
-    assert curve[-1]["held_out_loss"] < 0.6 * curve[0]["held_out_loss"]
-
-
 def test_windows_are_drawn_once_and_go_on_where_they_stopped(tmp_path: Path) -> None:
     drawn: list[int] = []
 

@@ -23,8 +23,6 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import tiny_models
 
-SAID = [[("Who?", "Me."), ("Where is it?", "On the left.")], [("Who?", "A person in red.")]]
-
 
 @pytest.fixture(autouse=True)
 def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,19 +68,6 @@ def student(tmp_path: Path) -> SmolStudent:
 @pytest.fixture(scope="module")
 def images() -> np.ndarray:
     return np.stack([dataset.frame_window(seed) for seed in range(2)])
-
-
-@torch.inference_mode()
-def test_answers_in_one_row_are_learned_as_each_alone(student: SmolStudent, images: np.ndarray) -> None:
-    features = student.features(images)
-    together = student.loss(features, SAID)
-    losses, tokens = [], []
-    for i, row in enumerate(SAID):
-        for said in row:
-            losses.append(student.loss(features[i : i + 1], [[said]]))
-            tokens.append(len(student.tokenizer.encode(f" {said[1]}").ids) + 1)
-    weighted = sum(loss * n for loss, n in zip(losses, tokens, strict=True)) / sum(tokens)
-    assert torch.isclose(together, weighted, atol=1e-5)
 
 
 @torch.inference_mode()

@@ -32,7 +32,7 @@ def test_the_nodes_go_on() -> None:
         "/synchronizer/window_closed",
         "/player/report",
     }
-    assert targets | {"/dv_camera/set_parameters"} <= set(figures["targets"])
+    assert targets | {"/dv_camera/get_parameters"} <= set(figures["targets"])
     assert set(figures["failed_callbacks"]) == {"synchronizer", "captioner", "dv_camera"}
     # So few messages tell nothing of growth.
     assert set(figures["missed_bars"]) <= {"growth"}
