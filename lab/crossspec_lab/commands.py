@@ -90,15 +90,13 @@ def _bench(subparsers: Subparsers) -> None:
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
     results = Path("build/benchmarks")
     whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")
-    figure = add("figure", "draw windows: images, captions, and the timeline of their stages")
-    out = "the picture to write: .png, .svg or .pdf of one window, .gif of several"
+    figure = add("figure", "animate a drive with its captions, or draw latencies as bars")
+    out = "the picture to write: .gif of a drive, .png, .svg or .pdf of bars"
     figure("out", type=Path, help=out)
     figure("--seed", type=at_least(0), default=1_000_322, help="drive [1000322, the sample bag's]")
     figure("--second", type=at_least(0), default=0, help="which second of it [0]")
     shown = "how many seconds a .gif shows from there on [3]"
     figure("--seconds", type=at_least(1), default=3, help=shown)
-    exposure = "factor on the brightness of the RGB frames: 0.05 for a dark night [1]"
-    figure("--exposure", type=seconds, default=1.0, help=exposure)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
     for option in (*asked, soak, figure, heads, handoff):

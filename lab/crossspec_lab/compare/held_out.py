@@ -72,14 +72,12 @@ def live(
     trace: Trace,
     question: str,
     on_draft: Callable[[str], None] | None = None,
-    trusted: Window | None = None,
     opened_ns: int | None = None,
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
 
     Frames come at their stamps, event images at the ends of slices of equal time; when the last frame has
-    come the answer is begun, and told when the window has closed. `trusted` is the part of the window that
-    the caption may rest on, by default all of it. It opened at `opened_ns` (`perf_counter_ns`), by default
+    come the answer is begun, and told when the window has closed. It opened at `opened_ns` (`perf_counter_ns`), by default
     now; what should have come since then comes at once.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
@@ -111,7 +109,7 @@ def live(
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
-    return decoder.caption(trusted or window, question, trace)
+    return decoder.caption(window, question, trace)
 
 
 def sleep_until(at_ns: int) -> None:

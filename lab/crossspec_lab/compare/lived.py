@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import Window
 
 Words = list[tuple[float, str]]
@@ -24,22 +23,17 @@ Words = list[tuple[float, str]]
 
 @dataclass(frozen=True)
 class Drive:
-    """A drive through the synthetic world; `exposure` multiplies the brightness of its RGB frames."""
+    """A drive through the synthetic world."""
 
     seed: int
     scenes: list[Scene]
-    exposure: float = 1.0
 
     def picture(self, t: float, size: tuple[int, int] = FRAME_SIZE) -> np.ndarray:
         """Picture of the RGB camera at `t` seconds, (H, W, 3) uint8."""
-        return self.exposed(frame(self.scenes, self.seed, t, size))
-
-    def exposed(self, pixels: np.ndarray) -> np.ndarray:
-        """The pixels as they look at this exposure."""
-        return np.clip(pixels * self.exposure, 0, 255).astype(np.uint8)
+        return frame(self.scenes, self.seed, t, size)
 
     def events(self, start_s: int, end_s: int) -> EventBatch:
-        """The events of these seconds; an event camera has no exposure."""
+        """Return the events of these seconds."""
         return EventBatch.concat(list(events(self.scenes, self.seed, start_s, end_s)))
 
 
@@ -52,8 +46,6 @@ class Second:
     window: Window
     caption: Caption
     trace: Trace
-    faults: tuple[str, ...]
-    """Faults of the window's inputs (windows/quality.py)."""
     drafts: list[str]
     """Words of the event draft, unless the window closed before it was done."""
 
@@ -69,13 +61,11 @@ class Second:
 
 
 def live_second(decoder: PrefillHiddenDecoder, drive: Drive, second: int) -> Second:
-    """Live through one second of the drive and caption it from what can be trusted, as the captioner does."""
+    """Live through one second of the drive and caption it."""
     window = window_of(decoder.pair, drive.scenes, drive.seed, second)
-    window = replace(window, frames=drive.exposed(window.frames))
-    trace, drafts, faults = Trace(), list[str](), flags(window)
-    trusted = trustworthy(window, faults)
-    caption = live(decoder, window, trace, QUESTION, drafts.append, trusted)
-    return Second(drive, second, window, caption, trace, faults, drafts)
+    trace, drafts = Trace(), list[str]()
+    caption = live(decoder, window, trace, QUESTION, drafts.append)
+    return Second(drive, second, window, caption, trace, drafts)
 
 
 def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:

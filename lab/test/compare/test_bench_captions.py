@@ -21,9 +21,3 @@ def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert 0 < figures["bits_a_token"] < 1 and figures["captions_seen_before"] == 0
     assert set(figures["answers_right"]) == set(ANSWERS)
     assert "needs_color" in capsys.readouterr().out
-
-
-@pytest.mark.nightly
-def test_a_window_is_drawn(tmp_path: Path) -> None:
-    assert main(["bench", "figure", str(tmp_path / "window.png"), "--second", "0"]) == 0
-    assert (tmp_path / "window.png").stat().st_size > 20_000

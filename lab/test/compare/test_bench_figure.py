@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 from crossspec_lab.compare import animation
-from crossspec_lab.compare.bench_figure import _texts, headline
-from crossspec_lab.compare.lived import Drive, live_second
-from crossspec_lab.world.scene import drive
+from crossspec_lab.compare.bench_figure import headline
 from PIL import Image
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.cli import main
-from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import tiny_models
 
 LATENCY = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "latency.json"
 
@@ -28,17 +23,6 @@ def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bench", "figure", str(out), "--seconds", "1"]) == 0
     with Image.open(out) as picture:
         assert getattr(picture, "n_frames", 1) >= 5
-
-
-@pytest.mark.nightly
-def test_dark_frames_are_captioned_from_events_and_marked() -> None:
-    decoder = autoregressive_decoder(load_pair(tiny_models()))
-    second = live_second(decoder, Drive(1_000_322, drive(1_000_322, 2), 0.05), 0)
-    decoder.close()
-    assert second.faults == ("rgb_dark",)
-    assert second.caption.source == "event_draft"
-    assert "[from events only] [rgb dark]" in _texts(second)
-    assert "van coming up a road bending left" in second.caption.text
 
 
 def test_the_headline_is_the_measured_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
