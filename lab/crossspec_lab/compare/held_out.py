@@ -76,9 +76,9 @@ def live(
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
 
-    Frames come at their stamps, event images at the ends of slices of equal time; when the last frame has
-    come the answer is begun, and told when the window has closed. It opened at `opened_ns` (`perf_counter_ns`), by default
-    now; what should have come since then comes at once.
+    Frames come at their stamps, event images at the ends of slices of equal time. The answer begins with the
+    last frame, and is returned once the window has closed. The window opened at `opened_ns`
+    (`perf_counter_ns`), by default now; images that should have come since then come at once.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
     arrivals: list[tuple[int, partial[Future[None] | None]]] = []
