@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import draw_curves, read_points, select
+from crossspec_lab.train.curves import add_point, draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
@@ -178,9 +178,8 @@ def _fit(
         loop.step(loss)
         progress.update(task, completed=step + 1, description=f"training: loss {loss.item():.3f}")
         if (step + 1) % _POINT_EVERY == 0 or step + 1 == steps:
-            point = {"step": step + 1, "loss": loss.item(), "right": _right(student, *held_out)}
-            with (args.work / _CURVE).open("a") as file:
-                file.write(json.dumps(point) + "\n")
+            right = _right(student, *held_out)
+            add_point(args.work / _CURVE, step + 1, loss=loss.item(), right=right)
             loop.save(step=step + 1)
 
 

@@ -10,6 +10,12 @@ from typing import Any
 Points = Sequence[Mapping[str, Any]]
 
 
+def add_point(file: Path, step: int, **values: Any) -> None:
+    """Append a point to a curve."""
+    with file.open("a") as opened:
+        opened.write(json.dumps({"step": step, **values}) + "\n")
+
+
 def read_points(file: Path) -> list[dict[str, Any]]:
     """Read a curve with one JSON object a line."""
     return [json.loads(line) for line in file.read_text().splitlines()]

@@ -7,7 +7,6 @@ alone teaches a vision tower slowly: most of its tokens need no eyes. The heads 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crossspec_lab.train.curves import add_point
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.models import Student
 from crossspec_lab.world.dataset import scenes_of
@@ -109,11 +109,10 @@ def fit(
         if (step + 1) % 20 == 0:
             report(step + 1, (auxiliary if loss is None else loss).item())
         if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == recipe.steps:
-            point = {"step": step + 1, "auxiliary": auxiliary.item()}
+            point = {"auxiliary": auxiliary.item()}
             if loss is not None:
                 point |= {"loss": loss.item()} | evaluate(student, *held_out)
-            with (folder / "curve.jsonl").open("a") as file:
-                file.write(json.dumps(point) + "\n")
+            add_point(folder / "curve.jsonl", step + 1, **point)
             loop.save(step=step + 1)
 
 

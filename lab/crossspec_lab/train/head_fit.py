@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from crossspec_lab.train.curves import add_point
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.drafting.heads.head import IGNORED, Head
@@ -40,7 +40,7 @@ def fit_head(
 ) -> dict[str, float]:
     """Train; the head ends as the best that was held out, whose figures are returned.
 
-    The last `held_out` windows of `pairs`, at most a fifth, are not learned from. `folder` gets a log in CSV
+    The last `held_out` windows of `pairs`, at most a fifth, are not learned from. `folder` gets a log
     and a checkpoint, from which a second call resumes to the same result.
     """
     torch.manual_seed(recipe.seed)
@@ -72,7 +72,7 @@ def fit_head(
         if step % _CHECK_EVERY and step < recipe.steps:
             continue
         found = held_out_figures(head, pairs, rows, device)
-        _log(folder / "log.csv", {"step": step, "training_loss": loss.item()} | found)
+        add_point(folder / "log.jsonl", step, training_loss=loss.item(), **found)
         state["stale"] += 1
         if found["loss"] < state["best"]["loss"]:
             state |= {"best": found | {"step": step}, "stale": 0, "kept": _copy(head)}
@@ -103,12 +103,3 @@ def held_out_figures(
         right, total = right + int(hit.sum()), total + int(batch.is_token.sum())
     torch.set_rng_state(random)
     return {"loss": float(np.mean(losses)), "tokens_right": right / total}
-
-
-def _log(file: Path, values: dict[str, float]) -> None:
-    is_new = not file.exists()
-    with file.open("a", newline="") as opened:
-        writer = csv.DictWriter(opened, list(values))
-        if is_new:
-            writer.writeheader()
-        writer.writerow(values)

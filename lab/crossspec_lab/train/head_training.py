@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ from rich.progress import Progress, TaskID
 from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import draw_curves, select
+from crossspec_lab.train.curves import draw_curves, read_points, select
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary, new_head
@@ -208,10 +207,7 @@ def _tell(progress: Progress, task: TaskID, done: int) -> None:
 
 
 def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    points = {}
-    for name in names:
-        with (work / name / "log.csv").open() as file:
-            points[name] = [{**row, "step": int(row["step"])} for row in csv.DictReader(file)]
+    points = {name: read_points(work / name / "log.jsonl") for name in names}
     draw_curves(
         out / "learning_curves.png",
         ("loss, held out", "tokens right, held out (%)"),

@@ -8,7 +8,6 @@ world (`tiny_eyes.py`). Only then the language model reads, and both learn.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress, TimeRemainingColumn
 
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import draw_curves, read_points, select
+from crossspec_lab.train.curves import add_point, draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
@@ -110,11 +109,10 @@ def _fit(
         what = "eyes" if is_eyes else "captions"
         progress.update(task, completed=step + 1, description=f"training {what}: loss {loss:.3f}")
         if (step + 1) % _POINT_EVERY == 0 or step + 1 == steps:
-            point = {"step": step + 1, "eyes": float(eyes.detach())}
+            point = {"eyes": float(eyes.detach())}
             if told is not None:
                 point |= {"loss": loss, "held_out_loss": _held_out(student, *held_out)}
-            with (args.work / _CURVE).open("a") as file:
-                file.write(json.dumps(point) + "\n")
+            add_point(args.work / _CURVE, step + 1, **point)
         if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
             loop.save(step=step + 1)
 
