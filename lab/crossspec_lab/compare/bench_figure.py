@@ -10,8 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from crossspec_lab.compare.animation import write_gif
-from crossspec_lab.compare.lived import Drive, alone, live_second
+from crossspec_lab.compare.animation import Drive, alone, live_second, write_gif
 from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder

@@ -7,14 +7,9 @@ import torch
 from crossspec_lab.baselines.compression import (
     A_FRAME,
     CompressedTarget,
-    Convolution,
     ElasticCompressor,
-    Pooling,
-    Pruning,
-    Resampler,
 )
 from crossspec_lab.world.phrases import QUESTION
-from torch import nn
 
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -34,18 +29,6 @@ def seen() -> torch.Tensor:
     seen = torch.ones(3, 34, dtype=torch.bool)
     seen[2, 17:] = False
     return seen
-
-
-@pytest.mark.parametrize(
-    "way", [Pruning(WIDTH, KEPT), Pooling(KEPT), Convolution(WIDTH, KEPT), Resampler(WIDTH, KEPT, 2)]
-)
-def test_a_way_gives_few_tokens_that_padding_does_not_change(
-    way: nn.Module, tokens: torch.Tensor, seen: torch.Tensor
-) -> None:
-    made = way(tokens, seen)
-    assert made.shape == (3, KEPT, WIDTH)
-    other = torch.where(seen[..., None], tokens, torch.full_like(tokens, 7.0))
-    torch.testing.assert_close(way(other, seen), made)
 
 
 def test_each_input_chooses_one_way_and_the_gate_learns(tokens: torch.Tensor, seen: torch.Tensor) -> None:

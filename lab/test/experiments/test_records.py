@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from crossspec_lab.experiments.records import Log, Record, paired
+from crossspec_lab.experiments.records import Log, Record
 
 
 def record(way: str, window: int, condition: str = "c") -> Record:
@@ -36,9 +36,3 @@ def test_an_interrupted_condition_begins_anew_and_a_whole_one_stays(tmp_path: Pa
     assert not again.begin("done", 1, 2) and again.begin("cut", 2, 1)
     assert [one.window for one in again.rows("done", "ours")] == [0, 1]
     assert not again.rows("cut") and not Log(file).rows("cut")
-
-
-def test_pairs_are_of_the_same_windows() -> None:
-    some, others = [record("a", i) for i in (0, 1, 2)], [record("b", i) for i in (2, 1)]
-    mine, theirs = paired(some, others)
-    assert [one.window for one in mine] == [one.window for one in theirs] == [1, 2]

@@ -43,10 +43,3 @@ def test_every_window_is_captioned_told_otherwise_or_missed() -> None:
         "without_window_s": 2,
         "again_s": 4.0,
     }
-
-
-def test_a_caption_behind_a_mute_synchronizer_is_none() -> None:
-    mute = [report(101, "none", events=0), report(102, "event_draft"), report(103, events=0)]
-    lines = [*map(closed, range(101, 106)), *mute, report(104, missing=5), report(105)]
-    row = told([Turn("none", 100.2, 0.5)], lines, end_s=111)["none"]
-    assert (row["captioned"], row["told_otherwise"]) == (1, 4)

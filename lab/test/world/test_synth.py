@@ -54,15 +54,3 @@ def test_the_same_seed_gives_the_same_events_and_its_progress_is_told_in_a_log_t
     assert capsys.readouterr().err == "crossspec: 1 of 1 s drawn\n"
     first, second = (next(DsecSequence(p).events.batches()) for p in (sequence, tmp_path / "again"))
     assert all(np.array_equal(getattr(first, k), getattr(second, k)) for k in "txyp")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [(["--seconds", "0"], "gives no window"), (["--seed", "-1"], "is negative")],
-)
-def test_bad_numbers_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
-) -> None:
-    assert main(["synth", str(tmp_path / "new"), *arguments]) == 2
-    assert sentence in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
