@@ -1,7 +1,6 @@
 """Experiment 7: how busy the processor is, how much draft work is hidden, and the bandwidth that is used.
 
-Busy is the processor time of this process as a share of all cores that it may use; models share these. The
-longest operations are torch.profiler's, of one more window each.
+Busy is the processor time of this process as a share of all cores that it may use; models share these.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
-import torch
-from torch.profiler import ProfilerActivity, profile
 
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.compare.harness import Decoder, Run
@@ -36,7 +33,7 @@ _COPIED = 64 << 20
 
 
 def measure(setting: Setting) -> Log:
-    """The same windows one way after the other; the profiler sees one more of each way, for it slows."""
+    """Measure the same windows, one way after the other."""
     log, windows = setting.log(NUMBER), setting.some(setting.size.ablation_windows)
     if not log.begin(CONDITION, len(_WAYS), len(windows)):
         return log
@@ -46,10 +43,8 @@ def measure(setting: Setting) -> Log:
         with ExitStack() as stack:
             decoder = timed(make(), stack)
             decoder(setting.warm, Trace())
-            rows = [_measured(setting, way, decoder, *each, bandwidth) for each in windows]
-            ops = _longest(decoder, setting.warm)
-        for row in rows:
-            log.add(replace(row, more={**row.more, "ops": ops}))
+            for window, truth in windows:
+                log.add(_measured(setting, way, decoder, window, truth, bandwidth))
         setting.progress.advance(task)
     return log
 
@@ -74,27 +69,15 @@ def _measured(
     return replace(record(setting, NUMBER, CONDITION, way, window, truth, run), more=more)
 
 
-def _longest(decoder: Decoder[Window], window: Window) -> dict[str, float]:
-    """The operations that took most time by themselves, in milliseconds."""
-    # The models have threads of their own.
-    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=[ProfilerActivity.CPU], experimental_config=threads) as profiled:
-        decoder(window, Trace())
-    rows = sorted(profiled.key_averages(), key=lambda row: -row.self_cpu_time_total)[:3]
-    return {row.key: row.self_cpu_time_total / 1e3 for row in rows}
-
-
 def result(setting: Setting, log: Log) -> Result:
     """Busy share, hidden draft work and bandwidth of each way."""
     found, rows, seed = Result(), dict[str, dict[str, Cell]](), setting.seed
     for way in _WAYS:
         records = log.rows(CONDITION, way)
-        ops = ", ".join(f"{name} {ms:.0f} ms" for name, ms in records[0].more["ops"].items())
         rows[way] = {
             "busy, %": _share(records, "busy", seed),
             "draft's work hidden, %": _share(records, "hidden", seed),
             "bandwidth in decoding, %": _share(records, "bandwidth", seed),
-            "longest operations of a window": ops,
         }
         if key := {OURS: "ours", SPECVLM: "specvlm"}.get(way):
             found.figures[f"{key}_busy"] = _share(records, "busy", seed, " %")

@@ -94,7 +94,6 @@ def synthetic(setting: Setting, number: int) -> Log:
                     "busy": 0.5,
                     "hidden": None if way == ALONE else 0.9,
                     "bandwidth": None if way == OURS else 0.1,
-                    "ops": {"aten::mm": 3.0},
                 }
                 times = {name: float(rng.uniform(1, 9)) for name in stage_names}
                 wall = float(rng.uniform(0.05, 0.4))
