@@ -72,11 +72,12 @@ setup(
     install_requires=names("requirements.txt"),
     extras_require={
         "ros": ROS,
+        "codecs": names("requirements-codecs.txt"),
         "serve": names("requirements-serve.txt"),
         "real": names("requirements-real.txt"),
         "gguf": names("requirements-gguf.txt"),
         "view": names("requirements-view.txt"),
-        "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
+        "test": [name for kind in ("dev", "codecs", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import cv2
 import h5py
-import hdf5plugin
 import numpy as np
 
 from crossspec_ros.errors import InputError
@@ -297,6 +296,10 @@ def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:
     t = batch.t - t_offset
     if not len(t) or t[0] < 0 or t[-1] >= 1 << 32 or np.any(t[1:] < t[:-1]):
         raise ValueError("DSEC needs events in order, within 71 minutes from t_offset")
+    try:
+        import hdf5plugin
+    except ImportError as error:
+        raise InputError("DSEC files are packed with Blosc: pip install hdf5plugin") from error
     # ms_to_idx[ms] is the first event at or after that millisecond, up to the millisecond of the last event.
     ms_to_index = np.searchsorted(t, np.arange(int(t[-1]) // 1000 + 1) * 1000)
     packed = hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
-import hdf5plugin  # noqa: F401, whose import makes its filters known to HDF5
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.files import check_regular
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
+
+with suppress(ImportError):
+    import hdf5plugin  # noqa: F401, its import registers its filters with HDF5
 
 _KEPT_BYTES = 64 << 20
 """HDF5 keeps so much of the unpacked chunks of each data set; those of published ones are below 20 MB."""
@@ -119,8 +121,8 @@ class Hdf5File:
             unknown = [number for number in filters_of(data) if not h5py.h5z.filter_avail(number)]
             if unknown and not is_ecf(data):
                 raise InputError(
-                    f"'{self.path}' is packed with a filter that is not known, number {unknown[0]}: pack "
-                    f"it anew with `h5repack -f GZIP=4` where the filter is known"
+                    f"'{self.path}' is packed with a filter that is not known, number {unknown[0]}: "
+                    f"pip install hdf5plugin, or pack it anew with `h5repack -f GZIP=4`"
                 )
             if not _is_written(data):
                 raise InputError(
