@@ -37,7 +37,7 @@ lint:
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@test ! -x $(BIN)/lint-imports || PYTHONPATH=.:lab $(BIN)/lint-imports --no-cache
-	@$(BIN)/deptry crossspec_ros launch
+	@$(BIN)/deptry crossspec_ros lab/crossspec_lab launch
 
 types:
 	@$(BIN)/mypy

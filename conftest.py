@@ -1,9 +1,10 @@
-"""What every test may ask for; the whole session keeps to this host and to a ROS domain of its own."""
+"""Fixtures of all tests. The session stays on this host and in a ROS domain of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from crossspec_lab.world.dataset import event_window, frame_window
+from forked_cli import ForkedCli
 
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.models.loading import load_pair
@@ -19,12 +21,35 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
+ROOT = Path(__file__).resolve().parent
+NIGHTLY = re.compile("lab/test/(handoff|heads|train|trials|.*/test_(bench|compare|event|streaming))")
+"""Tests of the laboratory that measure, train or fuzz."""
+SLOW_S = 5.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever starts nodes runs beside its like."""
+    """Keep the tests of a file in one worker, and those that measure times in one worker together."""
     for item in items:
-        if item.path.parent.name == "ros":
-            item.add_marker("nodes")
+        if NIGHTLY.match(item.path.relative_to(ROOT).as_posix()):
+            item.add_marker("nightly")
+        group = "realtime" if item.get_closest_marker("realtime") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the slow tests that are not marked as nightly."""
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    slow = [
+        (report.duration, f"{report.when} of {report.nodeid}")
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        and report.duration > SLOW_S
+        and "nightly" not in report.keywords
+    ]
+    if slow:
+        terminalreporter.section(f"over {SLOW_S:.0f} s and not marked nightly")
+        for duration_s, name in sorted(slow, reverse=True):
+            terminalreporter.write_line(f"{duration_s:6.1f} s {name}")
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +101,14 @@ def shared_memory() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def run_cli(tmp_path_factory: pytest.TempPathFactory) -> ForkedCli:
+    """Return a callable that runs `crossspec` with its arguments in a fork that has torch already."""
+    return ForkedCli(tmp_path_factory.mktemp("cli"))
+
+
+@pytest.fixture(scope="session")
 def pair() -> ModelPair:
+    """Return the shipped tiny models."""
     return load_pair(share_dir() / "models" / "tiny")
 
 
@@ -87,6 +119,7 @@ def stamps(frames: np.ndarray) -> tuple[int, ...]:
 
 @pytest.fixture(scope="session")
 def windows() -> list[Window]:
+    """Return four windows of the synthetic world, with 8 frames each."""
     seeds = range(2_000_000, 2_000_004)
     return [
         Window(i, 0, 10**9, event_window(seed), frames := frame_window(seed), stamps(frames))

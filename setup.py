@@ -1,3 +1,5 @@
+"""Build and install the package with colcon or pip."""
+
 from __future__ import annotations
 
 import os
@@ -77,7 +79,9 @@ setup(
         "real": names("requirements-real.txt"),
         "gguf": names("requirements-gguf.txt"),
         "view": names("requirements-view.txt"),
-        "test": [name for kind in ("dev", "codecs", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
+        "test": [
+            name for kind in ("dev", "codecs", "serve", "lab") for name in names(f"requirements-{kind}.txt")
+        ],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

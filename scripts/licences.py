@@ -1,5 +1,6 @@
 """Writes build/licences.md: under which licences the packages are that the set-up installs, and which of them
-state none. Run it in the environment that the set-up made."""
+state none. Run it in the environment that the set-up made.
+"""
 
 from __future__ import annotations
 

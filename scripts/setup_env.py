@@ -1,7 +1,7 @@
 """Set up the virtual environment of the Makefile. Any python3 runs this file; it needs no other package.
 
-`setup_env.py robot kilted` installs what a robot needs, `setup_env.py all kilted` adds the server, the laboratory and the
-tools. `setup_env.py robot jazzy` takes the wheels of ROS 2 Jazzy, into .venv-jazzy. Each step leaves a stamp
+`setup_env.py robot kilted` installs what a robot needs; `all` in place of `robot` adds the server, the
+laboratory and the tools. `jazzy` takes the wheels of ROS 2 Jazzy, into .venv-jazzy. Each step leaves a stamp
 with a hash of its inputs and of the steps before it, so that a second run skips the finished steps.
 """
 
