@@ -159,8 +159,8 @@ def build_interfaces(sourced: str, missing: Sequence[Path]) -> None:
         raise SetupError("colcon is missing: sudo apt install python3-colcon-common-extensions")
     build = VENV / "build"
     site = Path(evaluate("__import__('sysconfig').get_path('purelib')")).relative_to(VENV)
-    command = [colcon, "--log-base", build / "log", "build", "--merge-install", "--build-base", build]
-    command += ["--install-base", VENV, "--base-paths", ROOT / "interfaces", *missing]
+    command: list[str | Path] = [colcon, "--log-base", build / "log", "build", "--merge-install"]
+    command += ["--build-base", build, "--install-base", VENV, "--base-paths", ROOT / "interfaces", *missing]
     command += ["--event-handlers", "console_direct+"]
     command += ["--cmake-args", f"-DPython3_EXECUTABLE={PYTHON}", f"-DPYTHON_INSTALL_DIR={site}"]
     shutil.rmtree(build, ignore_errors=True)
