@@ -87,8 +87,7 @@ def choice() -> str:
 
 def rates() -> str:
     """Windows a second of each target on each board, with and without speculation, and the most frames with
-    which there is one a second.
-    """
+    which there is one a second."""
     rows = []
     for name in _footprints():
         cells = []

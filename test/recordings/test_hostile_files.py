@@ -49,8 +49,6 @@ TOLD = {
 """Sentences that do not depend on the limits of a machine."""
 HOSTILE = {**BAGS, **FILES, **SEQUENCES}
 NAMES = [*HOSTILE, *(name for name in TOLD if name not in HOSTILE)]
-GATE = ("mcap zstd scanned", "raw pipe", "npz packed", "h5 growing chunk", "dsec 40,000 x 40,000")
-"""The files of `make test`; the others are nightly."""
 
 
 def ways(name):
@@ -77,7 +75,7 @@ def bounded_run(folder, lines):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory, request):
+def outcomes(tmp_path_factory):
     """By name and way: what was told, the seconds, and the megabytes."""
     folder = tmp_path_factory.mktemp("hostile")
     parameters = {
@@ -99,10 +97,7 @@ def outcomes(tmp_path_factory, request):
     for name, number in threads.items():
         parameters[name] = f"captioner: {{ros__parameters: {{threads: {number}}}}}"
     lines = []
-    selected = {
-        getattr(item, "callspec", None) and item.callspec.params.get("name") for item in request.session.items
-    }
-    for number, name in enumerate(name for name in NAMES if name in selected):
+    for number, name in enumerate(NAMES):
         place = folder / f"{number}"
         place.mkdir()
         if make := HOSTILE.get(name):
@@ -115,14 +110,7 @@ def outcomes(tmp_path_factory, request):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        pytest.param(name, way, marks=() if name in GATE else pytest.mark.nightly)
-        for name in NAMES
-        for way in ways(name)
-    ],
-)
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name in NAMES for way in ways(name)])
 def test_a_hostile_file_is_refused_or_bounded(outcomes, name, way):
     (outcome, *told), seconds, megabytes = outcomes[name, way]
     assert outcome in ("read", "refused"), told
@@ -172,7 +160,6 @@ def hostile_server():
         yield start
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("said", "sentence"),
