@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,17 +20,12 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
-ROOT = Path(__file__).resolve().parent
-NIGHTLY = re.compile("lab/test/(handoff|heads|train|trials|.*/test_(bench|compare|event|streaming))")
-"""Tests of the laboratory that measure, train or fuzz."""
 SLOW_S = 5.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file in one worker, and those that measure times in one worker together."""
     for item in items:
-        if NIGHTLY.match(item.path.relative_to(ROOT).as_posix()):
-            item.add_marker("nightly")
         group = "realtime" if item.get_closest_marker("realtime") else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
