@@ -34,10 +34,12 @@ nightly: setup lint types  ## lint, types and every test: it also trains, fuzzes
 	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 
 lint:
+	@mkdir -p build
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@test ! -x $(BIN)/lint-imports || PYTHONPATH=.:lab $(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry crossspec_ros lab/crossspec_lab launch
+	@$(BIN)/pip-licenses --from=mixed --partial-match --fail-on="Affero;GPLv3" --format=json > build/licences.json
 
 types:
 	@$(BIN)/mypy
