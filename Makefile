@@ -64,7 +64,7 @@ lock: $(TOOLS)/made  ## write locks/ from requirements*.txt, with the hashes of 
 	@$(LOCK) $(ROBOT) $(REST) -o build/all.txt
 	@$(LOCK) -c build/all.txt $(ROBOT) -o locks/robot.txt
 	@$(LOCK) -c build/all.txt $(REST) -o locks/rest.txt \
-		$$(sed -nE 's/^([a-z0-9][a-z0-9._-]*)==.*/--no-emit-package \1/p' locks/robot.txt)
+		$$(sed -nE 's/^([a-z0-9][a-z0-9._-]*)==[^ ]+ \\$$/--no-emit-package \1/p' locks/robot.txt)
 	@$(LOCK) -c build/all.txt requirements-kilted.txt -o locks/kilted.txt
 	@$(LOCK) -c build/all.txt requirements-jazzy.txt -o locks/jazzy.txt
 	@$(LOCK) requirements-audit.txt -o locks/audit.txt

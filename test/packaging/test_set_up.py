@@ -38,8 +38,7 @@ def test_lock_holds_its_requirements(lock):
 
 def test_locks_agree_about_versions():
     robot = versions("robot.txt")
-    assert not robot.keys() & versions("rest.txt").keys()
-    for lock in ("kilted.txt", "jazzy.txt"):
+    for lock in ("rest.txt", "kilted.txt", "jazzy.txt"):
         assert all(found <= robot.get(name, found) for name, found in versions(lock).items())
     assert versions("torch-cpu.txt")["torch"] == {f"{version}+cpu" for version in robot["torch"]}
 
