@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.recordings.recording import FORMATS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
 
 
 def recorded(parser: argparse.ArgumentParser) -> None:
-    """Add what may have to be said of a recording (`recordings.asked.Asked`)."""
+    """Add what may have to be said of a recording (`recordings.options.ReadOptions`)."""
     parser.add_argument(
         "--images",
         type=Path,

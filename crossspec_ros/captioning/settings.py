@@ -12,7 +12,7 @@ from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.policy import USUAL as LIMITS
 from crossspec_ros.drafting.proposer import USUAL, proposer_names
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
-from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.windows.change import WHEN, GateSettings
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")

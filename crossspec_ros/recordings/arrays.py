@@ -15,7 +15,6 @@ import numpy as np
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_SIZE
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.fields import Profile, choose_unit, is_whole, to_us
 from crossspec_ros.recordings.names import (
     COLUMN_NAMES,
@@ -29,6 +28,7 @@ from crossspec_ros.recordings.names import (
     read_columns,
     unit_of,
 )
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.sensor_size import (
     HEIGHT,
     SIZE_NAMES,
@@ -288,7 +288,7 @@ class ColumnEvents:
         return to_us(times, self.unit, self._offset_us)
 
 
-def split_table(table: np.ndarray, asked: Asked, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def split_table(table: np.ndarray, asked: ReadOptions, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """The columns of a structured array by their names, of an array (N, 4 to 8) of numbers by those stated
     beside it or by `Profile`.
 
@@ -311,7 +311,7 @@ def split_table(table: np.ndarray, asked: Asked, names: Sequence[str] = ()) -> d
 
 
 def table_roles(
-    table: np.ndarray | h5py.Dataset, starts: range, asked: Asked, names: Sequence[str] = ()
+    table: np.ndarray | h5py.Dataset, starts: range, asked: ReadOptions, names: Sequence[str] = ()
 ) -> Named:
     """Columns of a table (N, 4 to 8) that are t, x, y and p, the unit that was said or named with them, and
     what other columns hold something.

@@ -22,7 +22,6 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.sample_depth import SampleDepth, moved_up
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag_reader import (
     PACKED_SUFFIXES,
     ROS1_SUFFIXES,
@@ -30,6 +29,7 @@ from crossspec_ros.recordings.bag_reader import (
     storage_files,
 )
 from crossspec_ros.recordings.choice import choose, has_images, unread_images
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.storage import StoredMessage, TopicKey
 
 _TAIL_NS = 2_000_000_000
@@ -43,7 +43,7 @@ class BagRecording:
     none of the topics that are asked for.
     """
 
-    def __init__(self, path: Path, asked: Asked = BEST) -> None:
+    def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
         self.path = path
         self.format = "ROS 1 bag" if path.suffix in ROS1_SUFFIXES else "rosbag2"
         self.losses: list[str] = []
@@ -56,7 +56,7 @@ class BagRecording:
             self.close()
             raise
 
-    def _open(self, asked: Asked) -> None:
+    def _open(self, asked: ReadOptions) -> None:
         with self._name_damage():
             # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
             first = self._stack.enter_context(closing(BagReader(self.path)))

@@ -21,8 +21,8 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.encodings import check_encoding
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.bag_reader import BagReader
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.storage import TopicKey
 from crossspec_ros.recordings.topic_survey import cut
 
@@ -91,7 +91,7 @@ class Choice(NamedTuple):
         return f"plays {events} and {images}{others}"
 
 
-def choose(bag: BagReader, asked: Asked, path: Path) -> Choice | None:
+def choose(bag: BagReader, asked: ReadOptions, path: Path) -> Choice | None:
     """The topics that were asked for, and else the best pair; None when there is neither, or when its events
     are of a type that is not read.
 

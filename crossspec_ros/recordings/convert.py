@@ -31,8 +31,8 @@ from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import (
     DSEC_EVENTS,
     GROUND_TRUTH,
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            convert(found(args.source), args.destination, args.aligned, Asked.of(vars(args)))
+            convert(found(args.source), args.destination, args.aligned, ReadOptions.of(vars(args)))
 
 
-def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:
+def convert(source: Path, bag: Path, aligned: bool = False, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become evt3
@@ -143,7 +143,7 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
         raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
 
 
-def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
+def _open(source: Path, aligned: bool, asked: ReadOptions) -> Recording:
     if aligned and asked.images:
         raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
     if (source / DSEC_EVENTS).exists() and not any(asked[2:]):

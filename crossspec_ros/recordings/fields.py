@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE, MAX_US
-from crossspec_ros.recordings.asked import UNITS
 from crossspec_ros.recordings.names import ROLES
+from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.recordings.sensor_size import (
     common_size,
     count_pixels,

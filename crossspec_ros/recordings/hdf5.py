@@ -19,11 +19,11 @@ from crossspec_ros.recordings.arrays import (
     ColumnFile,
     table_roles,
 )
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.fields import choose_unit, to_us
 from crossspec_ros.recordings.hdf5_file import Hdf5File
 from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
 from crossspec_ros.recordings.names import COLUMN_NAMES, MOST_COLUMNS, OFFSET_NAMES, ROLES, texts_of, unit_of
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import (
     is_size,
     stated_sizes,
@@ -35,7 +35,7 @@ EVENTS_FILE = "events.h5"
 """File that makes a folder an HDF5 recording."""
 
 
-def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
+def open_hdf5(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """An HDF5 file of one of `LAYOUTS`, or a folder with such an events.h5, as a recording.
 
     A folder's images may lie beside the events, in a folder images.
@@ -65,7 +65,7 @@ class Hdf5Events(ColumnEvents):
     Raises InputError when there are none, or when the data sets are no events.
     """
 
-    def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
+    def __init__(self, file: Hdf5File, layout: Layout, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
         self._file, columns = file, _Hdf5Columns(file, layout, asked)
         container = f"HDF5, {layout.name}"
         super().__init__(file.path, [file.path], lambda path: columns, container, asked.time_unit)
@@ -81,7 +81,7 @@ class _Hdf5Columns(ColumnFile):
 
     is_sampled = True
 
-    def __init__(self, file: Hdf5File, layout: Layout, asked: Asked) -> None:
+    def __init__(self, file: Hdf5File, layout: Layout, asked: ReadOptions) -> None:
         self._file, self._layout, self._places = file, layout, layout.columns
         self._data = {name: file.events(name) for name, _ in self._places}
         self.unit, self.usual_size = layout.unit, layout.usual_size
@@ -110,7 +110,7 @@ class _Hdf5Columns(ColumnFile):
             if value is not None and self.offset is None:
                 self.offset = name, value
 
-    def _find_columns(self, asked: Asked) -> None:
+    def _find_columns(self, asked: ReadOptions) -> None:
         """Find which columns of a table are which."""
         ((name, _),) = self._places
         step = max(BLOCK, -(-self.length // _MOST_BLOCKS))

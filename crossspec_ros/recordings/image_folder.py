@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, RecordedMessage, compressed_image
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.names import stated_unit
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.soundness import leaving_open
 from crossspec_ros.recordings.source import SourceRecording, read_picture, read_times
 from crossspec_ros.recordings.text import TextEvents
@@ -169,7 +169,7 @@ def with_pictures_in(recording: Recording, folder: Path, tell: Callable[[str], N
     return played
 
 
-def open_event_folder(path: Path, asked: Asked = BEST) -> Recording:
+def open_event_folder(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """A folder with events.txt, as of the Event Camera Dataset (https://rpg.ifi.uzh.ch/davis_data.html)."""
     file = path / "events.txt"
     return SourceRecording(file, TextEvents(file, asked))

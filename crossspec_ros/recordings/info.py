@@ -17,7 +17,7 @@ from rich.table import Table
 from crossspec_ros.events.sandbox import checked, words
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
 _SECOND = 1_000_000_000
@@ -32,14 +32,16 @@ def run(args: argparse.Namespace) -> None:
     """Survey `args.path`, print the report, and write it as JSON if asked."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share), Asked.of(vars(args)))
+        report = survey(
+            args.path, lambda share: progress.update(task, completed=share), ReadOptions.of(vars(args))
+        )
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def survey(
-    path: Path, tick: Callable[[float], None] = lambda share: None, asked: Asked = BEST
+    path: Path, tick: Callable[[float], None] = lambda share: None, asked: ReadOptions = DEFAULT_OPTIONS
 ) -> dict[str, Any]:
     """The report of `survey.survey`, made in a child; `tick` is told the share that has been read, 0 to 1.
 

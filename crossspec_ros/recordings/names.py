@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.recordings.options import UNITS
 
 ROLES = ("t", "x", "y", "p")
 _NAMES = {

@@ -29,8 +29,8 @@ from crossspec_ros.recordings.arrays import (
     read_arrays,
     split_table,
 )
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.names import COLUMN_NAMES, find_roles, texts_of
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.soundness import leaving_open, not_played
 
 _LITTLE_BYTES = 256
@@ -40,7 +40,7 @@ _MOST_STATED = 64
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
-def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
+def read_npz(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> ColumnEvents:
     """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
     folder those of all in it, by their numbers.
 
@@ -94,7 +94,7 @@ def _missing(numbers: list[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
 
 
-def _npz_columns(path: Path, asked: Asked) -> Columns:
+def _npz_columns(path: Path, asked: ReadOptions) -> Columns:
     try:
         # By zipfile, because np.load goes by the content and would open a bare array too.
         with zipfile.ZipFile(path) as archive:
@@ -134,7 +134,7 @@ def _is_plain(file: np.lib.npyio.NpzFile, name: str) -> bool:
 _NUMBERS = re.compile("[iufb][1248]")
 
 
-def read_npy(path: Path, asked: Asked = BEST) -> ColumnEvents:
+def read_npy(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> ColumnEvents:
     """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
 
     Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
@@ -142,7 +142,7 @@ def read_npy(path: Path, asked: Asked = BEST) -> ColumnEvents:
     return ColumnEvents(path, [path], partial(_npy_columns, asked=asked), "npy", asked.time_unit)
 
 
-def _npy_columns(path: Path, asked: Asked) -> Columns:
+def _npy_columns(path: Path, asked: ReadOptions) -> Columns:
     try:
         with open(path, "rb") as file:
             version = np.lib.format.read_magic(file)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import check_regular, read_small
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from crossspec_ros.recordings.source import Recording
@@ -38,9 +38,9 @@ class Format(NamedTuple):
     """A file that a folder of this format has in it."""
     is_source: bool = True
     has_topics: bool = False
-    """Whether there may be several of a kind; the opener takes `Asked` as well."""
+    """Whether there may be several of a kind; the opener takes `ReadOptions` as well."""
     has_numbers: bool = False
-    """Whether its columns or the unit of its times may have to be said; the opener takes `Asked` as well."""
+    """Whether `--columns` and `--time-unit` apply; the opener takes `ReadOptions` as well."""
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
@@ -125,7 +125,7 @@ FORMATS = _sentence()
 """Formats that can be opened, as messages and help texts say it."""
 
 
-def open_recording(path: Path, asked: Asked = BEST) -> Recording:
+def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording of any of `FORMATS`, to be read in a child; a rosbag2 may be a directory or a file.
 
     Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
@@ -141,10 +141,10 @@ def open_recording(path: Path, asked: Asked = BEST) -> Recording:
 
 def open_told(path: str, *texts: str) -> Recording:
     """`open_here` with texts, as a child gets them."""
-    return open_here(Path(path), Asked.of_texts(*texts))
+    return open_here(Path(path), ReadOptions.of_texts(*texts))
 
 
-def open_here(path: Path, asked: Asked = BEST) -> Recording:
+def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording as `open_recording` does, in this process, for what made the file itself."""
     with telling_unreadable(path):
         recording = _open(path, find_format(path), asked)
@@ -216,7 +216,7 @@ def _name_recordings_in(folder: Path) -> None:
         raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}{takes}")
 
 
-def _open(path: Path, format: Format, asked: Asked) -> Recording:
+def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
     from crossspec_ros.events.sandbox_child import renew_time
 
     if not path.is_dir():  # a pipe is no file, and would be waited for

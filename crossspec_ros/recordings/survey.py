@@ -17,7 +17,6 @@ from crossspec_ros.events.cdr import (
     IMAGE_TYPES,
 )
 from crossspec_ros.events.sandbox_child import send
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
     ROS1_SUFFIXES,
@@ -28,6 +27,7 @@ from crossspec_ros.recordings.bag_reader import (
 from crossspec_ros.recordings.choice import Choice, choose, has_images, is_unread, unread_images
 from crossspec_ros.recordings.event_survey import EventSurvey
 from crossspec_ros.recordings.image_folder import WithImages
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import open_here, telling_unreadable
 from crossspec_ros.recordings.storage import Losses, StoredMessage, TopicKey
 from crossspec_ros.recordings.topic_survey import ImageSurvey, TopicSurvey
@@ -50,14 +50,16 @@ def survey_told(path: str, *texts: str) -> Iterator[dict[str, Any]]:
             told = share
             send({"share": share})
 
-    yield {"report": survey(Path(path), tick, Asked.of_texts(*texts))}
+    yield {"report": survey(Path(path), tick, ReadOptions.of_texts(*texts))}
 
 
 class _Damaged(Exception):
     """The ordinary reader of bags gave up."""
 
 
-def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> dict[str, Any]:
+def survey(
+    path: Path, tick: Tick = lambda share: None, asked: ReadOptions = DEFAULT_OPTIONS
+) -> dict[str, Any]:
     """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
 
     Of a folder of images those that are played in place of its own are told as well.
@@ -74,7 +76,7 @@ def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> 
             return _survey_damaged_bag(path, str(error))
 
 
-def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
+def _survey_recording(path: Path, tick: Tick, asked: ReadOptions) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
     with closing(open_here(path, asked)) as recording:
         span_ns = max(1, recording.end_ns - recording.start_ns)
@@ -95,7 +97,7 @@ def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
     return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
 
 
-def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
+def _survey_bag(path: Path, tick: Tick, asked: ReadOptions) -> dict[str, Any]:
     with ExitStack() as stack:
         with _naming_damage():
             bag = stack.enter_context(closing(BagReader(path)))
@@ -120,7 +122,7 @@ def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
     return _report(path, format, surveys.values(), found, None if asked.images else choice)
 
 
-def _survey_images(path: Path, asked: Asked, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
+def _survey_images(path: Path, asked: ReadOptions, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
     """Images of a folder, and that they are played in place of a bag's own."""
     with closing(open_here(path, asked._replace(images=None))) as recording:
         beside = WithImages(recording, images)

@@ -13,10 +13,10 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.fields import Profile, choose_unit, power_of, to_us
 from crossspec_ros.recordings.lines import parse_lines
 from crossspec_ros.recordings.names import ROLES, Named, header_of, read_columns, stated_unit
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.soundness import (
     MOST_STRAY,
@@ -61,7 +61,7 @@ class TextEvents:
     order.
     """
 
-    def __init__(self, path: Path, asked: Asked = BEST) -> None:
+    def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
         self._path = path
         self._file = path.open("rb")
         try:

@@ -26,7 +26,7 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_recording, true_captions
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
@@ -66,7 +66,7 @@ class PlayerNode(GuardedNode):
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
         path = found(self._settings.path)
-        self._recording = open_recording(path, Asked.of(vars(self._settings)))
+        self._recording = open_recording(path, ReadOptions.of(vars(self._settings)))
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
         self._truth = true_captions(path)

@@ -12,7 +12,7 @@ from stand_ins import write_models
 from crossspec_ros.captioning.replay_parameters import replay_parameters
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.ros.graph import live_graph
 
 
@@ -59,11 +59,11 @@ def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     (tmp_path / "pictures").mkdir()
     for name in ("0.1", "0.8"):
         (tmp_path / "pictures" / f"{name}.png").touch()
-    synchronizer, _, player = given(recording, models, asked=Asked(images=tmp_path / "pictures"))
+    synchronizer, _, player = given(recording, models, asked=ReadOptions(images=tmp_path / "pictures"))
     assert synchronizer["image_transport"] == "compressed"
     assert player["images"] == str(tmp_path / "pictures")
     with pytest.raises(InputError, match="nowhere' does not exist"):
-        given(recording, models, asked=Asked(images=Path("nowhere")))
+        given(recording, models, asked=ReadOptions(images=Path("nowhere")))
     config = tmp_path / "config.yaml"
     player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}
     config.write_text(json.dumps({"dsec_player": player}))
@@ -162,14 +162,14 @@ def test_columns_and_unit_reach_the_player(models, tmp_path):
     np.save(tmp_path / "x.npy", np.stack([t, t % 241, t % 319, t % 2], axis=1))
     with pytest.raises(InputError, match="either may be x"):
         given(tmp_path / "x.npy", models)
-    asked = Asked(columns="t,y,x,p", time_unit="ns")
+    asked = ReadOptions(columns="t,y,x,p", time_unit="ns")
     *_, player = given(tmp_path / "x.npy", models, asked=asked)
-    assert Asked.of(player) == asked
+    assert ReadOptions.of(player) == asked
     config = tmp_path / "config.yaml"
     config.write_text(
         json.dumps({"dsec_player": {"ros__parameters": {"time_unit": "ns", "columns": "t,y,x,p"}}})
     )
     *_, configured = given(tmp_path / "x.npy", models, config=config)
-    assert Asked.of(configured) == asked
+    assert ReadOptions.of(configured) == asked
     with pytest.raises(InputError, match="'h' is no unit: give s, ms"):
-        given(tmp_path / "x.npy", models, asked=Asked(columns="t,y,x,p", time_unit="h"))
+        given(tmp_path / "x.npy", models, asked=ReadOptions(columns="t,y,x,p", time_unit="h"))

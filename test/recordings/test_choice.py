@@ -24,7 +24,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -140,11 +140,11 @@ def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played)
 def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
     streams = [dvs("/ev"), events("/other"), images("/rgb"), images("/event_camera/image_raw")]
     bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
-    recording = open_here(bag, Asked("/other", "event_camera/image_raw"))
+    recording = open_here(bag, ReadOptions("/other", "event_camera/image_raw"))
     assert (recording.event_topic, recording.image_topic) == ("/other", "/event_camera/image_raw")
     assert {message.type for message in recording.messages()} == {EVENT_PACKET, IMAGE}
     with pytest.raises(InputError, match=r"no topic /rgb of events: .* is /ev \(dvs\), /other \(evt3\)$"):
-        open_here(bag, Asked(events="/rgb"))
+        open_here(bag, ReadOptions(events="/rgb"))
     options = ["--events-topic", "/other", "--image-topic", "/rgb"]
     assert main(["convert", str(bag), str(tmp_path / "chosen"), *options]) == 0
     topics = {topic["topic"]: topic["messages"] for topic in survey(tmp_path / "chosen")["topics"]}
@@ -158,9 +158,9 @@ def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
 def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     file = tmp_path / "events.npz"
     np.savez(file, t=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
-    assert open_here(file, Asked("/event_camera/events")).remarks == []
+    assert open_here(file, ReadOptions("/event_camera/events")).remarks == []
     with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
-        open_here(file, Asked(image="/rgb"))
+        open_here(file, ReadOptions(image="/rgb"))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from recording_samples import DSEC_OFFSET_US, DSEC_START_US, write_sequence
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.dsec import DsecRecording, DsecSequence, write_events_h5
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.survey import survey
 
 
@@ -88,7 +88,7 @@ def test_the_right_cameras_are_told(sequence):
 
 
 def test_the_times_of_a_folder_in_a_sequence_are_found(of_dsec_det):
-    report = survey(of_dsec_det, asked=Asked(images=of_dsec_det / "images/left/distorted"))
+    report = survey(of_dsec_det, asked=ReadOptions(images=of_dsec_det / "images/left/distorted"))
     assert "3 images of " in report["format"] and "images/timestamps.txt" in report["format"]
 
 

@@ -27,9 +27,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, typestore
 from crossspec_ros.recordings import arrays, info
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.hdf5 import Hdf5Events, find_layout
 from crossspec_ros.recordings.hdf5_file import Hdf5File
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -106,7 +106,7 @@ def test_an_offset_is_in_the_unit_of_the_times_and_tells_nothing_of_it(
     with h5py.File(path, "a") as file:
         file["t_offset"] = np.int64(offset)
     with pytest.raises(InputError, match=refusal) if refusal else nullcontext():
-        found = open_here(path, Asked(time_unit=unit))
+        found = open_here(path, ReadOptions(time_unit=unit))
         assert found.end_ns - found.start_ns == pytest.approx(3e9, rel=0.01)
         assert found.start_ns == pytest.approx(offset * 1000 / scale, abs=10**7)
 
@@ -580,6 +580,6 @@ def test_what_values_leave_open_is_refused_or_said(tmp_path):
     with pytest.raises(InputError, match=r"either may be x: .* --columns"):
         open_here(tmp_path / "x.h5")
     with pytest.raises(InputError, match=r"may be ns or us .* --time-unit ns"):
-        open_here(tmp_path / "x.h5", Asked(columns="t,y,x,p"))
-    recording = open_here(tmp_path / "x.h5", Asked(columns="t,y,x,p", time_unit="ns"))
+        open_here(tmp_path / "x.h5", ReadOptions(columns="t,y,x,p"))
+    recording = open_here(tmp_path / "x.h5", ReadOptions(columns="t,y,x,p", time_unit="ns"))
     assert recording.format == "HDF5, table, times in ns, 346x260 assumed"

@@ -15,8 +15,8 @@ from recording_samples import arrays_of, hdf5_events, picture_stamps, saved, wri
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.image_folder import FolderImages
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -38,7 +38,7 @@ def recording(tmp_path):
 
 
 def images_of(recording, folder):
-    with closing(open_here(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, ReadOptions(images=folder))) as opened:
         messages = list(opened.messages())
         assert opened.losses == []
     assert [message.stamp_ns for message in messages] == sorted(message.stamp_ns for message in messages)
@@ -129,7 +129,7 @@ def test_pictures_of_other_formats_are_told(tmp_path):
     (remark,) = open_here(folder).remarks
     assert "images' are not played: turn those into PNG with `mogrify -format png *.bmp`" in remark
     with pytest.raises(InputError, match=r"has no .* file: turn those into PNG with"):
-        open_here(folder, Asked(images=folder / "images"))
+        open_here(folder, ReadOptions(images=folder / "images"))
 
 
 def test_other_events_and_videos_in_the_folder_are_told(tmp_path):
@@ -170,22 +170,22 @@ def test_what_does_not_fit_is_said(tmp_path, recording, file, text, sentence):
     if file:
         (folder / file).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=rf"'{folder}.*{sentence}"):
-        open_here(recording, Asked(images=folder))
+        open_here(recording, ReadOptions(images=folder))
 
 
 def test_folders_without_images_or_with_counted_ones_are_refused(tmp_path, recording):
     with pytest.raises(InputError, match="nowhere' does not exist"):
-        open_here(recording, Asked(images=tmp_path / "nowhere"))
+        open_here(recording, ReadOptions(images=tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"has no \.png, \.jpg or \.jpeg file"):
-        open_here(recording, Asked(images=tmp_path / "empty"))
+        open_here(recording, ReadOptions(images=tmp_path / "empty"))
     counted = pictures(tmp_path / "counted", [f"{i:06}.png" for i in range(5)])
     with pytest.raises(InputError, match="has 5 images without times"):
-        open_here(recording, Asked(images=counted))
+        open_here(recording, ReadOptions(images=counted))
     for name in ("left.txt", "right.txt"):
         (counted / name).write_text(US)
     with pytest.raises(InputError, match=r"several files of times \(left\.txt, right\.txt\): name the right"):
-        open_here(recording, Asked(images=counted))
+        open_here(recording, ReadOptions(images=counted))
 
 
 def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
@@ -213,7 +213,7 @@ def test_they_take_the_place_of_a_recordings_own(tmp_path, capsys):
 def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)
-    with closing(open_here(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, ReadOptions(images=folder))) as opened:
         (folder / NAMES[2]).unlink()
         kinds = [message.kind for message in opened.messages()]
         assert kinds.count("image") == 4 and kinds.count("events") == 30
@@ -227,7 +227,7 @@ def test_a_link_to_what_is_no_picture_is_told_and_not_played(tmp_path, recording
     secret.write_text("TOP SECRET")
     (folder / NAMES[2]).unlink()
     (folder / NAMES[2]).symlink_to(secret)
-    with closing(open_here(recording, Asked(images=folder))) as opened:
+    with closing(open_here(recording, ReadOptions(images=folder))) as opened:
         played = list(opened.messages())
         assert not any(b"SECRET" in message.data for message in played)
         assert sum(message.kind == "image" for message in played) == 4
@@ -239,7 +239,7 @@ def test_convert_takes_them_into_the_bag(tmp_path, recording):
     (folder / "timestamps.txt").write_text(SECONDS)
     assert main(["convert", str(recording), str(tmp_path / "bag"), "--images", str(folder)]) == 0
     with closing(open_here(tmp_path / "bag")) as bag:
-        assert list(bag.messages()) == list(open_here(recording, Asked(images=folder)).messages())
+        assert list(bag.messages()) == list(open_here(recording, ReadOptions(images=folder)).messages())
 
 
 @pytest.mark.parametrize("events_file", ["events.txt", "events.h5"])
@@ -323,7 +323,7 @@ def test_a_folder_of_other_files_says_what_to_do(tmp_path, name, remedy):
 def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
     bag = bag_of(tmp_path / "bag", *[("/event_camera/events", packet(i * 10**8)) for i in range(1, 10)])
     folder = pictures(tmp_path / "pictures", [f"{0.1 * i:.1f}.png" for i in range(1, 6)])
-    with closing(open_here(bag, Asked(images=folder))) as opened:
+    with closing(open_here(bag, ReadOptions(images=folder))) as opened:
         (folder / "0.3.png").unlink()
         assert sum(message.kind == "image" for message in opened.messages()) == 4
         assert "1 of 5 images cannot be read" in "".join(opened.losses)
@@ -332,6 +332,6 @@ def test_losses_of_images_are_told_of_a_bag_too(tmp_path):
 def test_a_video_in_place_of_a_folder_or_a_recording_is_named_with_what_to_do(recording, tmp_path):
     video = tmp_path / "rgb.mp4"
     video.write_bytes(bytes(9))
-    for given in ({"path": recording, "asked": Asked(images=video)}, {"path": video}):
+    for given in ({"path": recording, "asked": ReadOptions(images=video)}, {"path": video}):
         with pytest.raises(InputError, match=r"rgb\.mp4' is .*`ffmpeg -i .*timestamps\.txt"):
             open_here(**given)

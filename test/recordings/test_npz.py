@@ -13,8 +13,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.fields import choose_unit
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -280,7 +280,7 @@ def test_a_unit_that_is_none_is_asked_for(tmp_path, events):
     path = saved(tmp_path, **arrays_of(events), time_unit="ticks")
     with pytest.raises(InputError, match="its unit is stated as 'ticks': say s, ms, us or ns with --time-u"):
         open_here(path)
-    assert "times in us" in open_here(path, Asked(time_unit="us")).format
+    assert "times in us" in open_here(path, ReadOptions(time_unit="us")).format
     assert "times in us" in open_here(saved(tmp_path, **arrays_of(events), unit="px")).format
 
 
@@ -289,10 +289,10 @@ def test_the_unit_may_have_to_be_said(tmp_path, events):
     path = saved(tmp_path, **arrays | {"t": arrays["t"] * 1000})
     with pytest.raises(InputError, match=r"as us they are .* say which with --time-unit ns"):
         open_here(path)
-    heard = decode(open_here(path, Asked(time_unit="ns")).messages(), 0)
+    heard = decode(open_here(path, ReadOptions(time_unit="ns")).messages(), 0)
     assert heard.t.tolist() == arrays["t"].tolist()
     with pytest.raises(InputError, match="have names: leave out --columns"):
-        open_here(path, Asked(columns="t,x,y,p"))
+        open_here(path, ReadOptions(columns="t,x,y,p"))
 
 
 @pytest.mark.parametrize(
@@ -375,14 +375,14 @@ def test_one_stray_time_does_not_part_the_files_of_a_folder(tmp_path, events, in
 
 
 CASES = [
-    ("v2e_text_of_equal_times/v2e-dvs-events.txt", Asked(), "t x y p, times in s", 3600, 0.07),
-    ("unsorted_text/seconds.txt", Asked(), "t x y p, times in s", 3900, 1.29),
-    ("metavision_csv_of_few_lines/decoded.csv", Asked(), "x y p t, times in us, 1280x720", 3, 1.04),
-    ("esim_nanoseconds/0000000000.npz", Asked(time_unit="ns"), "times in ns", 3900, 1.29),
-    ("h5_that_states_its_size_in_events/gen1_td.h5", Asked(), "304x240", 3900, 1.29),
-    ("h5_with_a_table_of_events/v2e.h5", Asked(), "table, times in us, 64x48", 3900, 1.29),
-    ("h5_with_one_event_outside/train_day_0024_td.h5", Asked(), "1280x720", 3899, 1.29),
-    ("folder_of_npz/events_aligned", Asked(), "13 files npz, times in us", 3900, 1.29),
+    ("v2e_text_of_equal_times/v2e-dvs-events.txt", ReadOptions(), "t x y p, times in s", 3600, 0.07),
+    ("unsorted_text/seconds.txt", ReadOptions(), "t x y p, times in s", 3900, 1.29),
+    ("metavision_csv_of_few_lines/decoded.csv", ReadOptions(), "x y p t, times in us, 1280x720", 3, 1.04),
+    ("esim_nanoseconds/0000000000.npz", ReadOptions(time_unit="ns"), "times in ns", 3900, 1.29),
+    ("h5_that_states_its_size_in_events/gen1_td.h5", ReadOptions(), "304x240", 3900, 1.29),
+    ("h5_with_a_table_of_events/v2e.h5", ReadOptions(), "table, times in us, 64x48", 3900, 1.29),
+    ("h5_with_one_event_outside/train_day_0024_td.h5", ReadOptions(), "1280x720", 3899, 1.29),
+    ("folder_of_npz/events_aligned", ReadOptions(), "13 files npz, times in us", 3900, 1.29),
 ]
 
 

@@ -21,8 +21,8 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
-from crossspec_ros.recordings.asked import Asked
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -40,7 +40,11 @@ def write_ros2(path, messages):
 def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, compression):
     old = write_ros1(tmp_path / "old.bag", drive(), compression)
     new = write_ros2(tmp_path / "new", drive())
-    for topics in (Asked(), Asked("/dvs/events", "/cam/compressed"), Asked("/event_camera/events")):
+    for topics in (
+        ReadOptions(),
+        ReadOptions("/dvs/events", "/cam/compressed"),
+        ReadOptions("/event_camera/events"),
+    ):
         expected, recording = open_here(new, topics), open_here(old, topics)
         assert list(recording.messages()) == list(expected.messages())
         for name in ("event_topic", "event_type", "image_topic", "image_type", "start_ns", "end_ns"):

@@ -10,7 +10,7 @@ from recording_samples import check_info, clustered, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import text
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 from crossspec_ros.recordings.text import TextEvents
@@ -293,12 +293,12 @@ def test_what_stays_open_is_refused(tmp_path, written, sentence):
 @pytest.mark.parametrize(
     ("written", "asked", "told"),
     [
-        (OPEN["nanoseconds"][0], Asked(time_unit="ns"), "t x y p, times in ns"),
-        (OPEN["nanoseconds"][0], Asked(columns="t_ns,x,y,p"), "t x y p, times in ns"),
-        (OPEN["y before x"][0], Asked(columns="t,y,x,p"), "t y x p, times in us"),
-        (OPEN["height before width"][0], Asked(columns="t,x,y,p"), "t x y p, times in us"),
-        (OPEN["two cameras"][0], Asked(columns="t,x,y,p,camera"), "t x y p, times in us"),
-        (OPEN["two clocks"][0], Asked(columns="host, t, x, y, p"), "t x y p, times in us"),
+        (OPEN["nanoseconds"][0], ReadOptions(time_unit="ns"), "t x y p, times in ns"),
+        (OPEN["nanoseconds"][0], ReadOptions(columns="t_ns,x,y,p"), "t x y p, times in ns"),
+        (OPEN["y before x"][0], ReadOptions(columns="t,y,x,p"), "t y x p, times in us"),
+        (OPEN["height before width"][0], ReadOptions(columns="t,x,y,p"), "t x y p, times in us"),
+        (OPEN["two cameras"][0], ReadOptions(columns="t,x,y,p,camera"), "t x y p, times in us"),
+        (OPEN["two clocks"][0], ReadOptions(columns="host, t, x, y, p"), "t x y p, times in us"),
     ],
 )
 def test_an_option_says_what_is_what(tmp_path, written, asked, told):
@@ -407,7 +407,7 @@ def test_a_unit_is_taken_of_a_text_that_is_not_utf_8(tmp_path):
 def test_an_option_that_cannot_be_is_refused(tmp_path, columns, sentence):
     (tmp_path / "x.txt").write_text(table(*drive()))
     with pytest.raises(InputError, match=sentence):
-        open_here(tmp_path / "x.txt", Asked(columns=columns))
+        open_here(tmp_path / "x.txt", ReadOptions(columns=columns))
 
 
 @pytest.mark.parametrize("order", [lambda t, x, y: np.lexsort((x, y)), lambda t, x, y: np.argsort(-t)])
