@@ -222,9 +222,6 @@ def _convert(subparsers: Subparsers) -> None:
     )
     parser.add_argument("destination", type=Path, help="the bag directory to write")
     recorded(parser)
-    parser.add_argument(
-        "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
-    )
     parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
     parser.add_argument("--seconds", type=seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))

@@ -10,13 +10,13 @@ import dv_processing as dv
 import h5py
 import hdf5plugin
 import numpy as np
+from crossspec_lab.world.synth import write_events_h5
 from event_samples import random_batch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -161,7 +161,6 @@ def check_info(path, events):
 
 SIZES = {
     "dsec": (640, 480),
-    "lists": (346, 260),
     "mvsec": (346, 260),
     "m3ed": (1280, 720),
     "e2vid": (240, 180),
@@ -202,17 +201,10 @@ def write_dsec(file: h5py.File, events: EventBatch) -> None:
     file["ms_to_idx"] = np.searchsorted(t, np.arange(0, int(t[-1]), 1000)).astype(np.uint64)
 
 
-def write_lists(file: h5py.File, events: EventBatch) -> None:
-    """Lists at the top of the file, as people write them themselves."""
-    for name in "txyp":
-        file[name] = getattr(events, name)
-
-
 def write_mvsec(file: h5py.File, events: EventBatch) -> None:
     """https://daniilidis-group.github.io/mvsec: (N, 4) of x, y, t in s since 1970, p of -1 and 1."""
     rows = np.stack([events.x, events.y, events.t / 1e6, events.p * 2.0 - 1], axis=1)
     file.create_dataset("davis/left/events", data=rows, chunks=(1000, 4), compression="gzip")
-    file["davis/right/events"] = rows[::2]
     stamps = picture_stamps(events)
     pictures = np.stack([gray(i) for i in range(len(stamps))])
     file.create_dataset("davis/left/image_raw", data=pictures, chunks=(1, 24, 32), compression="gzip")
@@ -263,7 +255,6 @@ def write_prophesee(file: h5py.File, events: EventBatch) -> None:
 
 WRITERS = {
     "dsec": write_dsec,
-    "lists": write_lists,
     "mvsec": write_mvsec,
     "m3ed": write_m3ed,
     "e2vid": write_e2vid,
@@ -299,7 +290,7 @@ def write_sequence(folder, batch, frames=3, t_offset=DSEC_OFFSET_US):
 
 
 def arrays_of(batch, **others):
-    return {"t": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
+    return {"t_us": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
 
 
 def saved(folder, **arrays):

@@ -49,10 +49,6 @@ _JPEG_QUALITY = 90
 def run(args: argparse.Namespace) -> None:
     """The command. Ctrl-C and SIGTERM complete the bag of a live stream and leave nothing of another one."""
     if "://" in args.source:
-        if args.aligned:
-            raise InputError(
-                f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
-            )
         if args.images or args.columns or args.time_unit:
             raise InputError(
                 f"'{args.source}' is live: leave out --images, --columns and --time-unit, which are for "
@@ -67,20 +63,20 @@ def run(args: argparse.Namespace) -> None:
                 f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
             )
         with _on_signals(signal.default_int_handler):
-            convert(found(args.source), args.destination, args.aligned, ReadOptions.of(vars(args)))
+            convert(found(args.source), args.destination, ReadOptions.of(vars(args)))
 
 
-def convert(source: Path, bag: Path, aligned: bool = False, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
+def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become evt3
-    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
-    `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
-    no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
-    of it. A file that is damaged only in a part makes a bag of the rest, which is told.
+    packets, and a DSEC sequence's frames JPEGs. A `ground_truth.json` of the source comes along into the
+    bag's directory. Raises InputError when `source` is no recording or damaged, or `bag` exists or cannot be
+    written; then, and when interrupted, nothing is left of it. A file that is damaged only in a part makes a
+    bag of the rest, which is told.
     """
     truth = _ground_truth(source)
-    with _whole(bag) as path, closing(_open(source, aligned, asked)) as recording:
+    with _whole(bag) as path, closing(_open(source, asked)) as recording:
         tell_remarks(recording)
         with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
             span_ns = recording.end_ns - recording.start_ns
@@ -143,16 +139,10 @@ def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | 
         raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
 
 
-def _open(source: Path, aligned: bool, asked: ReadOptions) -> Recording:
-    if aligned and asked.images:
-        raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
+def _open(source: Path, asked: ReadOptions) -> Recording:
     if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
         opener = "crossspec_ros.recordings.dsec:open_dsec"
-        return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
-    if aligned:
-        raise InputError(
-            f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {DSEC_EVENTS}"
-        )
+        return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY])
     return open_recording(source, asked)
 
 

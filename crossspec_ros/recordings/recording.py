@@ -204,16 +204,12 @@ def _format_of(path: Path) -> Format | None:
 
 
 def _name_recordings_in(folder: Path) -> None:
-    """Raise InputError that names the recordings in a folder that is none, and the images there."""
-    from crossspec_ros.recordings.image_folder import picture_folders
-
+    """Raise InputError that names the recordings in a folder that is none."""
     # Texts may be of anything.
     found = [path for path in sorted(folder.iterdir()) if path.suffix != ".txt" and _format_of(path)]
     if found:
-        images = [path for path in picture_folders(folder) if not {path, *path.parents} & {*found}]
-        takes = f", with --images '{images[0]}'" if len(images) == 1 else ""
         names = " or ".join(f"'{path}'" for path in found[:5])
-        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}{takes}")
+        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}")
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
