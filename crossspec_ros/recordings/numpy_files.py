@@ -93,7 +93,7 @@ def _open_tables(
     unit = choose_unit(path, options, first.unit, has_fractions(first.columns[0]))
 
     def blocks() -> Iterator[Block]:
-        middle = 0.0
+        middle = -np.inf
         for file in files:
             t, x, y, p = load(file).columns
             if len(t):
