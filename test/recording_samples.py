@@ -165,6 +165,7 @@ SIZES = {
     "m3ed": (1280, 720),
     "e2vid": (240, 180),
     "prophesee": (1280, 720),
+    "v2e": (346, 260),
 }
 
 
@@ -253,12 +254,21 @@ def write_prophesee(file: h5py.File, events: EventBatch) -> None:
     file.attrs["geometry"] = np.bytes_("1280x720")
 
 
+def write_v2e(file: h5py.File, events: EventBatch) -> None:
+    """https://github.com/SensorsINI/v2e, v2ecore/emulator.py: (N, 4) uint32 of t, x, y and p of 0 and 1."""
+    file["events"] = np.stack([events.t, events.x, events.y, events.p], axis=1).astype(np.uint32)
+    file["frame"] = np.stack([np.full((events.height, events.width), 40 * i, np.uint8) for i in range(5)])
+    file["frame_ts"] = np.array(picture_stamps(events), np.uint32)
+    file["frame_idx"] = np.arange(5, dtype=np.uint64)
+
+
 WRITERS = {
     "dsec": write_dsec,
     "mvsec": write_mvsec,
     "m3ed": write_m3ed,
     "e2vid": write_e2vid,
     "prophesee": write_prophesee,
+    "v2e": write_v2e,
 }
 
 

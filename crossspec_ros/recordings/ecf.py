@@ -27,11 +27,15 @@ from crossspec_ros.compiled import compiled
 FILTER = 0x8ECF
 
 
+def filters_of(data: h5py.Dataset) -> list[int]:
+    """Return the registered numbers of the filters that a data set is packed with."""
+    packing = data.id.get_create_plist()
+    return [packing.get_filter(i)[0] for i in range(packing.get_nfilters())]
+
+
 def is_ecf(data: h5py.Dataset) -> bool:
     """Return whether a data set holds events that are packed with ECF and nothing else."""
-    packing = data.id.get_create_plist()
-    filters = [packing.get_filter(i)[0] for i in range(packing.get_nfilters())]
-    return filters == [FILTER] and data.ndim == 1 and set("xypt") <= set(data.dtype.names or ())
+    return filters_of(data) == [FILTER] and data.ndim == 1 and set("xypt") <= set(data.dtype.names or ())
 
 
 class EcfDataset:

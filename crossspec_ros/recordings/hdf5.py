@@ -19,7 +19,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
-from crossspec_ros.recordings.ecf import EcfDataset, is_ecf
+from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import Recording, SourceRecording
@@ -132,6 +132,12 @@ class Hdf5File:
         node = self.get(name)
         if not isinstance(node, h5py.Dataset):
             raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
+        unknown = [number for number in filters_of(node) if not h5py.h5z.filter_avail(number)]
+        if unknown and not is_ecf(node):
+            raise InputError(
+                f"'{self.path}' is packed with the unknown filter {unknown[0]}: pack it anew with `h5repack "
+                f"-f GZIP=4` where the filter is installed"
+            )
         return node
 
     def numbers(self, name: str) -> list[int]:
