@@ -112,29 +112,24 @@ def _open_tables(
 
 def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptions) -> _Table:
     """Find the arrays t, x, y and p, or the first table, among named arrays."""
-    names = list(arrays)
-    found, columns = find_columns(names), []
-    if found:
-        refuse_columns(path, options)
+    names, columns = list(arrays), list[np.ndarray]()
+    if found := find_columns(names):
         columns = [arrays[names[index]] for index in found[:4]]
     else:
-        table = next(
-            (array for name in names if (array := arrays[name]).dtype.names or array.ndim == 2), None
-        )
+        tables = (array for name in names if isinstance(array := arrays[name], np.ndarray))
+        table = next((array for array in tables if array.dtype.names or array.ndim == 2), None)
         if table is None:
-            raise InputError(
-                f"'{path}' has no arrays t, x, y and p but {', '.join(names)[:200]}: store these"
-            )
-        if table.dtype.names:
-            refuse_columns(path, options)
-            found = find_columns(table.dtype.names)
-            columns = [table[table.dtype.names[index]].reshape(-1) for index in found[:4]] if found else []
+            there = ", ".join(filter(None, names))[:200] or "another array"
+            raise InputError(f"'{path}' has no arrays t, x, y and p but {there}: store those four")
+        if fields := table.dtype.names:
+            found = find_columns(fields)
+            columns = [table[fields[index]].reshape(-1) for index in found[:4]] if found else []
         elif found := columns_option(path, options, table.shape[1]):
-            columns = [table[:, index] for index in found[:4]]
+            columns, options = [table[:, index] for index in found[:4]], DEFAULT_OPTIONS
     if not found:
         raise ask(path, "does not name its columns")
-    shapes = {getattr(column, "shape", None) for column in columns}
-    if len(shapes) > 1 or any(np.ndim(column) != 1 or column.dtype.kind not in "iufb" for column in columns):
+    refuse_columns(path, options)
+    if len({np.shape(column) for column in columns}) > 1 or not all(map(_is_list_of_numbers, columns)):
         raise InputError(f"'{path}' has t, x, y and p of other shapes or types: store four lists of numbers")
     size = None
     if "width" in names and "height" in names:
@@ -143,6 +138,10 @@ def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptio
             raise InputError(f"'{path}' states a sensor of {size[0]}x{size[1]}: correct width and height")
     stated = str(arrays["time_unit"]) if "time_unit" in names else None
     return _Table(columns, found.unit or stated, size)
+
+
+def _is_list_of_numbers(column: object) -> bool:
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iufb"
 
 
 def _unpickle(data: bytes) -> dict[str, Any]:

@@ -55,14 +55,14 @@ def test_a_window_has_as_many_frames_as_the_target_takes(bag, models):
 
 def test_images_beside_a_recording_reach_the_player(models, tmp_path):
     recording = tmp_path / "events.npz"
-    np.savez(recording, t=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
+    np.savez(recording, t_us=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
     (tmp_path / "pictures").mkdir()
     for name in ("0.1", "0.8"):
         (tmp_path / "pictures" / f"{name}.png").touch()
     synchronizer, _, player = given(recording, models, asked=ReadOptions(images=tmp_path / "pictures"))
     assert synchronizer["image_transport"] == "compressed"
     assert player["images"] == str(tmp_path / "pictures")
-    with pytest.raises(InputError, match="nowhere' does not exist"):
+    with pytest.raises(InputError, match="nowhere"):
         given(recording, models, asked=ReadOptions(images=Path("nowhere")))
     config = tmp_path / "config.yaml"
     player = {"ros__parameters": {"images": str(tmp_path / "pictures")}}
@@ -160,7 +160,7 @@ def test_a_replay_learns_from_no_other_unless_it_is_asked_to_and_what_is_compare
 def test_columns_and_unit_reach_the_player(models, tmp_path):
     t = np.sort(np.random.default_rng(0).integers(0, 10**9, 3000))
     np.save(tmp_path / "x.npy", np.stack([t, t % 241, t % 319, t % 2], axis=1))
-    with pytest.raises(InputError, match="either may be x"):
+    with pytest.raises(InputError, match="--columns"):
         given(tmp_path / "x.npy", models)
     asked = ReadOptions(columns="t,y,x,p", time_unit="ns")
     *_, player = given(tmp_path / "x.npy", models, asked=asked)
@@ -171,5 +171,5 @@ def test_columns_and_unit_reach_the_player(models, tmp_path):
     )
     *_, configured = given(tmp_path / "x.npy", models, config=config)
     assert ReadOptions.of(configured) == asked
-    with pytest.raises(InputError, match="'h' is no unit: give s, ms"):
+    with pytest.raises(InputError, match="in 'h'"):
         given(tmp_path / "x.npy", models, asked=ReadOptions(columns="t,y,x,p", time_unit="h"))

@@ -11,14 +11,12 @@ import sys
 import threading
 import time
 
-import cv2
 import numpy as np
 import pytest
-from bag_samples import bag_of, packet, picture, string
+from bag_samples import packet, picture, string
 from event_samples import assert_equal, random_batch
 from recording_samples import DSEC_START_US, arrays_of, decode, npy_of, saved, write_aedat, write_sequence
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
-from test_align import calibrate
 from test_dv import camera, in_process  # noqa: F401
 
 from crossspec_ros.cli import main
@@ -48,17 +46,6 @@ def sequence(tmp_path, events):
 
 def nothing_stays(folder):
     return not [path.name for path in folder.iterdir() if "bag" in path.name]
-
-
-def test_a_sequence_aligned(boxed, tmp_path, sequence):
-    calibrate(sequence, np.dstack(np.meshgrid(np.arange(320.0), np.arange(240.0))))
-    convert(sequence, tmp_path / "bag", aligned=True)
-    images = [m for m in open_here(tmp_path / "bag").messages() if m.kind == "image"]
-    data = typestore().deserialize_cdr(images[0].data, COMPRESSED_IMAGE).data
-    assert cv2.imdecode(data, cv2.IMREAD_COLOR).shape == (240, 320, 3)
-    bag = bag_of(tmp_path / "other", ("/events", packet(0)))
-    with pytest.raises(InputError, match="other' cannot be aligned: give a DSEC sequence"):
-        convert(bag, tmp_path / "aligned", aligned=True)
 
 
 COMPRESSIONS = [
@@ -169,9 +156,7 @@ def test_options_that_do_not_fit_are_named(capsys, tmp_path, sequence):
     bag = tmp_path / "bag"
     assert "is not live" in sentence(capsys, sequence, bag, "--seconds", "1")
     assert "is not live" in sentence(capsys, sequence, bag, "--frames", "h:1")
-    assert "cannot be aligned" in sentence(capsys, "tcp://h:1", bag, "--aligned")
     assert "is no address" in sentence(capsys, "udp://h:1", bag)
-    assert "rectify_map.h5' cannot be used" in sentence(capsys, sequence, bag, "--aligned")
     assert "does not exist" in sentence(capsys, tmp_path / "none.npy", bag)
     assert nothing_stays(tmp_path)
 
@@ -241,7 +226,7 @@ def test_a_damaged_frame_costs_itself_alone(tmp_path, sequence, capsys):
     convert(sequence, tmp_path / "bag")
     kinds = [message.kind for message in open_here(tmp_path / "bag").messages()]
     assert kinds.count("image") == 2 and kinds.count("events") > 5
-    assert "1 of 3 frames do not play: " in capsys.readouterr().err
+    assert "1 of 3 images" in capsys.readouterr().err
 
 
 def command(*arguments):

@@ -34,10 +34,12 @@ def whole(name, events, folder):
         return AEDAT3_HEADER % b"DAVIS640" + aedat3_packets(events)
     if name in ("txt", "csv"):
         separator = " " if name == "txt" else ","
-        return "".join(separator.join(map(str, event)) + "\n" for event in events).encode()
+        rows = [["t_us", "x", "y", "p"], *events]
+        return "".join(separator.join(map(str, row)) + "\n" for row in rows).encode()
     t, x, y, p = np.array(events).T
     path = folder / f"whole.{name}"
-    np.savez(path, t=t, x=x, y=y, p=p) if name == "npz" else np.save(path, np.array(events))
+    arrays = {"t_us": t, "x": x, "y": y, "p": p}
+    np.savez(path, **arrays) if name == "npz" else np.save(path, np.array(arrays, object))
     return path.read_bytes()
 
 

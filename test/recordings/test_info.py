@@ -407,20 +407,3 @@ def test_a_full_temporary_folder_is_told(monkeypatch) -> None:
     monkeypatch.setattr(event_survey, "TemporaryFile", Full)
     with pytest.raises(InputError, match=r"No space left on device.* set TMPDIR"):
         event_survey.StreamDigest().add(WHOLE)
-
-
-def test_a_sequence_that_breaks_off(tmp_path, monkeypatch) -> None:
-    write_sequence(tmp_path / "drive", random_batch(5000, 3, DSEC_START_US, 95_000, *SIZE))
-
-    def fail(self, i):
-        if i == 2:
-            raise InputError("the frame is damaged: copy it again")
-        return b"\x89PNG"
-
-    monkeypatch.setattr("crossspec_ros.recordings.dsec.DsecSequence.frame_bytes", fail)
-    report = survey(tmp_path / "drive")
-    assert (
-        "only a part of the recording could be read: 1 of 3 frames do not play: the frame is damaged"
-        in report["findings"][0]
-    )
-    assert by_topic(report)[EVENTS]["events"] > 2000

@@ -271,7 +271,7 @@ def test_what_is_no_recording_is_named(tmp_path):
     (tmp_path / "ride.BAG").write_text("hello")
     with pytest.raises(InputError, match=r"ride\.BAG. ends in capitals: rename it to end in \.bag"):
         open_here(tmp_path / "ride.BAG")
-    for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is damaged"), (".mcap", "is damaged")):
+    for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is truncated"), (".mcap", "is damaged")):
         (tmp_path / f"notes{suffix}").write_text("hello")
         with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):
             open_here(tmp_path / f"notes{suffix}")
@@ -279,7 +279,7 @@ def test_what_is_no_recording_is_named(tmp_path):
 
 def test_a_pickle_of_anything_else_is_refused(tmp_path):
     np.save(tmp_path / "events.npy", np.array({"x": 1}, dtype=object))
-    with pytest.raises(InputError, match=r"events\.npy' has no array t"):
+    with pytest.raises(InputError, match=r"events\.npy' has no arrays t"):
         open_here(tmp_path / "events.npy")
 
 
@@ -371,26 +371,6 @@ def test_torn_messages_and_broken_metadata_are_named(tmp_path):
     (bag / "metadata.yaml").write_text("{")
     with pytest.raises(InputError, match="is damaged"):
         open_here(bag)
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".npy", ".npz", ".h5"])
-def test_pixels_counted_from_one_are_refused(tmp_path, suffix):
-    rng = np.random.default_rng(3)
-    columns = {"t": np.arange(0, 2_000_000, 100), "p": rng.integers(0, 2, 20_000)}
-    columns["x"], columns["y"] = (np.resize(rng.permutation(side) + 1, 20_000) for side in (346, 260))
-    path = tmp_path / f"events{suffix}"
-    rows = np.column_stack([columns[name] for name in "txyp"])
-    if suffix == ".txt":
-        np.savetxt(path, rows, "%d")
-    elif suffix == ".npy":
-        np.save(path, rows)
-    elif suffix == ".npz":
-        np.savez(path, **columns)
-    else:
-        with h5py.File(path, "w") as file:
-            file.update({f"events/{name}": column for name, column in columns.items()})
-    with pytest.raises(InputError, match=r"x from 1 to 346 and y from 1 to 260 are .*: subtract 1 from both"):
-        open_here(path)
 
 
 def test_a_camera_file_without_a_size_may_have_pixels_from_one(tmp_path):
