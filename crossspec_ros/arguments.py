@@ -65,13 +65,13 @@ def recorded(parser: argparse.ArgumentParser) -> None:
         "--columns",
         default="",
         metavar="NAMES",
-        help="columns of a text or table of events in their order, as in t,x,y,p [told by its values]",
+        help="names of a table's columns in file order, such as t,x,y,p [those of its header or layout]",
     )
     parser.add_argument(
         "--time-unit",
         default="",
         choices=UNITS,
-        help="of the events' times in text, arrays and HDF5 [likewise]",
+        help="unit of the times in text, arrays and HDF5 [that of the header or layout]",
     )
 
 

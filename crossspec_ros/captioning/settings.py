@@ -240,11 +240,11 @@ class PlayerSettings(Settings):
     events_topic: str = param("", "the bag's topic of events to play; empty: the best, as `info` tells")
     image_topic: str = param("", "the bag's topic of images to play; empty: the best, as `info` tells")
     columns: str = param(
-        "", "columns of a text or table of events in their order, as in t,x,y,p; empty: told by its values"
+        "", "names of a table's columns in file order, such as t,x,y,p; empty: those of its header or layout"
     )
     time_unit: str = param(
         "",
-        "of the events' times in text, arrays and HDF5; empty: told by their values",
+        "unit of the times in text, arrays and HDF5; empty: that of the header or layout",
         choices=UNITS,
         pattern=f"({'|'.join(UNITS)})?",
     )
