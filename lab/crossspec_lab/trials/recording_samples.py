@@ -158,8 +158,10 @@ def _npz(path: Path) -> None:
 
 
 def _npy(path: Path) -> None:
-    batch = events()
-    np.save(path, np.rec.fromarrays([batch.t, batch.x, batch.y, batch.p], names="t_us,x,y,p"))
+    rows = np.empty(_EVENTS, [("t_us", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
+    for field, name in zip(rows.dtype.names or (), "txyp", strict=True):
+        rows[field] = getattr(events(), name)
+    np.save(path, rows)
 
 
 def _pickled(path: Path) -> None:
@@ -221,7 +223,7 @@ def _aedat4(path: Path) -> None:
 def _v2e(path: Path) -> None:
     batch = events()
     with h5py.File(path, "w") as file:
-        file["events"] = np.stack([batch.t, batch.x, batch.y, batch.p], 1).astype(np.uint32)
+        file["events"] = np.stack([batch.t - batch.t[0], batch.x, batch.y, batch.p], 1).astype(np.uint32)
 
 
 def _e2vid(path: Path) -> None:
