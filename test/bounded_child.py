@@ -36,11 +36,19 @@ def play(path):
         return [*recording.losses, *recording.remarks, f"{count} messages"]
 
 
+def align(path):
+    return converted(path, True)
+
+
 def shrink(path):
+    return converted(path, False)
+
+
+def converted(path, is_aligned):
     from crossspec_ros.recordings.convert import convert
 
     with TemporaryDirectory() as folder:
-        convert(path, Path(folder) / "bag")
+        convert(path, Path(folder) / "bag", is_aligned)
     return ["converted"]
 
 
@@ -57,7 +65,7 @@ def configure(path):
     return [str(read_config(path))]
 
 
-WAYS = {way.__name__: way for way in (survey, play, shrink, stream, configure)}
+WAYS = {way.__name__: way for way in (survey, play, align, shrink, stream, configure)}
 
 
 def read(way, path, pipe):

@@ -29,6 +29,8 @@ TOLD = {
     "h5 link": "has a link in place of 'events/t', and links are not followed",
     "h5 external": "keeps 'events/t' in other files",
     "dsec endless times": r"timestamps.txt' cannot be read \(it is no regular file\)",
+    "dsec linked map": "the rectify map .* cannot be used .*links are not followed",
+    "dsec deep calibration": "calibration .* cannot be used .*nested more than 50 deep",
     "dsec 40,000 x 40,000": r"0\.png' is no picture .*: an image has [0-9x]+ pixels|wanted more than",
     "endless parameters": "is not YAML that is read: it is no regular file",
     "parameters of themselves": "is not YAML that is read: its part 'a' contains itself",
@@ -51,7 +53,7 @@ NAMES = [*HOSTILE, *(name for name in TOLD if name not in HOSTILE)]
 
 def ways(name):
     if name in SEQUENCES:
-        return ("shrink",)
+        return ("shrink",) if ".png" in TOLD.get(name, "") else ("align",)
     return (("survey", "play") if name in BAGS else ("play",)) if name in HOSTILE else ("configure",)
 
 
