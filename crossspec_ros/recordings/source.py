@@ -14,20 +14,11 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.files import read_small
 
-_HEAD_BYTES = 64_000
-"""Comments of a file of times, at most."""
-_LINE_BYTES = 1000
-"""Line of a file of times, at most: it may have the name of an image."""
 WINDOW_US = 1_000_000
 """Events that are late by less are sorted."""
 LATE_US = 5_000
 """Events that are late by less are drawn right (windows/slices.py)."""
-MOST_BACK = 0.01
-"""Share of the events whose times may be more than a window back, where all can be looked at."""
-# Pictures of published data sets are below 1 MB.
-_MOST_PICTURE = 64 << 20
 
 
 class Recording(Protocol):
@@ -195,37 +186,9 @@ def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iter
         yield held
 
 
-def count_back(t: np.ndarray) -> int:
-    """Number of times (N,) that are more than a window behind the one before, or behind the latest so far.
-
-    The latest is that since the last jump: a stray, or a clock that was set, makes no others late.
-    """
-    steps = np.diff(t, prepend=t[:1])
-    is_jump = abs(steps) > WINDOW_US
-    smooth = np.cumsum(np.where(is_jump, 0, steps))
-    is_late = np.maximum.accumulate(smooth) - smooth > WINDOW_US
-    return int(np.count_nonzero(is_late | (is_jump & (steps < 0))))
-
-
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:
     """For a source to raise in the end: how much of a file could not be used, by kind."""
     kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()) if count)
     return InputError(
         f"some of '{path}' could not be decoded ({kinds}), the rest was: copy or record it again"
     )
-
-
-def read_times(path: Path, images: int) -> str:
-    """The text of a file with the times of so many images.
-
-    Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
-    """
-    return read_small(path, _HEAD_BYTES + _LINE_BYTES * images).decode()
-
-
-def read_picture(path: Path) -> bytes:
-    """The bytes of a PNG or JPEG file; raises OSError for what else a link may lead to."""
-    data = read_small(path, _MOST_PICTURE)
-    if not data.startswith((b"\x89PNG", b"\xff\xd8")):
-        raise OSError("it is neither PNG nor JPEG")
-    return data
