@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,7 +166,8 @@ class TableEvents:
         size: tuple[int, int] | None = None,
     ) -> None:
         self._path, self._blocks = path, blocks
-        first = next((block for block in blocks() if len(block.t)), None)
+        begun = blocks()
+        first = next((block for block in begun if len(block.t)), None)
         if first is None:
             raise InputError(f"'{path}' has no events: choose another recording")
         self.size = size or sensor_size([count_pixels(first.x), count_pixels(first.y)])
@@ -176,11 +178,14 @@ class TableEvents:
         if np.count_nonzero(np.diff(t) < -WINDOW_US) > _MAX_BACK * len(t):
             raise InputError(f"'{path}' has times that go back by more than a second: sort its events by t")
         self.start_us = self.end_us = int(t[0])
+        # The first pass goes on with these blocks, so that nothing is read twice.
+        self._begun: Iterator[Block] | None = chain([first], begun)
 
     def batches(self) -> Iterator[EventBatch]:
         """Yield the valid events of each block; raises InputError at the end for invalid ones."""
         damage: Counter[str] = Counter()
-        for block in self._blocks():
+        blocks, self._begun = self._begun or self._blocks(), None
+        for block in blocks:
             yield self._valid(block, damage)
         if +damage:
             raise damaged(self._path, damage)

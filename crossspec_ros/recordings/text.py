@@ -69,7 +69,8 @@ class TextEvents(TableEvents):
                     yield self._parse(lines)
                 except ValueError as error:
                     count = self._count_good(lines)
-                    yield self._parse(lines[:count])
+                    if count:
+                        yield self._parse(lines[:count])
                     raise InputError(
                         f"'{self._file}' is not read from line {done + count + 1} on ({one_line(error)}): "
                         f"correct or remove that line"
