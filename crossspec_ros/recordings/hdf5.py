@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import h5py
-import hdf5plugin  # noqa: F401, whose import registers its filters with HDF5
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
@@ -33,6 +32,9 @@ from crossspec_ros.recordings.tables import (
     refuse_columns,
     to_us,
 )
+
+with suppress(ImportError):
+    import hdf5plugin  # noqa: F401, its import registers its filters with HDF5
 
 EVENTS_FILE = "events.h5"
 """File that makes a folder an HDF5 recording."""
@@ -135,8 +137,8 @@ class Hdf5File:
         unknown = [number for number in filters_of(node) if not h5py.h5z.filter_avail(number)]
         if unknown and not is_ecf(node):
             raise InputError(
-                f"'{self.path}' is packed with the unknown filter {unknown[0]}: pack it anew with `h5repack "
-                f"-f GZIP=4` where the filter is installed"
+                f"'{self.path}' is packed with the unknown filter {unknown[0]}: pip install hdf5plugin, or "
+                f"pack it anew with `h5repack -f GZIP=4`"
             )
         return node
 
