@@ -36,7 +36,6 @@ from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
@@ -59,7 +58,7 @@ _ACTIVE = {
     "changed": "windows are captioned that show something else than the one captioned last",
     "asked": "no window is captioned before somebody asks on ~/question, ~/ask or ~/ask_action",
 }
-NO_WINDOWS = "no window has come yet: check that the synchronizer runs, and its topics in /diagnostics"
+NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -95,9 +94,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._active_s = math.inf
         self._questions: Questions | None = None
         self._bond: Bond | None = None
-        self._diagnostics = Diagnostics(
-            self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
-        )
+        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses)
         self._failure: Exception | None = None
         self._is_started = not self._settings.autostart
         if self._settings.autostart:

@@ -27,7 +27,6 @@ from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ThreadError, run
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -59,7 +58,7 @@ class DvCameraNode(GuardedNode):
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
-        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, ()), self._pulses.values)
+        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses.values)
 
     def capture(self) -> None:
         """Publish until a recording ends.

@@ -17,8 +17,8 @@ from outsider import spinning
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.aggregate import HARDWARE_ID
 from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.diagnostics import HARDWARE_ID
 from crossspec_ros.ros.rqt.discovery import REPORT
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
