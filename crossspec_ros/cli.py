@@ -291,12 +291,6 @@ def _serve(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--threads", type=int, default=default.threads, help=f"CPU threads of the target [{default.threads}]"
     )
-    parser.add_argument(
-        "--encoders",
-        type=int,
-        default=default.encoders,
-        help="replicas that encode frames for the target; 0: it encodes them itself [0]",
-    )
     parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
     parser.set_defaults(handler=lazily("crossspec_ros.serving.serve_command:run"))
 

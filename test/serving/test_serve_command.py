@@ -91,7 +91,7 @@ class Served:
         (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
         (folder / "token").write_text(TOKEN + "\n")
         arguments = ["--port", self.port, "--tls-cert", self.pem, "--tls-key", key, "--robots", 2]
-        arguments += ["--tokens", folder / "tokens", "--memories", folder, "--encoders", 1]
+        arguments += ["--tokens", folder / "tokens", "--memories", folder]
         call = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
         self.process = subprocess.Popen(
             call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -338,9 +338,6 @@ def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     try:
         for window in windows[:2]:
             assert decoder.caption(window, QUESTION, Trace()).text == said(pair, window)
-        # Then the target's own tower does.
-        served.replica("encoder").kill()
-        assert decoder.caption(windows[2], QUESTION, Trace()).text == said(pair, windows[2])
         served.replica("target").kill()
         with pytest.raises(LinkError):
             _captioned_forever(decoder, windows[0])
@@ -421,7 +418,6 @@ def test_a_file_of_tokens_that_is_none_is_told(tmp_path: Path, text: str) -> Non
         (["--proposers", "heads"], "'heads' drafts for no fleet"),
         (["--tls-cert", "x.pem"], "belong together"),
         (["--idle-s", "0"], "seconds above 0"),
-        (["--encoders", "-1"], "-1 replicas for encoding"),
     ],
 )
 def test_options_that_are_none_are_told(
