@@ -118,12 +118,6 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument(
-        "--fallback",
-        action="store_true",
-        default=None,
-        help="where the models do not fit, take smaller numbers, then the CPU",
-    )
-    parser.add_argument(
         "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
     )
     parser.add_argument(

@@ -21,7 +21,7 @@ from crossspec_ros.captioning.asked_models import (
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.open_windows import draft_model
-from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
+from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
@@ -48,18 +48,15 @@ if TYPE_CHECKING:
     from crossspec_ros.telemetry.trace import Trace
     from crossspec_ros.windows.window import Window
 
-_FALL_BACK = "set models.fallback to true, which takes what does fit"
-
 
 def load_decoder(
     settings: CaptionerSettings, is_live: bool = False, said: Mapping[bytes, Said] | None = None
 ) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters, loaded and warm.
 
-    A live one knows every proposer, for parameters choose among them while it runs, keeps the caption memory,
-    and may be smaller than asked for where memory runs out and `models.fallback` is set; its target may be on
-    a server. One for a recording has the usual proposers and exactly the numbers that are asked for, lest
-    captions differ. Where the draft's words are in `said`, the draft is not loaded.
+    A live one knows every proposer, for parameters choose among them while it runs, and keeps the caption
+    memory; its target may be on a server. One for a recording has the usual proposers. Where the draft's
+    words are in `said`, the draft is not loaded.
 
     Raises InputError for checkpoints that are missing or damaged, devices that are not there, bad sampling
     and, where it is live, too little memory.
@@ -69,9 +66,7 @@ def load_decoder(
     asked = asked_placement(settings)
     if not is_live:
         return _local_decoder(settings, asked, is_live, said)
-    if settings.models_fallback:
-        return load_smaller(asked, lambda placement: _local_decoder(settings, placement, is_live, said))
-    with enough_memory(asked, _FALL_BACK):
+    with enough_memory(asked):
         return _local_decoder(settings, asked, is_live, said)
 
 

@@ -28,7 +28,6 @@ MODEL_ARGUMENTS = {
     "engine": "models.engine",
     "device": "models.device",
     "draft_device": "models.draft_device",
-    "fallback": "models.fallback",
     "generation": "generation",
     "questions": "questions",
     "schema": "schema",

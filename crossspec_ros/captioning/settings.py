@@ -99,9 +99,6 @@ class CaptionerSettings(Settings):
         pattern=f"({DEVICE})?",
         name="models.draft_device",
     )
-    models_fallback: bool = param(
-        False, "take smaller numbers, then the CPU, where the models do not fit", name="models.fallback"
-    )
     question: str = param(
         "What are the key elements in this scene?", "what is asked about every window", live=True
     )

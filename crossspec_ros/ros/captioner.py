@@ -12,7 +12,7 @@ from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
+from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
@@ -64,7 +64,7 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 def load(settings: CaptionerSettings) -> Decoder:
-    """Load and warm up the decoder, as it is asked for; smaller where memory runs out and that is asked for.
+    """Load and warm up the decoder.
 
     Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
@@ -135,8 +135,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # A decoder without models, as tests have it, is nowhere.
         pair = getattr(self._decoder, "pair", None)
         has_own = pair is not None and not is_remote(self._settings.target)
-        asked = asked_placement(self._settings) if has_own else None
-        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
+        placement = pair.placement if has_own else None
+        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, placement)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)

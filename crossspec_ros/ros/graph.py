@@ -176,7 +176,6 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "config": lambda name, text: found(text),
     "rate": read_number,
     "loop": read_flag,
-    "fallback": read_flag,
 }
 """Arguments of the graphs that are no text, and how each is read."""
 

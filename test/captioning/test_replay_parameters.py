@@ -108,7 +108,7 @@ def test_models_without_their_sizes_are_refused(bag, models):
 
 def test_models_of_their_own_give_their_sizes_and_reach_the_captioner(bag, models, tmp_path, monkeypatch):
     monkeypatch.chdir(write_models(tmp_path / "others", 48, 40))
-    placed = {"dtype": "nf4", "device": "cuda:1", "draft_device": "cpu", "fallback": True}
+    placed = {"dtype": "nf4", "device": "cuda:1", "draft_device": "cpu"}
     for graph in (
         given(bag, models, target="target", **placed),
         [
@@ -120,7 +120,6 @@ def test_models_of_their_own_give_their_sizes_and_reach_the_captioner(bag, model
         assert sizes(synchronizer) == (48, 32)
         told = {"target": str(tmp_path / "others" / "target"), "models.dtype": "nf4"}
         told |= {"models.device": "cuda:1", "models.draft_device": "cpu", "models.folder": str(models)}
-        told |= {"models.fallback": True}
         assert captioner.items() >= told.items()
     config = tmp_path / "config.yaml"
     config.write_text("captioner: {ros__parameters: {target: target, draft: draft, models.dtype: bf16}}")
