@@ -23,7 +23,7 @@ from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
+from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
@@ -329,12 +329,10 @@ def findings() -> Iterator[str]:
             f"{PARTICIPANTS * SEGMENT_BYTES >> 20} MB (docker run --shm-size), or while no node runs "
             f"rm /dev/shm/*fastdds*"
         )
-    faults = [*ros_faults(environment), *filter(None, [server_fault(environment)])]
-    yield from faults
     # In a process of its own: a broken installation may take it along.
     code = "import sys; sys.path[:] = filter(None, sys.path); import rclpy"
     ros = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if ros.returncode and not faults:
+    if ros.returncode:
         reason = (ros.stderr.strip().splitlines() or [f"exit code {ros.returncode}"])[-1]
         yield f"rclpy cannot be imported ({reason}): source ROS's setup file, or run make setup"
     if not _gpus() and shutil.which("nvidia-smi"):

@@ -18,6 +18,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from crossspec_ros import errors
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.ros.log_handler import log_to_ros
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -97,6 +98,7 @@ class GuardedNode(Node):
         self.at_end: list[Callable[[], None]] = []
         """Called before the node is destroyed."""
         super().__init__(name, **options)
+        self.at_end.append(log_to_ros(self.get_logger()))
         # Those of the lifecycle, which may load models, and of type descriptions are made past this class.
         for service in self.services:
             if not is_guarded(service.callback):

@@ -163,7 +163,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._worker = CaptionWorker(
             self._decoder,
             self._settings.question,
-            on_draft=lambda text: self._outcomes.text("caption_draft", text),
+            on_draft=self._outcomes.drafted,
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import re
@@ -17,8 +18,8 @@ from fakes import FakeDecoder
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetAvailableTransitions, GetState
 from outsider import RELIABLE, outsider, spinning, take_away
+from rcl_interfaces.msg import Log, ParameterType, ParameterValue
 from rcl_interfaces.msg import Parameter as RosParameter
-from rcl_interfaces.msg import ParameterType, ParameterValue
 from rcl_interfaces.srv import (
     DescribeParameters,
     GetParameters,
@@ -278,3 +279,24 @@ def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kind
 
         observer.wait(goes_on)
         assert observer.status("synchronizer: threads")[:2] == (DiagnosticStatus.OK, "OK")
+
+
+def test_python_logging_reaches_rosout_once():
+    with (
+        outsider() as observer,
+        spinning(lambda: GuardedNode("talkative")),
+        spinning(lambda: GuardedNode("quiet")),
+    ):
+        heard = []
+        observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
+
+        def warned():
+            logging.getLogger("crossspec_ros.captioning.worker").warning("a frame\nwas not read ahead")
+            return [message for message in heard if "read ahead" in message.msg]
+
+        observer.wait(warned)
+        assert {(message.name, message.level) for message in warned()} == {("talkative", Log.WARN)}
+        assert all("\n" not in message.msg for message in warned())
+        logging.getLogger("crossspec_ros.engine.link").info("connected to the target")
+        observer.wait(lambda: any("connected" in message.msg for message in heard))
+    assert not logging.getLogger("crossspec_ros").handlers

@@ -130,6 +130,24 @@ def test_windows_without_frames_or_without_anything_say_so(stage, capfd):
     assert drafts[-1].startswith("0 frames, 5 event images")
 
 
+def test_the_viewer_gets_the_draft_of_each_window(stage):
+    """The next window's draft may come before the caption of the window before."""
+    observer, send, _, node = stage
+    texts = []
+    node._outcomes.view = SimpleNamespace(
+        text=lambda kind, text, end_ns: texts.append((kind, text, end_ns)),
+        captioned=lambda *told: None,
+        close=lambda: None,
+    )
+    for index in (0, 1):
+        node._outcomes.drafted(index, f"draft {index}")
+    for index in (0, 1):
+        send(index, 1, 1)
+        observer.wait(lambda n=index + 1: len(observer["/captioner/report"]) == n)
+    observer.wait(lambda: len(texts) == 2)
+    assert texts == [("draft", f"draft {index}", (index + 1) * SECOND) for index in (0, 1)]
+
+
 def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     observer, send, decoder, node = stage
     started, released = threading.Event(), threading.Event()
