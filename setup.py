@@ -69,7 +69,6 @@ setup(
     maintainer="crossspec_ros maintainers",
     maintainer_email="crossspec-ros@example.org",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={f"{NAME}.regress": ["page.html"]},
     python_requires=">=3.10",
     install_requires=names("requirements.txt"),
     extras_require={

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.arguments import at_least, captioned, checked, lazily, named_models, recorded, seconds
+from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded, seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import DTYPES, ENGINES
@@ -176,31 +176,15 @@ def _doctor(subparsers: Subparsers) -> None:
 def _regress(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "regress",
-        help="compare a recording's captions with goldens, and latencies with a baseline",
+        help="compare a recording's captions with goldens",
         description="Replays a recording in code and compares captions, stamps, windows and counts with "
         "goldens; exit code 1 if anything differs.",
     )
     captioned(parser)
-    parser.add_argument("--golden", type=Path, help="folder of the goldens and the baseline [PATH.golden]")
-    parser.add_argument(
-        "--live", action="store_true", help="replay through the nodes too and compare with the baseline"
-    )
-    parser.add_argument(
-        "--update", action="store_true", help="write the goldens, with --live also the baseline"
-    )
-    parser.add_argument("--rate", type=float, default=1.0, help="speed of a new baseline's replays [1]")
-    parser.add_argument("--repeats", type=at_least(1), default=3, help="replays of a new baseline [3]")
-    parser.add_argument(
-        "--latency", type=float, default=1.2, help="most that latencies may be of the baseline's [1.2]"
-    )
-    parser.add_argument(
-        "--acceptance", type=float, default=0.85, help="least that acceptance may be of the baseline's [0.85]"
-    )
-    parser.add_argument(
-        "--dropped", type=float, default=0.0, help="share of windows that may be dropped in addition [0]"
-    )
+    parser.add_argument("--golden", type=Path, help="folder of the goldens [PATH.golden]")
+    parser.add_argument("--update", action="store_true", help="write the goldens")
     parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
-    parser.add_argument("--html", type=Path, help="write the result here as a page with images and timelines")
+    parser.add_argument("--html", type=Path, help="write the result here as a page with images")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.regression:run")))
 
 

@@ -18,10 +18,10 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from crossspec_lab.compare.lived import Second, Words
+from crossspec_lab.compare.timeline import COLOURS, ROWS
 from crossspec_lab.world.camera import FRAME_PERIOD_S
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas
-from crossspec_ros.telemetry.timeline import COLOURS, ROWS
 
 _OPEN_STEP_MS, _SLOW_STEP_MS, _SLOWER, _HOLD_MS = 125, 10, 10, 2500
 _MOST_STEPS = 30

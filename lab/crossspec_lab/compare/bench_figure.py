@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from crossspec_lab.compare.animation import write_gif
 from crossspec_lab.compare.lived import Drive, Second, alone, live_second
 from crossspec_lab.compare.plots import mode_bars
+from crossspec_lab.compare.timeline import draw_timeline
 from crossspec_lab.world.phrases import caption as true_caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
@@ -23,7 +24,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.images import event_images
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
-from crossspec_ros.telemetry.timeline import draw_timeline
 
 NAMES = {
     "ours": "crossspec_ros",
