@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
+from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROWS = {"target": (*TARGET_STAGES, "propose"), "draft": DRAFT_STAGES, "queue": ("queue",)}
-COLOURS = {
-    "frame_encode": "#9ecae1",
-    "target_prefill": "#3182bd",
-    "standing": "#6baed6",
-    "propose": "#756bb1",
-    "verify": "#31a354",
-    "decode": "#a1d99b",
-    "event_encode": "#fdd0a2",
-    "draft_prefill": "#fd8d3c",
-    "draft_decode": "#d94801",
-    "queue": "#cccccc",
-}
-
 
 def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
     """Draw the trace; milliseconds count from the window's close, or without that from the earliest span."""
-    spans = [span for span in trace.spans if span.stage in COLOURS]
+    spans = [span for span in trace.spans if span.stage in STAGE_COLOURS]
     origin = trace.marks.get("closed", min((span.start_ns for span in spans), default=0))
     seen: set[str] = set()
     rows = {name: stages for name, stages in ROWS.items() if any(span.stage in stages for span in spans)}
@@ -38,7 +24,7 @@ def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
                     (span.end_ns - span.start_ns) / 1e6,
                     left=(span.start_ns - origin) / 1e6,
                     height=0.7,
-                    color=COLOURS[span.stage],
+                    color=STAGE_COLOURS[span.stage],
                     edgecolor="white",
                     linewidth=0.5,
                     label="_" if span.stage in seen else span.stage,
