@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -178,3 +179,9 @@ def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
     run(lambda: CaptionerNode(load=load))
     assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
     assert sys.unraisablehook is hook
+
+
+def test_importing_the_nodes_changes_no_signal():
+    code = "import signal, sys; sys.argv[0] = '-m'; import crossspec_ros.ros.messages;"
+    code += "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
+    subprocess.run([sys.executable, "-c", code], check=True)
