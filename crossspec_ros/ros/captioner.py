@@ -134,8 +134,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
         pair = getattr(self._decoder, "pair", None)
-        has_own = pair is not None and not is_remote(self._settings.target)
-        placement = pair.placement if has_own else None
+        placement = None if pair is None or is_remote(self._settings.target) else pair.placement
         self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, placement)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
