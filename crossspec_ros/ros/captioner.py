@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from crossspec_msgs.msg import WindowClosed
@@ -43,6 +43,9 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from rclpy.subscription import MessageInfo
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
@@ -297,19 +300,24 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
-    def _take_frame(self, message: Image) -> None:
-        self._take(lambda: self._take_image(message, self._assembler.add_frame, is_frame=True))
+    # Of the topics' messages only the publisher's time tells the order.
+    def _take_frame(self, message: Image, info: MessageInfo) -> None:
+        self._take(lambda: self._take_image(message, info, self._assembler.add_frame, is_frame=True))
 
-    def _take_event_image(self, message: Image) -> None:
-        self._take(lambda: self._take_image(message, self._assembler.add_event_image, is_frame=False))
+    def _take_event_image(self, message: Image, info: MessageInfo) -> None:
+        self._take(lambda: self._take_image(message, info, self._assembler.add_event_image, is_frame=False))
 
     def _take_image(
-        self, message: Image, add: Callable[[int, np.ndarray], list[Window]], is_frame: bool
+        self,
+        message: Image,
+        info: MessageInfo,
+        add: Callable[[int, np.ndarray, int], list[Window]],
+        is_frame: bool,
     ) -> list[Window]:
-        """The windows that an image completes; it is read ahead where there is room for it in its window."""
+        """Return the windows that an image completes; an image of an open window is read ahead."""
         stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
         taken = self._assembler.taken
-        windows = add(stamp_ns, image)
+        windows = add(stamp_ns, image, info["source_timestamp"])
         reads_ahead = self._settings.mode != "autoregressive" and self._assembler.taken > taken
         if self._worker is not None and reads_ahead:
             grid = self._assembler.grid
@@ -319,12 +327,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 self._worker.stream_event_image(grid.index(stamp_ns - 1), image)
         return windows
 
-    def _take_closed(self, message: WindowClosed) -> None:
+    def _take_closed(self, message: WindowClosed, info: MessageInfo) -> None:
         end_ns = to_ns(message.header.stamp)
         self._closed_ns[end_ns] = time.perf_counter_ns()
         if len(self._closed_ns) > MOST_CLOSED:  # nobody closes these windows
             del self._closed_ns[next(iter(self._closed_ns))]
-        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message)))
+        published_ns = info["source_timestamp"]
+        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message), published_ns=published_ns))
 
     def _take(self, complete: Callable[[], list[Window]]) -> None:
         try:

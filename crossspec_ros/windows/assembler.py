@@ -158,7 +158,8 @@ class WindowAssembler:
         window.images = [], []
         lacking = [counts.frames - len(frames), counts.event_images - len(event_images)]
         missing, surplus = (sum(max(0, sign * count) for count in lacking) for sign in (1, -1))
-        self.counts.update(missing=missing, surplus_images=surplus)
+        self.counts["missing"] += missing
+        self.counts["surplus_images"] += surplus
         return Window(
             window.index,
             self.grid.start(window.index),
