@@ -6,12 +6,12 @@ A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedI
 from __future__ import annotations
 
 import re
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.encoded_images import encoded_size, only_pixels
 from crossspec_ros.image_bounds import check_size
 
 
@@ -123,6 +123,17 @@ def _misfit(message: Any) -> InputError:
     )
 
 
+def encoded_size(data: bytes) -> tuple[int, int]:
+    """Return width and height of a JPEG or PNG without decoding it; raises OSError where it is neither."""
+    from PIL import Image
+
+    try:
+        return Image.open(BytesIO(data), formats=("JPEG", "PNG")).size
+    # Damaged headers raise SyntaxError, struct.error and others.
+    except Exception as error:
+        raise OSError(str(error)) from None
+
+
 def compressed_array(message: Any) -> np.ndarray:
     """A JPEG or PNG image as (H, W, 3) RGB uint8; raises InputError when it is neither, broken, or depth."""
     import cv2
@@ -132,13 +143,10 @@ def compressed_array(message: Any) -> np.ndarray:
     if _DEPTH.match(encoding):
         raise _unread(encoding)
     data = bytes(message.data)
-    if size := encoded_size(data):
-        check_size(*size)
     try:
-        pixels = np.frombuffer(only_pixels(data), np.uint8)
-        # Of other formats OpenCV may see another size than is told here.
-        image = cv2.imdecode(pixels, cv2.IMREAD_COLOR) if size else None
-    except cv2.error:
+        check_size(*encoded_size(data))
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except (OSError, cv2.error):
         image = None
     if image is None:
         raise InputError(

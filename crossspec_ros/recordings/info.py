@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -14,11 +13,10 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from crossspec_ros.events.sandbox import checked, words
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import BEST, Asked
-from crossspec_ros.recordings.recording import find_format, telling_unreadable
+from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.survey import survey
 
 _SECOND = 1_000_000_000
 # Where the output goes into a file, topic names stay whole.
@@ -36,25 +34,6 @@ def run(args: argparse.Namespace) -> None:
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
-
-
-def survey(
-    path: Path, tick: Callable[[float], None] = lambda share: None, asked: Asked = BEST
-) -> dict[str, Any]:
-    """The report of `survey.survey`, made in a child; `tick` is told the share that has been read, 0 to 1.
-
-    Raises InputError as that does.
-    """
-    with telling_unreadable(path):
-        find_format(path)
-    beside = [asked.images] if asked.images else []
-    for word in words(
-        path, "crossspec_ros.recordings.survey:survey_told", [str(path), *asked.texts()], *beside
-    ):
-        if "report" in word:
-            return checked(word, "report", (dict,))
-        tick(checked(word, "share", (float,)))
-    raise AssertionError("a survey ends with its report")
 
 
 def _print(report: dict[str, Any], verbose: bool) -> None:
