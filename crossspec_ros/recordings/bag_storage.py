@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -17,7 +18,6 @@ from mcap.summary import Summary
 from rosbags.rosbag1 import Reader as Rosbag1
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, IMAGE_TYPES, typestore
 from crossspec_ros.events.dvs import dvs_of_ros1
 
@@ -129,7 +129,7 @@ class _Mcap:
                 if channel.id not in to_cdr:
                     definition = schema.data.decode() if schema else ""
                     is_ros1 = channel.message_encoding == "ros1"
-                    to_cdr[channel.id] = _ros1_to_cdr(topic, definition) if is_ros1 else _unpack
+                    to_cdr[channel.id] = _ros1_to_cdr(topic.type, definition) if is_ros1 else _unpack
                 yield StoredMessage(topic, message.log_time, to_cdr[channel.id](message.data))
 
     def _count(self) -> None:
@@ -170,30 +170,51 @@ class _Ros1:
         self._path = path
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
-            for connection in bag.connections:
-                self.counts[Topic(connection.topic, connection.msgtype)] += connection.msgcount
+            for one in bag.connections:
+                self.counts[_ros1_topic(one.topic, one.msgtype, str(one.msgdef.data))] += one.msgcount
 
     def first(self, topic: Topic) -> StoredMessage | None:
         return next(self.messages([topic]), None)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:
-            chosen = [one for one in bag.connections if Topic(one.topic, one.msgtype) in topics]
-            names = {one.id: Topic(one.topic, one.msgtype) for one in chosen}
-            to_cdr = {one.id: _ros1_to_cdr(names[one.id], str(one.msgdef.data)) for one in chosen}
+            chosen, converters = [], {}
+            for one in bag.connections:
+                definition = str(one.msgdef.data)
+                if (topic := _ros1_topic(one.topic, one.msgtype, definition)) in topics:
+                    chosen.append(one)
+                    converters[one.id] = topic, _ros1_to_cdr(topic.type, definition)
             # rosbags takes an empty list for all connections.
             for connection, log_ns, data in bag.messages(chosen) if chosen else ():
-                yield StoredMessage(names[connection.id], log_ns, to_cdr[connection.id](data))
+                topic, to_cdr = converters[connection.id]
+                yield StoredMessage(topic, log_ns, to_cdr(data))
 
 
 def _topic(name: str, kind: str, encoding: str) -> Topic:
-    kind = kind if kind.count("/") != 1 else kind.replace("/", "/msg/")
-    is_read = encoding in ("cdr", "ros1")
-    return Topic(name, kind if is_read else f"{kind or 'no type'} in {encoding or 'no encoding'}")
+    kind = kind.replace("/", "/msg/") if kind.count("/") == 1 else kind
+    return Topic(name, kind if encoding == "cdr" else f"{kind or 'no type'} in {encoding or 'no encoding'}")
 
 
 def _channel_topic(schema: Schema | None, channel: Channel) -> Topic:
-    return _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
+    kind = schema.name if schema else ""
+    if channel.message_encoding == "ros1" and schema:
+        return _ros1_topic(channel.topic, _topic("", kind, "cdr").type, schema.data.decode())
+    return _topic(channel.topic, kind, channel.message_encoding)
+
+
+def _ros1_topic(name: str, kind: str, definition: str) -> Topic:
+    return Topic(name, kind if _has_known_layout(kind, definition) else f"{kind} of another definition")
+
+
+@cache
+def _has_known_layout(kind: str, definition: str) -> bool:
+    """Return whether a bag of ROS 1 defines a type in the way in which crossspec_ros reads it."""
+    read_as = EVENT_TYPES.get(kind, kind)
+    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
+        return True
+    types, package = get_types_from_msg(definition, kind), kind.partition("/")[0]
+    same = (f"{package}/msg/Event", "dvs_msgs/msg/Event") if read_as == DVS_EVENTS else (kind, read_as)
+    return same[0] in types and types[same[0]][1] == typestore().fielddefs[same[1]][1]
 
 
 def _read_summary(path: Path) -> Summary | None:
@@ -214,28 +235,17 @@ def _unpack(data: bytes) -> bytes:
     return zstd.decompress(data) if data.startswith(_ZSTD_MAGIC) else data
 
 
-def _ros1_to_cdr(topic: Topic, definition: str) -> _ToCdr:
-    """Return a function from ROS 1 serialization to CDR; other topics than of events and images stay raw.
-
-    Raises InputError where the bag defines the type in another way than crossspec_ros reads it.
-    """
-    read_as = EVENT_TYPES.get(topic.type, topic.type)
-    if read_as not in (*EVENT_TYPES, *IMAGE_TYPES):
-        return bytes
-    expected = typestore().fielddefs
-    types = {**get_types_from_msg(definition, topic.type), _HEADER: expected[_HEADER]}
-    event = f"{topic.type.partition('/')[0]}/msg/Event"
-    name, known = (event, "dvs_msgs/msg/Event") if read_as == DVS_EVENTS else (topic.type, read_as)
-    if name not in types or types[name][1] != expected[known][1]:
-        raise InputError(
-            f"the definition of {name} on {topic.name} is not that of {known}: record it again with the "
-            f"driver's present messages"
-        )
-    if read_as == DVS_EVENTS:
+def _ros1_to_cdr(kind: str, definition: str) -> _ToCdr:
+    """Return a function from ROS 1 serialization to CDR; messages other than events and images stay raw."""
+    if EVENT_TYPES.get(kind) == DVS_EVENTS:
         return _or_nothing(dvs_of_ros1)
+    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
+        return bytes
     store = get_typestore(Stores.EMPTY)
-    store.register(types)
-    return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, topic.type)))
+    header = {_HEADER: typestore().fielddefs[_HEADER]}
+    # The header of ROS 2 has no seq, which rosbags leaves out.
+    store.register({**get_types_from_msg(definition, kind), **header})
+    return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, kind)))
 
 
 def _or_nothing(convert: _ToCdr) -> _ToCdr:

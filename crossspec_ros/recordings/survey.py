@@ -150,7 +150,7 @@ def _compare_times(events: EventSurvey, images: ImageSurvey) -> Iterator[str]:
             f"all stamps of {images.topic.name} are 0, so no window has both events and images: let its "
             f"driver set header.stamp in ROS time"
         )
-    elif image_first > last or image_last < first:
+    elif max(image_first - last, first - image_last) > _MAX_START_NS:
         guess = " (time since boot?)" if min(first, image_first) < _YEAR_S * _SECOND else ""
         yield (
             f"the images of {images.topic.name} are stamped {order}{guess}, so they have no time in common "

@@ -87,11 +87,9 @@ def choose(
     if (not images and not events) or (not events and any(map(is_unread_events, unread))):
         return None
     views = [image for image in images if not events or not is_derived(image.topic.name)]
-    pairs: Iterable[tuple[Candidate | None, Candidate | None]] = product(
-        _requested(events, asked.events, "events", path) or events or [None],
-        _requested(images, asked.image, "images", path) or views or [None],
-    )
-    best = max(pairs, key=lambda pair: _rank(*pair))
+    some_events: list[Candidate | None] = [*(_requested(events, asked.events, "events", path) or events)]
+    some_images: list[Candidate | None] = [*(_requested(images, asked.image, "images", path) or views)]
+    best = max(product(some_events or [None], some_images or [None]), key=lambda pair: _rank(*pair))
     return Choice(*best, [candidate for candidate in candidates if candidate not in best], unread)
 
 
