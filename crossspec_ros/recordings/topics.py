@@ -52,8 +52,10 @@ class Choice(NamedTuple):
 
     def remarks(self) -> Iterator[str]:
         """Yield sentences for the user."""
-        if self.others or self.unread:
-            yield f"{self}: --events-topic and --image-topic choose others" if self.others else str(self)
+        if self.others:
+            yield f"{self}: --events-topic and --image-topic choose others"
+        elif any(self.image or is_unread_events(topic) for topic in self.unread):
+            yield str(self)
         if not self.events:
             yield "there are no events: captions come from the images alone"
         if not self.image or self.image.fault:
