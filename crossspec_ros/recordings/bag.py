@@ -89,8 +89,8 @@ class BagFiles:
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         """Yield the messages of these topics in log order; damage ends a file and is added to `losses`."""
-        last: dict[Topic, bytes] = {}
         for file, storage in self._storages:
+            last: dict[Topic, bytes] = {}
             read: Counter[Topic] = Counter()
             try:
                 for message in storage.messages(topics):
@@ -149,11 +149,14 @@ class BagFiles:
 
     def _named(self, folder: Path, files: list[Path]) -> list[Path]:
         """Return the files that metadata.yaml names, or all files where it cannot be used."""
+        present = {_unpacked(file.name): file for file in files}
         try:
             metadata = read_yaml(folder / "metadata.yaml")["rosbag2_bagfile_information"]
             named = {_unpacked(PurePath(name).name) for name in metadata["relative_file_paths"]}
+            if missing := sorted(named - present.keys()):
+                raise ValueError(f"it names {missing[0]}, which is missing")
         except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
-            if len({re.sub(r"_\d+$", "", file.name.partition(".")[0]) for file in files}) > 1:
+            if len({re.sub(r"_\d+$", "", name.partition(".")[0]) for name in present}) > 1:
                 raise InputError(
                     f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of "
                     f"them, such as '{files[0]}'"
@@ -163,9 +166,6 @@ class BagFiles:
                 f"`ros2 bag reindex` writes a new one"
             )
             return files
-        present = {_unpacked(file.name): file for file in files}
-        if missing := sorted(named - present.keys()):
-            self._lose(f"{', '.join(missing[:5])} of metadata.yaml is missing: copy the whole bag")
         if extra := sorted(present.keys() - named):
             self.remarks.append(
                 f"metadata.yaml does not name {', '.join(extra[:5])}, which does not play: `ros2 bag "
