@@ -383,14 +383,6 @@ def test_columns_that_are_not_used_are_told(tmp_path, header, others, named):
     assert len(told) == bool(named) and all(named in finding for finding in told)
 
 
-def test_events_of_one_time_are_told(tmp_path):
-    t, x, y, p = drive()
-    (tmp_path / "x.txt").write_text("t x y p\n" + table(t * 0 + 5, x, y, p))
-    assert any(
-        "all 3900 events have one time, 5 us" in told for told in survey(tmp_path / "x.txt")["findings"]
-    )
-
-
 def test_a_unit_is_taken_of_a_text_that_is_not_utf_8(tmp_path):
     (tmp_path / "x.csv").write_text("t [\u00b5s],x,y,p\n" + table(*drive(), between=","), encoding="latin-1")
     assert "times in us" in survey(tmp_path / "x.csv")["format"]
