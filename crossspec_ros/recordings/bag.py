@@ -103,9 +103,6 @@ class BagFiles:
                             continue
                         last[topic] = message.data
                     yield message
-            except (MemoryError, OSError):
-                raise
-            # The storage libraries promise no exception for a damaged file.
             except Exception as error:
                 self._lose_rest(file, error)
                 continue
@@ -121,6 +118,10 @@ class BagFiles:
             self.losses.append(loss)
 
     def _lose_rest(self, file: Path, error: Exception) -> None:
+        """Add a loss for damage; raise the error of a full memory or a failing disk again."""
+        # The storage libraries promise no exception for damage. Those of bz2 are OSErrors without a number.
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
+            raise error
         name = _unpacked(file.name)
         repair = "`unzstd` and then " * (name != file.name) + _REPAIRS[Path(name).suffix]
         self._lose(
@@ -139,8 +140,6 @@ class BagFiles:
             self._lose_rest(file, error)
         try:
             storage = open_storage(source)
-        except (MemoryError, OSError):
-            raise
         except Exception as error:
             self._lose_rest(file, error)
         else:

@@ -223,6 +223,10 @@ def test_a_driver_that_starts_over(tmp_path) -> None:
             [(EVENTS, DVS_EVENTS, 9 * SECOND, encode_dvs(later(0, 1000), 9 * SECOND)), raw_image(9 * SECOND)],
             "no time in common",
         ),
+        (
+            [raw_image((i * 100 + (i // 7 % 2) * 4400) * 10**6 + SECOND) for i in range(40)],
+            "go back 2 times, by up to 4300.0 ms",
+        ),
         ([nth(i) for i in range(5)], "there are no images"),
         (images(*range(5)), "there are no events"),
         ([string(0)], "there are no events"),
