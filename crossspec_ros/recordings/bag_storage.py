@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mcap.reader import make_reader
 from mcap.records import Channel, Message, Schema
@@ -52,7 +53,7 @@ class StoredMessage(NamedTuple):
     """CDR; empty where a ROS 1 message is torn."""
 
 
-class BagStorage(Protocol):
+class BagStorage(ABC):
     """One file of a bag. All functions may raise any exception where the file is damaged."""
 
     counts: Counter[Topic]
@@ -60,7 +61,9 @@ class BagStorage(Protocol):
 
     def first(self, topic: Topic) -> StoredMessage | None:
         """Return the first message of a topic."""
+        return next(self.messages([topic]), None)
 
+    @abstractmethod
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         """Yield the messages of these topics in log order."""
 
@@ -71,7 +74,7 @@ def open_storage(path: Path) -> BagStorage:
     return kinds[path.suffix](path)
 
 
-class _Sqlite:
+class _Sqlite(BagStorage):
     def __init__(self, path: Path) -> None:
         journal = path.with_name(f"{path.name}-wal")
         # SQLite reads the journal of a killed recorder unless the file is opened as immutable.
@@ -84,9 +87,6 @@ class _Sqlite:
         self.counts: Counter[Topic] = Counter()
         for number, topic in self._topics.items():
             self.counts[topic] += counts.get(number, 0)
-
-    def first(self, topic: Topic) -> StoredMessage | None:
-        return next(self.messages([topic]), None)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         numbers = [number for number, topic in self._topics.items() if topic in topics]
@@ -102,7 +102,7 @@ class _Sqlite:
         return sqlite3.connect(self._uri, uri=True)
 
 
-class _Mcap:
+class _Mcap(BagStorage):
     """An MCAP file of any profile. A file without an index, as of a killed recorder, is read to its end."""
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +119,7 @@ class _Mcap:
             self._count()
 
     def first(self, topic: Topic) -> StoredMessage | None:
-        return self._firsts.get(topic) or next(self.messages([topic]), None)
+        return self._firsts.get(topic) or super().first(topic)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         to_cdr: dict[int, _ToCdr] = {}
@@ -165,16 +165,13 @@ class _Mcap:
                     yield schemas.get(channel.schema_id), channel, record
 
 
-class _Ros1:
+class _Ros1(BagStorage):
     def __init__(self, path: Path) -> None:
         self._path = path
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
             for one in bag.connections:
                 self.counts[_ros1_topic(one.topic, one.msgtype, str(one.msgdef.data))] += one.msgcount
-
-    def first(self, topic: Topic) -> StoredMessage | None:
-        return next(self.messages([topic]), None)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:

@@ -163,5 +163,5 @@ def _candidate(topic: Topic, count: int, first: Callable[[Topic], StoredMessage 
         return Candidate(topic, count, encoding)
     except MemoryError:
         raise
-    except Exception as error:  # rosbags promises none for damaged bytes
+    except Exception as error:  # rosbags documents none for damaged bytes
         return Candidate(topic, count, encoding, one_line(error))
