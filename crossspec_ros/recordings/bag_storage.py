@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
 from mcap.reader import make_reader
-from mcap.records import Channel, Message, Schema
-from mcap.stream_reader import StreamReader
+from mcap.records import Channel, Chunk, McapRecord, Message, Schema
+from mcap.stream_reader import MAGIC_SIZE, StreamReader, breakup_chunk
 from mcap.summary import Summary
 from rosbags.rosbag1 import Reader as Rosbag1
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -155,7 +157,7 @@ class _Mcap(BagStorage):
         schemas: dict[int, Schema] = {}
         channels: dict[int, Channel] = {}
         with self._path.open("rb") as file:
-            for record in StreamReader(file, validate_crcs=True).records:
+            for record in _mcap_records(file):
                 if isinstance(record, Schema):
                     schemas[record.id] = record
                 elif isinstance(record, Channel):
@@ -163,6 +165,37 @@ class _Mcap(BagStorage):
                 elif isinstance(record, Message):
                     channel = channels[record.channel_id]
                     yield schemas.get(channel.schema_id), channel, record
+
+
+def _mcap_records(file: BinaryIO) -> Iterator[McapRecord]:
+    """Yield the records of a file and its chunks, also the complete ones of a chunk that is cut."""
+    start = MAGIC_SIZE
+    try:
+        for record in StreamReader(file, emit_chunks=True).records:
+            start = file.tell()
+            yield from breakup_chunk(record, validate_crc=True) if isinstance(record, Chunk) else [record]
+    except EndOfFile:
+        file.seek(start)
+        yield from _cut_chunk_records(file.read())
+        raise
+
+
+def _cut_chunk_records(data: bytes) -> list[McapRecord]:
+    """Return the complete records of a chunk record that is cut; https://mcap.dev/spec#chunk-op0x06."""
+    name_end = 41 + int.from_bytes(data[37:41], "little")
+    if data[:1] != bytes([Opcode.CHUNK]) or len(data) < name_end + 8:
+        return []
+    body, compression = data[name_end + 8 :], data[41:name_end]
+    if compression not in (b"", b"zstd"):
+        return []
+    records = zstd.ZstdDecompressor().decompress(body) if compression else body
+    end = following = 0
+    while following <= len(records):
+        end, following = (
+            following,
+            following + 9 + int.from_bytes(records[following + 1 : following + 9], "little"),
+        )
+    return breakup_chunk(Chunk("", records[:end], 0, 0, 0, end))
 
 
 class _Ros1(BagStorage):

@@ -19,7 +19,7 @@ from crossspec_ros.events.cdr import (
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import BagFiles, storage_files
 from crossspec_ros.recordings.bag_storage import Topic
-from crossspec_ros.recordings.recording import open_recording, telling_unreadable
+from crossspec_ros.recordings.recording import open_here, telling_unreadable
 from crossspec_ros.recordings.topic_survey import EventSurvey, ImageSurvey, TopicSurvey
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_events, is_unread_images
 
@@ -62,7 +62,7 @@ def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
 
 def _survey_recording(path: Path, asked: Asked) -> dict[str, Any]:
     topics: dict[str, TopicSurvey] = {}
-    with closing(open_recording(path, asked)) as recording:
+    with closing(open_here(path, asked)) as recording:
         names = {"events": recording.event_topic, "image": recording.image_topic}
         losses = recording.losses
         try:

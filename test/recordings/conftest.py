@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crossspec_ros.recordings import convert, survey
+from crossspec_ros.recordings import convert
 from crossspec_ros.recordings.recording import open_here
 
 
@@ -17,4 +17,3 @@ def boxed():
 def unboxed(request, monkeypatch):
     if "boxed" not in request.fixturenames:
         monkeypatch.setattr(convert, "open_recording", open_here)
-        monkeypatch.setattr(survey, "open_recording", open_here)

@@ -53,6 +53,18 @@ def test_zeroed_bytes_lose_nothing_silently(bag):
         assert len(data) == count or findings, f"{i}: info reports no loss"
 
 
+@pytest.mark.parametrize("compression", [None, CompressionMode.STORAGE])
+def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, compression):
+    rng = np.random.default_rng(0)
+    messages = [nth(i, rng.bytes(10_000)) for i in range(100)]
+    (file,) = write(tmp_path / "bag", messages, StoragePlugin.MCAP, compression).glob("*.mcap")
+    expected, data = played(file)[0], file.read_bytes()
+    file.write_bytes(data[: int(len(data) * 0.6)])
+    found, losses = played(file)
+    assert found == expected[: len(found)] and len(losses) == 1
+    assert 30 < len(found) == survey(file)["messages"]
+
+
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("chunks", [0, 99])
 def test_killed_recorder_plays_what_it_holds(tmp_path, keep, chunks):
