@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded, seconds
+from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
 from crossspec_ros.errors import InputError
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import DTYPES, ENGINES
@@ -191,17 +191,12 @@ def _regress(subparsers: Subparsers) -> None:
 def _convert(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="turn a recording or a live dv stream into a rosbag2 (mcap)",
-        description="Writes a rosbag2 (mcap). Ctrl-C completes that of a live stream and discards any other.",
+        help="turn a recording into a rosbag2 (mcap)",
+        description="Writes a rosbag2 (mcap). Ctrl-C leaves no bag.",
     )
-    parser.add_argument(
-        "source",
-        help=f"{FORMATS}, or tcp://HOST:PORT of dv events",
-    )
+    parser.add_argument("source", help=FORMATS)
     parser.add_argument("destination", type=Path, help="the bag directory to write")
     recorded(parser)
-    parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
-    parser.add_argument("--seconds", type=seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
 
 

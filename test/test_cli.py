@@ -92,7 +92,6 @@ def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
         "bench events --repeats 0",
         "bench figure x.png --second -1",
         "bench soak --seconds nan",
-        "convert tcp://localhost:1 bag --seconds -1",
     ],
 )
 def test_numbers_out_of_range_are_refused(capsys, arguments):

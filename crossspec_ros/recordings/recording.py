@@ -75,7 +75,7 @@ _FORMATS = (
         is_source=False,
         has_numbers=True,
     ),
-    Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
+    Format("a ROS 1 bag", _BAG, (".bag",), is_source=False, has_topics=True),
     Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
     _NPZ,
     Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),

@@ -1,12 +1,10 @@
-"""Reading in this process what `info` and `convert` read in a child, which takes half a second to start."""
+"""Reading in this process what commands read in a child, which takes half a second to start."""
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
-
 import pytest
 
-from crossspec_ros.recordings import convert, info, survey
+from crossspec_ros.recordings import convert
 from crossspec_ros.recordings.recording import open_here
 
 
@@ -17,11 +15,5 @@ def boxed():
 
 @pytest.fixture(autouse=True)
 def unboxed(request, monkeypatch):
-    def run(path, job, arguments, *beside):
-        return resolve_name(job)(*arguments)
-
     if "boxed" not in request.fixturenames:
-        monkeypatch.setattr(convert, "SandboxedRecording", run)
         monkeypatch.setattr(convert, "open_recording", open_here)
-        monkeypatch.setattr(info, "words", run)
-        monkeypatch.setattr(survey, "send", lambda item: None)
