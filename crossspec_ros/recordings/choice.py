@@ -185,8 +185,7 @@ def _events(bag: BagReader, key: TopicKey) -> Candidate:
         check_encoding(packet.encoding, packet.width, packet.height)
     except InputError as error:
         return Candidate(key, bag.topics[key], encoding, str(error))
-    no_events = "it has triggers and no events" if encoding == "trigger" else ""
-    return Candidate(key, bag.topics[key], encoding, no_events)
+    return Candidate(key, bag.topics[key], encoding)
 
 
 def _image(bag: BagReader, key: TopicKey) -> Candidate:

@@ -1,4 +1,4 @@
-"""`crossspec convert`: recordings of all formats, and live dv streams, to rosbag2."""
+"""`crossspec convert`: recordings of all formats to rosbag2."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import fcntl
 import os
 import shutil
 import signal
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -19,20 +17,17 @@ from rich.progress import (
     BarColumn,
     Progress,
     ProgressColumn,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_stream import DvStream
-from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.reader_process import ChildRecording
 from crossspec_ros.recordings.recording import (
     DSEC_EVENTS,
     GROUND_TRUTH,
@@ -47,27 +42,9 @@ _JPEG_QUALITY = 90
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command. Ctrl-C and SIGTERM complete the bag of a live stream and leave nothing of another one."""
-    if "://" in args.source:
-        if args.aligned:
-            raise InputError(
-                f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
-            )
-        if args.images or args.columns or args.time_unit:
-            raise InputError(
-                f"'{args.source}' is live: leave out --images, --columns and --time-unit, which are for "
-                f"recordings"
-            )
-        stream, stop = DvStream(args.source, args.frames), threading.Event()
-        with _on_signals(lambda *_: stop.set()):
-            record(stream, args.destination, stop, args.seconds)
-    else:
-        if args.frames or args.seconds is not None:
-            raise InputError(
-                f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
-            )
-        with _on_signals(signal.default_int_handler):
-            convert(found(args.source), args.destination, args.aligned, Asked.of(vars(args)))
+    """Handler of `crossspec convert`; Ctrl-C and SIGTERM leave no part of a bag."""
+    with _on_signals(signal.default_int_handler):
+        convert(Path(args.source), args.destination, args.aligned, Asked.of(vars(args)))
 
 
 def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:
@@ -82,16 +59,12 @@ def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST)
     truth = _ground_truth(source)
     with _whole(bag) as path, closing(_open(source, aligned, asked)) as recording:
         tell_remarks(recording)
-        with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
-            span_ns = recording.end_ns - recording.start_ns
-            task = progress.add_task(bag.name, total=span_ns, counts="")
+        with write_bag(path) as write, _progress(TimeElapsedColumn()) as progress:
+            task = progress.add_task(bag.name, total=None, counts="")
             copy, counts = _copier(write, recording)
             for message in recording.messages():
                 copy(message)
-                done_ns = message.stamp_ns - recording.start_ns
-                progress.update(task, completed=done_ns, counts=_say(counts))
-            # The last packet is stamped with its first event, and the end is the last one's.
-            progress.update(task, completed=span_ns)
+                progress.update(task, counts=_say(counts))
         if truth is not None:
             (path / GROUND_TRUTH).write_bytes(truth)
         tell_losses(recording)
@@ -111,44 +84,12 @@ def _ground_truth(source: Path) -> bytes | None:
         ) from None
 
 
-def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | None = None) -> None:
-    """Write a live stream as a rosbag2 (mcap) until it ends, `stop` is set, or `seconds` have passed.
-
-    Raises InputError when no events come or `bag` exists or cannot be written; nothing is left of it then.
-    When the stream breaks later, the bag holds what came until then, and InputError says so.
-    """
-    broken = None
-    with _whole(bag) as path, closing(stream.messages()) as messages:
-        with write_bag(path) as write, _progress(TimeElapsedColumn()) as progress:
-            task = progress.add_task(bag.name, total=None, counts="")
-            copy, counts = _copier(write, stream)
-            end_s = None
-            try:
-                for message in messages:
-                    now_s = time.monotonic()
-                    if end_s is None and seconds is not None:
-                        end_s = now_s + seconds
-                    if message is not None:
-                        copy(message)
-                        progress.update(task, counts=_say(counts))
-                    if stop.is_set() or (end_s is not None and now_s >= end_s):
-                        break
-            except InputError as error:
-                if not counts["events"]:
-                    raise
-                broken = error
-        if not counts["events"]:
-            raise InputError(f"no events came from {stream}: uncover the camera's lens and record for longer")
-    if broken:
-        raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
-
-
 def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
     if aligned and asked.images:
         raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
     if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
         opener = "crossspec_ros.recordings.dsec:open_dsec"
-        return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
+        return ChildRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
     if aligned:
         raise InputError(
             f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {DSEC_EVENTS}"
@@ -197,7 +138,7 @@ def _alone(partial: Path) -> Iterator[None]:
 
 
 def _copier(
-    write: Callable[[str, RecordedMessage], None], source: Recording | DvStream
+    write: Callable[[str, RecordedMessage], None], source: Recording
 ) -> tuple[Callable[[RecordedMessage], None], Counter[str]]:
     """A function that writes a message to its topic, and how many it has written of each kind."""
     topics, counts = {"events": source.event_topic, "image": source.image_topic}, Counter[str]()

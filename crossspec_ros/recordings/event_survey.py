@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, is_end_mark
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
@@ -49,7 +49,6 @@ class EventSurvey(StampedSurvey):
         self._clock = SensorClock()
         self._digest = StreamDigest()
         self._encodings, self._sizes, self._refused = Kinds(), Kinds(), Kinds()
-        self._edges: Counter[str] = Counter()
         self._bins: dict[int, int] = {}
         self._peak = 0
         self._dvs = DvsDecoder()
@@ -64,7 +63,7 @@ class EventSurvey(StampedSurvey):
     def _take(self, stamp: int, message: Any) -> None:
         if self._is_dvs:
             self._encodings.see("dvs")
-            batch, triggers = self._dvs.decode(message), NO_TRIGGERS
+            batch = self._dvs.decode(message)
             self._sizes.see(f"{batch.width}x{batch.height}")
             if len(batch):
                 self._apart[abs(int(batch.t[0]) - stamp // 1000) > _APART_US] += 1
@@ -72,15 +71,12 @@ class EventSurvey(StampedSurvey):
             self._encodings.see(message.encoding)
             self._sizes.see(f"{message.width}x{message.height}")
             try:
-                batch, triggers = self._decoder.decode(message), self._decoder.triggers
+                batch = self._decoder.decode(message)
             except InputError as error:
                 self._refused.see(str(error))
                 return
             self._clock.to_ros_ns(batch.t, stamp)
         self._count(batch, stamp)
-        if len(triggers):
-            rising = int(triggers.p.sum())
-            self._edges.update(rising=rising, falling=len(triggers) - rising)
 
     def _count(self, batch: EventBatch, stamp: int) -> None:
         if not len(batch):
@@ -117,8 +113,6 @@ class EventSurvey(StampedSurvey):
             "events": self.events,
             "on": self.on,
             "off": self.events - self.on,
-            "triggers_rising": self._edges["rising"],
-            "triggers_falling": self._edges["falling"],
             "first_event_us": self._times.first,
             "last_event_us": self._times.last,
             "events_per_s": self.events / span_us * 1e6 if span_us > 0 else None,

@@ -102,7 +102,8 @@ class WithImages:
 
     def __init__(self, recording: Recording, folder: Path) -> None:
         self._recording = recording
-        self.images = FolderImages(folder, (recording.start_ns, recording.end_ns))
+        end_ns = max(message.stamp_ns for message in recording.messages() if not message.stray)
+        self.images = FolderImages(folder, (recording.start_ns, end_ns))
         self.event_topic, self.event_type = recording.event_topic, recording.event_type
         self.image_topic: str | None = self.images.topic
         self.image_type: str | None = self.images.type
@@ -110,7 +111,6 @@ class WithImages:
         if recording.image_topic is not None:
             self.format += f" in place of {recording.image_topic}"
         self.start_ns = min(recording.start_ns, self.images.start_ns)
-        self.end_ns = max(recording.end_ns, self.images.end_ns)
         # The very list, which grows while the recording is read.
         self.losses = recording.losses
         self.remarks = recording.remarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from crossspec_ros.events.sandbox import checked, words
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.reader_process import words
 from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
 _SECOND = 1_000_000_000
@@ -31,17 +31,15 @@ _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 def run(args: argparse.Namespace) -> None:
     """Survey `args.path`, print the report, and write it as JSON if asked."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share), Asked.of(vars(args)))
+        progress.add_task(escape(args.path.name), total=None)
+        report = survey(args.path, Asked.of(vars(args)))
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def survey(
-    path: Path, tick: Callable[[float], None] = lambda share: None, asked: Asked = BEST
-) -> dict[str, Any]:
-    """The report of `survey.survey`, made in a child; `tick` is told the share that has been read, 0 to 1.
+def survey(path: Path, asked: Asked = BEST) -> dict[str, Any]:
+    """The report of `survey.survey`, made in a child.
 
     Raises InputError as that does.
     """
@@ -51,9 +49,7 @@ def survey(
     for word in words(
         path, "crossspec_ros.recordings.survey:survey_told", [str(path), *asked.texts()], *beside
     ):
-        if "report" in word:
-            return checked(word, "report", (dict,))
-        tick(checked(word, "share", (float,)))
+        return dict(word["report"])
     raise AssertionError("a survey ends with its report")
 
 

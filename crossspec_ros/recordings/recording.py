@@ -76,12 +76,11 @@ _FORMATS = (
         has_numbers=True,
     ),
     Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
-    Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
+    Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",), is_source=False),
     _NPZ,
     Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
-    Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
     Format(
         "",
@@ -131,12 +130,12 @@ def open_recording(path: Path, asked: Asked = BEST) -> Recording:
     Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
     what is `asked`, and as `image_folder.FolderImages` does.
     """
-    from crossspec_ros.events.sandbox import SandboxedRecording
+    from crossspec_ros.recordings.reader_process import ChildRecording
 
     with telling_unreadable(path):
         find_format(path)
     opener = f"{__name__}:open_told"
-    return SandboxedRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
+    return ChildRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
 
 
 def open_told(path: str, *texts: str) -> Recording:
@@ -217,8 +216,6 @@ def _name_recordings_in(folder: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: Asked) -> Recording:
-    from crossspec_ros.events.sandbox_child import renew_time
-
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     elif format.contents and not format.has_topics:
@@ -227,8 +224,6 @@ def _open(path: Path, format: Format, asked: Asked) -> Recording:
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
     opener = resolve_name(format.opener)
-    # Where numba keeps no cache, that took long.
-    renew_time()
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
         return opened

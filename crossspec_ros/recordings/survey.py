@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from crossspec_ros.events.cdr import (
     IMAGE,
     IMAGE_TYPES,
 )
-from crossspec_ros.events.sandbox_child import send
 from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import remedy
 from crossspec_ros.recordings.bag_reader import (
@@ -33,31 +32,18 @@ from crossspec_ros.recordings.storage import Losses, StoredMessage, TopicKey
 from crossspec_ros.recordings.topic_survey import ImageSurvey, TopicSurvey
 
 _SECOND = 1_000_000_000
-_STEP = 0.01
-"""Shares of a recording that are told."""
-
-Tick = Callable[[float], None]
-"""Told from time to time which share of the recording has been read, 0 to 1."""
 
 
 def survey_told(path: str, *texts: str) -> Iterator[dict[str, Any]]:
-    """`survey` in a child, whose parent is told the shares on the way and the report in the end."""
-    told = 0.0
-
-    def tick(share: float) -> None:
-        nonlocal told
-        if share >= told + _STEP:
-            told = share
-            send({"share": share})
-
-    yield {"report": survey(Path(path), tick, Asked.of_texts(*texts))}
+    """`survey` in a child."""
+    yield {"report": survey(Path(path), Asked.of_texts(*texts))}
 
 
 class _Damaged(Exception):
     """The ordinary reader of bags gave up."""
 
 
-def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> dict[str, Any]:
+def survey(path: Path, asked: Asked = BEST) -> dict[str, Any]:
     """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
 
     Of a folder of images those that are played in place of its own are told as well.
@@ -67,17 +53,16 @@ def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> 
     """
     with telling_unreadable(path):
         if not storage_files(path):
-            return _survey_recording(path, tick, asked)
+            return _survey_recording(path, asked)
         try:
-            return _survey_bag(path, tick, asked)
+            return _survey_bag(path, asked)
         except _Damaged as error:
             return _survey_damaged_bag(path, str(error))
 
 
-def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
+def _survey_recording(path: Path, asked: Asked) -> dict[str, Any]:
     surveys: dict[str, TopicSurvey] = {}
     with closing(open_here(path, asked)) as recording:
-        span_ns = max(1, recording.end_ns - recording.start_ns)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         try:
             reached_ns = recording.start_ns
@@ -88,23 +73,21 @@ def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
                 if topic not in surveys:
                     surveys[topic] = _make_survey(topic, message.type, absolute_stamps=True)
                 surveys[topic].add(reached_ns, message.data)
-                tick((reached_ns - recording.start_ns) / span_ns)
             losses = recording.losses
         except InputError as error:
             losses = [*recording.losses, str(error)]
     return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
 
 
-def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
+def _survey_bag(path: Path, asked: Asked) -> dict[str, Any]:
     with ExitStack() as stack:
         with _naming_damage():
             bag = stack.enter_context(closing(BagReader(path)))
             choice = choose(bag, asked, path)
         surveys = {key: _make_survey(*key) for key in bag.topics}
         promised, packed = bag.promised, bag.compression
-        for count, message in enumerate(_bag_messages(bag)):
+        for message in _bag_messages(bag):
             surveys[TopicKey(message.topic, message.type)].add(message.recorded_ns, message.data)
-            tick(count / max(1, promised))
         found = [*_told(bag.losses), *bag.remarks]
     read = sum(topic.messages for topic in surveys.values())
     if read != promised:

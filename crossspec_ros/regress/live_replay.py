@@ -23,11 +23,11 @@ _IDLE = ("idle", "iowait")
 _COUNTED_TWICE = ("guest", "guest_nice")
 """Linux has these in `user` and `nice` as well."""
 
-Tick = Callable[[str, float | None], None]
+Tick = Callable[[str], None]
 """Told what is going on, and which share of it is done where that is known."""
 
 
-def silent(what: str, share: float | None) -> None:
+def silent(what: str) -> None:
     """A Tick that does nothing."""
 
 
@@ -57,7 +57,7 @@ def live_replays(setup: Setup, rate: float, count: int, tick: Tick = silent) -> 
     environment = ros_environment(isolated=True)
     replays = []
     for number in range(count):
-        tick(f"replaying through the nodes ({number + 1} of {count})", None)
+        tick(f"replaying through the nodes ({number + 1} of {count})")
         with tempfile.TemporaryDirectory() as folder:
             replays.append(replay(setup, rate, Path(folder), environment))
     return replays
