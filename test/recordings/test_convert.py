@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 import cv2
@@ -19,7 +18,6 @@ from event_samples import assert_equal, random_batch
 from recording_samples import DSEC_START_US, arrays_of, decode, npy_of, saved, write_aedat, write_sequence
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 from test_align import calibrate
-from test_dv import camera, in_process  # noqa: F401
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
@@ -30,9 +28,8 @@ from crossspec_ros.events.cdr import (
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.dv_stream import DvStream
 from crossspec_ros.recordings import convert as convert_module
-from crossspec_ros.recordings.convert import convert, record
+from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import GROUND_TRUTH, open_here, true_captions
 
 
@@ -148,7 +145,6 @@ def test_the_published_samples_by_command(tmp_path, shared, name):
         np.testing.assert_array_equal(getattr(decoded, field), expected[field])
 
 
-@pytest.mark.usefixtures("in_process")
 def test_an_aedat4_file(tmp_path):
     batch = random_batch(3000, t_start=1_700_000_000_000_000, duration_us=50_000, width=346, height=260)
     frames = [(int(batch.t[0]), np.zeros((260, 346), np.uint8))]
@@ -167,10 +163,6 @@ def sentence(capsys, *arguments):
 
 def test_options_that_do_not_fit_are_named(capsys, tmp_path, sequence):
     bag = tmp_path / "bag"
-    assert "is not live" in sentence(capsys, sequence, bag, "--seconds", "1")
-    assert "is not live" in sentence(capsys, sequence, bag, "--frames", "h:1")
-    assert "cannot be aligned" in sentence(capsys, "tcp://h:1", bag, "--aligned")
-    assert "is no address" in sentence(capsys, "udp://h:1", bag)
     assert "rectify_map.h5' cannot be used" in sentence(capsys, sequence, bag, "--aligned")
     assert "does not exist" in sentence(capsys, tmp_path / "none.npy", bag)
     assert nothing_stays(tmp_path)
@@ -285,58 +277,6 @@ def test_an_interrupted_command_leaves_no_bag(tmp_path, long_recording, sequence
         assert not (tmp_path / ".bag.partial").exists() and len(list(open_here(bag).messages())) > 10
     else:
         assert nothing_stays(tmp_path)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_live_recording_is_a_whole_bag(tmp_path, number):
-    bag = tmp_path / "bag"
-    with camera(3000, "both") as (_, events_at, frames_at):
-        process = command(f"tcp://{events_at}", bag, "--frames", frames_at)
-        wait_for(lambda: written(bag), process)
-        # As a terminal does.
-        os.killpg(process.pid, number)
-        output = process.communicate(timeout=30)
-    assert process.returncode == 0, output
-    recording = open_here(bag)
-    kinds = [message.kind for message in recording.messages()]
-    assert 0 < kinds.count("events") < 3000 and 0 < kinds.count("image") < 3000
-    assert not (tmp_path / ".bag.partial").exists()
-
-
-@pytest.mark.usefixtures("in_process")
-def test_a_live_recording_ends_with_its_camera_or_after_some_seconds(tmp_path):
-    with camera(30, "both") as (_, events_at, frames_at):
-        record(DvStream(f"tcp://{events_at}", frames_at), tmp_path / "bag", threading.Event())
-    messages = list(open_here(tmp_path / "bag").messages())
-    assert [m.kind for m in messages].count("events") == 30 == [m.kind for m in messages].count("image")
-    with camera(3, "silent") as (_, events_at, _):
-        assert main(["convert", f"tcp://{events_at}", str(tmp_path / "brief"), "--seconds", "1"]) == 0
-        assert len(list(open_here(tmp_path / "brief").messages())) == 3
-        with pytest.raises(InputError, match=f"no events came from tcp://{events_at}: uncover"):
-            record(DvStream(f"tcp://{events_at}"), tmp_path / "empty", threading.Event(), 0.5)
-    assert not (tmp_path / "empty").exists()
-
-
-class BreakingStream:
-    event_topic, image_topic = "/events", None
-
-    def __init__(self, *messages):
-        self._messages = messages
-
-    def messages(self):
-        yield from self._messages
-        raise InputError("the wire is cut")
-
-
-def test_a_live_stream_that_breaks_keeps_what_came(tmp_path):
-    with pytest.raises(
-        InputError, match=r"bag' holds only what came until the stream broke: the wire is cut"
-    ):
-        record(BreakingStream(None, packet(5), packet(6)), tmp_path / "bag", threading.Event())
-    assert [m.stamp_ns for m in open_here(tmp_path / "bag").messages()] == [5, 6]
-    with pytest.raises(InputError, match=r"^the wire is cut"):
-        record(BreakingStream(None), tmp_path / "none", threading.Event())
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_torn_raw_file_becomes_a_bag_of_what_is_there(tmp_path, capsys):

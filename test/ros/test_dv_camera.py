@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rclpy
 from crossspec_lab.trials.processes import free_ports
+from crossspec_ros.events.dv_stream import Unusable
 from event_camera_msgs.msg import EventPacket
 from outsider import spinning, to_ns
 from rclpy.parameter import Parameter
@@ -25,7 +26,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, open_sources
-from crossspec_ros.events.dv_stream import Unusable
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.dv_camera import DvCameraNode, main
 
