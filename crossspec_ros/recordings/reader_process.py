@@ -32,7 +32,7 @@ Word = dict[str, Any]
 _HEAD = struct.Struct("<BBxxIq")
 """Fields: index in `_TYPES`, is_stray, number of bytes that follow, stamp in ns."""
 _TYPES = (*dict.fromkeys(EVENT_TYPES.values()), *IMAGE_TYPES, "JSON")
-_DESCRIPTION = ("format", "event_topic", "event_type", "image_topic", "image_type", "start_ns")
+_DESCRIPTION = ("format", "event_topic", "event_type", "image_topic", "image_type", "start_ns", "remarks")
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 # Python would look for modules in the working folder first, which may be that of a recording.
@@ -63,24 +63,24 @@ class ChildRecording:
     image_topic: str | None
     image_type: str | None
     start_ns: int
+    remarks: Sequence[str]
 
     def __init__(self, path: Path, opener: str, arguments: Sequence[Any], *beside: Path) -> None:
-        self._path, self._arguments, self._beside = path, [opener, *arguments], beside
-        self.remarks: Sequence[str] = []
+        self._request = path, f"{__name__}:play", [opener, *arguments], beside
         self.losses: list[str] = []
         self._is_closed = False
+        self._opened: _Child | None = self._open()
         self._playing: list[_Child] = []
-        self._opened: tuple[_Child, Iterator[RecordedMessage | Word]] | None = self._open()
 
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield all messages; the death of the child after the first one is a loss, before it an error."""
-        (child, frames), self._opened = self._opened or self._open(), None
+        child, self._opened = self._opened or self._open(), None
         self._playing.append(child)
         message = None
         try:
-            for frame in frames:
+            for frame in child.frames:
                 if isinstance(frame, dict):
-                    self._take_notes(frame)
+                    self._describe(frame)
                 else:
                     message = frame
                     yield message
@@ -98,24 +98,20 @@ class ChildRecording:
         for child in self._playing:
             child.process.kill()
         if self._opened:
-            self._opened[0].close()
+            self._opened.close()
             self._opened = None
 
-    def _open(self) -> tuple[_Child, Iterator[RecordedMessage | Word]]:
-        child = _Child(self._path, f"{__name__}:play", self._arguments, self._beside)
+    def _open(self) -> _Child:
+        child = _Child(*self._request)
         try:
-            frames = child.frames()
-            description = next(frames)
-            assert isinstance(description, dict)
-            vars(self).update({name: description[name] for name in _DESCRIPTION})
-            self._take_notes(description)
+            self._describe(next(child.frames))
         except BaseException:
             child.close()
             raise
-        return child, frames
+        return child
 
-    def _take_notes(self, word: Word) -> None:
-        self.remarks = word["remarks"]
+    def _describe(self, word: Any) -> None:
+        vars(self).update({name: word[name] for name in _DESCRIPTION})
         # Callers may hold this list.
         self.losses[:] = word["losses"]
 
@@ -126,7 +122,7 @@ def words(path: Path, job: str, arguments: Sequence[Any], *beside: Path) -> Iter
     Raises InputError if the job does or the child dies.
     """
     with closing(_Child(path, job, arguments, beside)) as child:
-        for frame in child.frames():
+        for frame in child.frames:
             if isinstance(frame, dict):
                 yield frame
 
@@ -137,12 +133,12 @@ class _Child:
         request = json.dumps([job, arguments, *_limits(path, *beside)])
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
-        self.process = start_child(
-            request, {**os.environ, **dict.fromkeys(_THREADS, "1"), "TMPDIR": self._folder.name}
-        )
+        environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "TMPDIR": self._folder.name}
+        self.process = start_child(request, environment)
+        self.frames = self._frames()
+        """Frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
 
-    def frames(self) -> Iterator[RecordedMessage | Word]:
-        """Yield frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
+    def _frames(self) -> Iterator[RecordedMessage | Word]:
         assert self.process.stdout
         read = self.process.stdout.read
         while len(head := read(_HEAD.size)) == _HEAD.size:
@@ -163,7 +159,8 @@ class _Child:
                 return
             yield word
         code = self.process.wait()
-        raise self._death(f"crashed ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})")
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise self._death("took too much CPU time" if name == "SIGXCPU" else f"crashed ({name})")
 
     def close(self) -> None:
         """Kill the process."""
@@ -174,8 +171,6 @@ class _Child:
         self._folder.cleanup()
 
     def _death(self, how: str) -> ReaderDiedError:
-        if how == "crashed (SIGXCPU)":
-            how = "took too much CPU time"
         return ReaderDiedError(
             f"the reader of '{self._path}' {how}: copy the file again, or if you trust it, set {FACTOR}=4"
         )
@@ -183,14 +178,13 @@ class _Child:
 
 def start_child(request: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a process that runs `main(request)`; the laboratory's fuzzer forks instead."""
-    folders = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         [sys.executable, "-c", _CODE, request],
         bufsize=_PIPE_BYTES,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**environment, "PYTHONPATH": folders},
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         # Ctrl-C goes to the parent only.
         start_new_session=True,
     )
@@ -201,26 +195,20 @@ def start_child(request: str, environment: dict[str, str]) -> subprocess.Popen[b
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
-    """Return the memory in bytes and the CPU time in s that files and folders of this size get."""
-    text = os.environ.get(FACTOR) or "1"
+    """Return the memory in bytes and the CPU time in s for reading these files and folders."""
+    text, stored = os.environ.get(FACTOR) or "1", 0
     try:
         factor = float(text)
     except ValueError:
         factor = 0.0
     if not 0 < factor < 1000:
         raise InputError(f"{FACTOR} is '{text}', which is no factor: set a number such as 4, or unset it")
-    stored = sum(map(_allocated_bytes, paths))
+    for path in paths:
+        files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+        for file in files:
+            with suppress(OSError):
+                stored += file.stat().st_blocks * 512
     return int(factor * ((1 << 30) + 20 * stored)), int(factor * (30 + 3e-6 * stored))
-
-
-def _allocated_bytes(path: Path) -> int:
-    """Return the bytes on the disk of a file, or of all files in a folder; holes do not count."""
-    files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
-    total = 0
-    for file in files:
-        with suppress(OSError):
-            total += file.stat().st_blocks * 512
-    return total
 
 
 def main(request: str) -> None:
@@ -228,29 +216,28 @@ def main(request: str) -> None:
     job, arguments, memory_bytes, processor_s = json.loads(request)
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    out = os.dup(1)
+    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     # Libraries print parts of damaged files, with control characters for terminals.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     for what, limit in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CPU, processor_s)):
         _, hard = resource.getrlimit(what)
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-    try:
-        for item in resolve_name(job)(*arguments):
-            _send(out, item)
-        last: Word = {"end": True}
-    except BrokenPipeError:
-        return
-    except InputError as error:
-        last = {"refused": str(error)}
-    except MemoryError:
-        last = {"died": "ran out of memory"}
-    except ModuleNotFoundError as error:
-        last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
-    except Exception as error:
-        last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
     with suppress(BrokenPipeError):
+        try:
+            for item in resolve_name(job)(*arguments):
+                _send(out, item)
+            last: Word = {"end": True}
+        except InputError as error:
+            last = {"refused": str(error)}
+        except MemoryError:
+            last = {"died": "ran out of memory"}
+        except ModuleNotFoundError as error:
+            last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
         _send(out, last)
 
 
@@ -267,9 +254,12 @@ def _send(descriptor: int, item: RecordedMessage | Word) -> None:
 
 
 def play(opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
-    """Open a recording, then yield its description, its messages, and its remarks and losses."""
+    """Open a recording; yield its description, its messages, and the description once more."""
     with closing(resolve_name(opener)(*arguments)) as recording:
-        description = {name: getattr(recording, name) for name in _DESCRIPTION}
-        yield description | {"remarks": [*recording.remarks], "losses": recording.losses}
+        yield _description(recording)
         yield from recording.messages()
-        yield {"remarks": [*recording.remarks], "losses": recording.losses}
+        yield _description(recording)
+
+
+def _description(recording: Any) -> Word:
+    return {name: getattr(recording, name) for name in _DESCRIPTION} | {"losses": recording.losses}

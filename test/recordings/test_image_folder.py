@@ -216,7 +216,7 @@ def test_an_image_that_cannot_be_read_is_told_and_the_others_play(tmp_path, reco
     with closing(open_here(recording, Asked(images=folder))) as opened:
         (folder / NAMES[2]).unlink()
         kinds = [message.kind for message in opened.messages()]
-        assert kinds.count("image") == 4 and kinds.count("events") == 30
+        assert kinds.count("image") == 4 and kinds.count("events") == 31
         assert opened.losses[0].startswith("1 of 5 images cannot be read ('") and NAMES[2] in opened.losses[0]
 
 

@@ -87,7 +87,8 @@ def check_drive(recording, events):
     stamps = [message.stamp_ns for message in messages if message.kind == "events"]
     assert stamps[0] == events.t[0] * 1000
     # No packet is late by more than its 10 ms, and the still sensor's clock goes on.
-    assert len(stamps) == 10 and min(len(batch) for batch in batches) == 0
+    assert len(stamps) == 11 and min(len(batch) for batch in batches) == 0
+    assert stamps[-1] == events.t[-1] * 1000
     assert max(b - a for a, b in pairwise(stamps)) < 20_000_000
     for batch, stamp in zip(batches, stamps, strict=True):
         if len(batch):
@@ -101,7 +102,6 @@ def test_a_dsec_sequence_plays_as_messages(sequence, events):
     image = check_drive(recording, events)
     assert image.format == "png"
     assert image.data.tobytes() == (sequence / "images/left/rectified/000001.png").read_bytes()
-    assert recording.end_ns == DSEC_START_US * 1000 + 100_000_000
     assert next(iter(recording.messages())) == next(iter(open_here(sequence).messages()))
     recording.close()
 
@@ -112,7 +112,7 @@ def test_a_converted_sequence_plays_the_same(bag, events):
     assert image.format == "jpeg"
     pixels = cv2.imdecode(image.data, cv2.IMREAD_COLOR)
     assert np.abs(pixels.astype(int) - (30, 20, 10)).max() <= 6
-    assert len(list(recording.messages())) == 13, "it plays a second time"
+    assert len(list(recording.messages())) == 14, "it plays a second time"
     recording.close()
     check_drive(open_here(bag / "bag.mcap"), events)
     assert (bag / "ground_truth.json").read_text() == "[]"
@@ -206,7 +206,7 @@ def test_messages_come_in_the_order_of_their_stamps(tmp_path):
     recording = open_here(bag)
     stamps = [message.stamp_ns for message in recording.messages()]
     assert stamps == sorted(stamps) and len(stamps) == 35
-    assert (recording.start_ns, recording.end_ns) == (0, 1900)
+    assert recording.start_ns == 0
 
 
 def test_the_largest_topics_are_chosen_but_never_rendered_events(tmp_path):
@@ -309,7 +309,7 @@ def test_images_alone_are_played_and_what_that_means_is_told(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/parameter_events", parameters), *images)
     recording = open_here(bag)
     assert [message.stamp_ns for message in recording.messages()] == stamps
-    assert [recording.start_ns, recording.end_ns] == stamps
+    assert recording.start_ns == stamps[0]
     meaning = "captions come from the images alone"
     assert list(recording.remarks) == [f"there are no events: {meaning}"]
     assert sum(meaning in finding for finding in survey(bag)["findings"]) == 1
