@@ -1,4 +1,4 @@
-"""One front door to recordings: whatever the format, the same messages come out."""
+"""Open recordings of all formats as streams of messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Format(NamedTuple):
     def fits(self, path: Path) -> bool:
         if path.is_dir():
             return self.contents is not None and (path / self.contents).exists()
-        # Those who read bags go by the suffix themselves, and know small letters only.
+        # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
 
@@ -98,20 +98,12 @@ _VIDEO = (
     "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
 )
 _FOREIGN = {
-    ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
-    ".gguf": "give a recording; it is a model, and models are folders of .safetensors and config.json",
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
-    ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
-    ".zip": "unpack it with `unzip` and give what is in it",
-    ".gz": "unpack it with `gunzip` and give what is in it",
-    ".zst": "unpack it with `unzstd` and give what is in it",
-    ".zstd": "unpack it with `unzstd` and give what is in it",
-    ".lz4": "unpack it with `lz4 -d` and give what is in it",
-    ".7z": "unpack it with `7z x` and give what is in it",
+    **dict.fromkeys((".zip", ".gz", ".7z", ".lz4", ".zst", ".zstd"), "unpack it and give its content"),
 }
-"""Remedies that make files which people have into ones that are read."""
+"""Remedies for files of other formats."""
 
 
 def _sentence() -> str:
@@ -176,10 +168,6 @@ def find_format(path: Path) -> Format:
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     if format := _format_of(path):
         return format
-    if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
-        raise InputError(
-            f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
-        )
     if path.is_dir():
         _name_recordings_in(path)
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:

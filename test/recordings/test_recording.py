@@ -268,9 +268,6 @@ def test_what_is_no_recording_is_named(tmp_path):
     (tmp_path / "ride.MAT").write_text("hello")
     with pytest.raises(InputError, match=r"ride\.MAT' is of a format that is not read: save .*numpy\.savez"):
         open_here(tmp_path / "ride.MAT")
-    (tmp_path / "ride.BAG").write_text("hello")
-    with pytest.raises(InputError, match=r"ride\.BAG. ends in capitals: rename it to end in \.bag"):
-        open_here(tmp_path / "ride.BAG")
     for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is damaged"), (".mcap", "is damaged")):
         (tmp_path / f"notes{suffix}").write_text("hello")
         with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):
