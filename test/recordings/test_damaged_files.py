@@ -6,20 +6,19 @@ CROSSSPEC_DAMAGED_FILES sets how many there are; the whole set was 200.
 from __future__ import annotations
 
 import os
-import struct
 
 import numpy as np
 import pytest
 from event_samples import batch_of
 from hostile_files import METADATA
-from recording_samples import AEDAT3_HEADER, HEADERS, aedat3_packets, clustered, encode_dat, encode_raw
+from recording_samples import HEADERS, clustered, encode_dat, encode_raw
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.survey import survey
 
 COUNT = int(os.environ.get("CROSSSPEC_DAMAGED_FILES", "40"))
-FORMATS = ("EVT2.raw", "EVT21.raw", "EVT3.raw", "dat", "txt", "csv", "npz", "npy", "aedat")
+FORMATS = ("EVT2.raw", "EVT21.raw", "EVT3.raw", "dat", "txt", "csv", "npz", "npy")
 
 
 def whole(name, events, folder):
@@ -30,8 +29,6 @@ def whole(name, events, folder):
         return encode_raw(name.removesuffix(".raw"), events)
     if name == "dat":
         return encode_dat(events)
-    if name == "aedat":
-        return AEDAT3_HEADER % b"DAVIS640" + aedat3_packets(events)
     if name in ("txt", "csv"):
         separator = " " if name == "txt" else ","
         return "".join(separator.join(map(str, event)) + "\n" for event in events).encode()
@@ -61,15 +58,6 @@ def is_sound(name, data, at):
     """Whether what is before byte `at` is a whole file, of fewer events."""
     if name in ("txt", "csv"):
         return b"\n" in data[at - 1 : at + 1]
-    if name == "aedat":
-        end = len(AEDAT3_HEADER % b"DAVIS640")
-        while end < at:
-            size, number = (
-                struct.unpack_from("<i", data, end + 4)[0],
-                struct.unpack_from("<i", data, end + 20)[0],
-            )
-            end += 28 + size * number
-        return end == at
     word = {"EVT2.raw": 4, "EVT3.raw": 2}.get(name, 8)
     return (len(data) - at) % word == 0
 
