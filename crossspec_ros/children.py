@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """Let the kernel kill this process when the thread that started it ends."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -31,7 +31,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        end_with_parent()
+        _end_with_parent()
         if os.getppid() != parent:
             os._exit(1)
 

@@ -44,7 +44,7 @@ _JPEG_QUALITY = 90
 def run(args: argparse.Namespace) -> None:
     """Handler of `crossspec convert`; Ctrl-C and SIGTERM leave no part of a bag."""
     with _on_signals(signal.default_int_handler):
-        convert(Path(args.source), args.destination, args.aligned, Asked.of(vars(args)))
+        convert(found(args.source), args.destination, args.aligned, Asked.of(vars(args)))
 
 
 def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:

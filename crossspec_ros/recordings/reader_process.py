@@ -133,14 +133,26 @@ class _Child:
         request = json.dumps([job, arguments, *_limits(path, *beside)])
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
-        environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "TMPDIR": self._folder.name}
-        self.process = start_child(request, environment)
+        changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CODE, request],
+            bufsize=_PIPE_BYTES,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **dict.fromkeys(_THREADS, "1"), **changed},
+            # Ctrl-C goes to the parent only.
+            start_new_session=True,
+        )
+        assert self.process.stdout
+        self._stdout = self.process.stdout
+        with suppress(OSError):  # many pipes are open, or this is not Linux
+            fcntl(self._stdout, _F_SETPIPE_SZ, _PIPE_BYTES)
         self.frames = self._frames()
         """Frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
 
     def _frames(self) -> Iterator[RecordedMessage | Word]:
-        assert self.process.stdout
-        read = self.process.stdout.read
+        read = self._stdout.read
         while len(head := read(_HEAD.size)) == _HEAD.size:
             number, is_stray, size, stamp_ns = _HEAD.unpack(head)
             data, kind = read(size), _TYPES[number]
@@ -166,32 +178,13 @@ class _Child:
         """Kill the process."""
         self.process.kill()
         self.process.wait()
-        assert self.process.stdout
-        self.process.stdout.close()
+        self._stdout.close()
         self._folder.cleanup()
 
     def _death(self, how: str) -> ReaderDiedError:
         return ReaderDiedError(
             f"the reader of '{self._path}' {how}: copy the file again, or if you trust it, set {FACTOR}=4"
         )
-
-
-def start_child(request: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that runs `main(request)`; the laboratory's fuzzer forks instead."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CODE, request],
-        bufsize=_PIPE_BYTES,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # Ctrl-C goes to the parent only.
-        start_new_session=True,
-    )
-    with suppress(OSError):  # many pipes are open, or this is not Linux
-        assert process.stdout
-        fcntl(process.stdout, _F_SETPIPE_SZ, _PIPE_BYTES)
-    return process
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
