@@ -51,11 +51,6 @@ def encode_libcaer(batch, time_base=0):
     return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
 
 
-def encode_triggers(edges):
-    """A `trigger` packet of [(dt in ns, channel, p)]."""
-    return b"".join(struct.pack("<Q", p << 63 | channel << 48 | dt) for dt, channel, p in edges)
-
-
 def evt2_words(events):
     """Heads of EVT 2.0 for [(t, x, y, p)]."""
     words, high = [], None
@@ -323,33 +318,6 @@ def decode(messages, start_us=3 << 24):
 def npy_of(folder, content, **options):
     np.save(folder / "events.npy", np.array(content, dtype=object), **options)
     return folder / "events.npy"
-
-
-AEDAT3_HEADER = (
-    b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: %s\r\n#Start-Time: 2016-01-01\r\n#!END-HEADER\r\n"
-)
-
-
-def aedat3_packet(kind, body, size, overflows=0, number=None):
-    number = len(body) // size if number is None else number
-    return struct.pack("<2h6i", kind, 1, size, 4, overflows, number, number, number) + body
-
-
-def aedat3_packets(events):
-    """Packets of 100 events, each followed by one of another kind, and with an event that is not valid."""
-    data = b""
-    for start in range(0, len(events), 100):
-        part = events[start : start + 100]
-        overflows = part[0][0] >> 31
-        part = [event for event in part if event[0] >> 31 == overflows]
-        rest = [event for event in events[start : start + 100] if event[0] >> 31 != overflows]
-        for group in filter(None, (part, rest)):
-            body = b"".join(
-                struct.pack("<Ii", x << 17 | y << 2 | p << 1 | 1, t & 0x7FFFFFFF) for t, x, y, p in group
-            )
-            body += struct.pack("<Ii", 5 << 17, 7)
-            data += aedat3_packet(1, body, 8, group[0][0] >> 31) + aedat3_packet(2, bytes(72), 36)
-    return data
 
 
 def store_of(batch):

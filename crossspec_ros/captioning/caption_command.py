@@ -119,8 +119,8 @@ def _captions(
     if progress.disable:
         print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
 
-    def tick(share: float) -> None:
-        progress.update(task, description=what, total=1.0, completed=share)
+    def tick(seconds: float) -> None:
+        progress.update(task, description=f"{what}, {seconds:.1f} s")
 
     yield from captions(setup, load, tick, counts)
     progress.remove_task(task)

@@ -265,16 +265,12 @@ class PlayerSettings(Settings):
 
 @dataclass(frozen=True)
 class CameraSettings(Settings):
-    """The camera, stream or file that is published."""
+    """The camera or stream that is published."""
 
     node = "dv_camera"
 
-    source: str = param(
-        "camera", "what is published: camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4"
-    )
+    source: str = param("camera", "published source: camera, camera:SERIAL_NUMBER or tcp://HOST:PORT")
     frames: str = param("", "address of a network stream's frames as HOST:PORT, empty for none")
-    roi: str = param("", "region of an attached camera as X,Y,WIDTH,HEIGHT in pixels, empty for all of it")
-    biases: str = param("", "biases of an attached camera as NAME=VALUE or NAME=COARSE/FINE, comma between")
 
 
 NODES: dict[str, type[Settings]] = {

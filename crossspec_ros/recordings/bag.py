@@ -220,8 +220,6 @@ class BagRecording:
         if not stamps:
             raise InputError(f"the bag '{path}' cannot be played: {'; '.join(self._files.losses)}")
         self.start_ns = min(stamps)
-        # The end would cost a pass; it is about to leave the contract.
-        self.end_ns = self.start_ns
 
     def close(self) -> None:
         self._files.close()

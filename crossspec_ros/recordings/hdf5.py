@@ -257,7 +257,6 @@ class Hdf5Images:
     def __init__(self, path: Path, stamps_us: np.ndarray, data: list[h5py.Dataset] | h5py.Dataset) -> None:
         self._path, self._stamps_us, self._data = path, stamps_us, data
         self._order = np.argsort(stamps_us, kind="stable").tolist()
-        self.start_ns, self.end_ns = int(stamps_us.min()) * 1000, int(stamps_us.max()) * 1000
 
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield all readable images; raises InputError at the end for damaged ones."""

@@ -60,7 +60,7 @@ class FolderImages:
         if max(stamps) >= _MAX_NS:
             raise InputError(f"'{source}' has times after 2038 in {unit}: correct the times or their unit")
         self._files = sorted(zip(stamps, files, strict=True), key=lambda file: file[0])
-        self.start_ns, self.end_ns = self._files[0][0], self._files[-1][0]
+        self.start_ns = self._files[0][0]
         self.description = f"{len(files)} images of '{folder}' with times in {unit} from '{source}'"
 
     def messages(self) -> Iterator[RecordedMessage]:
@@ -103,7 +103,6 @@ class WithImages:
         if recording.image_topic is not None:
             self.format += f" in place of {recording.image_topic}"
         self.start_ns = min(recording.start_ns, self.images.start_ns)
-        self.end_ns = max(recording.end_ns, self.images.end_ns)
         # The recording adds to this list while it is read.
         self.losses = recording.losses
         self.remarks = recording.remarks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,9 +16,11 @@ from rich.table import Table
 
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.options import ReadOptions
-from crossspec_ros.recordings.survey import survey
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.reader_process import words
+from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
+_JOB = "crossspec_ros.recordings.survey:survey_words"
 _SECOND = 1_000_000_000
 # Rich would cut topic names in a file.
 _FILE_WIDTH = 160
@@ -30,12 +33,25 @@ def run(args: argparse.Namespace) -> None:
     """Print the report on `args.path`, and write it as JSON on request."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(
-            args.path, lambda share: progress.update(task, completed=share), ReadOptions.of(vars(args))
-        )
+        options = ReadOptions.of(vars(args))
+        report = survey(args.path, options, lambda share: progress.update(task, completed=share))
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
+
+
+def survey(
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, tick: Callable[[float], None] = lambda share: None
+) -> dict[str, Any]:
+    """Return the report of `survey.survey`, made in a child; call `tick` with the share that has been read.
+
+    Raises InputError as that does.
+    """
+    with telling_unreadable(path):
+        find_format(path)
+    for word in words(path, _JOB, [str(path), *options.texts()], *options.beside()):
+        tick(word.get("share", 1.0))
+    return dict(word["report"])
 
 
 def _print(report: dict[str, Any], verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""One front door to recordings: whatever the format, the same messages come out."""
+"""Open recordings of all formats as streams of messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Format(NamedTuple):
     def fits(self, path: Path) -> bool:
         if path.is_dir():
             return self.contents is not None and (path / self.contents).exists()
-        # Those who read bags go by the suffix themselves, and know small letters only.
+        # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
 
@@ -76,12 +76,11 @@ _FORMATS = (
         has_numbers=True,
     ),
     Format("a ROS 1 bag", _BAG, (".bag",), is_source=False, has_topics=True),
-    Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
+    Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",), is_source=False),
     _NPZ,
     Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
-    Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
     Format(
         "",
@@ -99,20 +98,12 @@ _VIDEO = (
     "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
 )
 _FOREIGN = {
-    ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
-    ".gguf": "give a recording; it is a model, and models are folders of .safetensors and config.json",
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
-    ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
-    ".zip": "unpack it with `unzip` and give what is in it",
-    ".gz": "unpack it with `gunzip` and give what is in it",
-    ".zst": "unpack it with `unzstd` and give what is in it",
-    ".zstd": "unpack it with `unzstd` and give what is in it",
-    ".lz4": "unpack it with `lz4 -d` and give what is in it",
-    ".7z": "unpack it with `7z x` and give what is in it",
+    **dict.fromkeys((".zip", ".gz", ".7z", ".lz4", ".zst", ".zstd"), "unpack it and give its content"),
 }
-"""Remedies that make files which people have into ones that are read."""
+"""Remedies for files of other formats."""
 
 
 def _sentence() -> str:
@@ -131,12 +122,12 @@ def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recordin
     Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
     what is `asked`, and as `image_folder.FolderImages` does.
     """
-    from crossspec_ros.events.sandbox import SandboxedRecording
+    from crossspec_ros.recordings.reader_process import ChildRecording
 
     with telling_unreadable(path):
         find_format(path)
     opener = f"{__name__}:open_told"
-    return SandboxedRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
+    return ChildRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
 
 
 def open_told(path: str, *texts: str) -> Recording:
@@ -177,10 +168,6 @@ def find_format(path: Path) -> Format:
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     if format := _format_of(path):
         return format
-    if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
-        raise InputError(
-            f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
-        )
     if path.is_dir():
         _name_recordings_in(path)
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -213,8 +200,6 @@ def _name_recordings_in(folder: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
-    from crossspec_ros.events.sandbox_child import renew_time
-
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     elif format.contents and not format.has_topics:
@@ -223,8 +208,6 @@ def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
     opener = resolve_name(format.opener)
-    # Where numba keeps no cache, that took long.
-    renew_time()
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
         return opened

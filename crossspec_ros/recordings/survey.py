@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from crossspec_ros.events.cdr import (
 from crossspec_ros.recordings.bag import BagFiles, storage_files
 from crossspec_ros.recordings.bag_storage import Topic
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.reader_process import Word
 from crossspec_ros.recordings.recording import open_here, telling_unreadable
 from crossspec_ros.recordings.topic_survey import EventSurvey, ImageSurvey, TopicSurvey
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_events, is_unread_images
@@ -28,41 +29,53 @@ _YEAR_S = 365.25 * 86400
 _MAX_START_NS = _SECOND
 """A stream that begins later than the other leaves whole windows without it."""
 
-Tick = Callable[[float], None]
-"""Called with the share of a bag that has been read, 0 to 1."""
+_TICKS = 100
+"""Shares of a bag that are reported."""
+Report = dict[str, Any]
 
 
-def survey(
-    path: Path, tick: Tick = lambda share: None, asked: ReadOptions = DEFAULT_OPTIONS
-) -> dict[str, Any]:
+def survey(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Report:
     """Return the report on a recording, ready for JSON.
 
     Raises InputError when `path` is no recording, is unreadable, or lacks a requested topic.
     """
-    with telling_unreadable(path):
-        if storage_files(path) and not asked.images:
-            return _survey_bag(path, tick, asked)
-        return _survey_recording(path, asked)
+    *_, word = survey_words(str(path), *asked.texts())
+    return dict(word["report"])
 
 
-def _survey_bag(path: Path, tick: Tick, asked: ReadOptions) -> dict[str, Any]:
+def survey_words(path: str, *texts: str) -> Iterator[Word]:
+    """Yield {"share": part of a bag that has been read, 0 to 1}, and in the end {"report": ...}.
+
+    This is the job of the reader process; `texts` are those of `ReadOptions`.
+    """
+    file, options = Path(path), ReadOptions.of_texts(*texts)
+    with telling_unreadable(file):
+        if storage_files(file) and not options.images:
+            yield from _survey_bag(file, options)
+        else:
+            yield {"report": _survey_recording(file, options)}
+
+
+def _survey_bag(path: Path, asked: ReadOptions) -> Iterator[Word]:
     with closing(BagFiles(path)) as files:
         choice = choose(files.counts, files.first, asked, path)
         topics = {topic: _topic_survey(topic) for topic in files.counts}
-        total = max(1, files.counts.total())
-        for number, message in enumerate(files.messages(topics)):
+        total = files.counts.total()
+        for number, message in enumerate(files.messages(topics), 1):
             topics[message.topic].add(message.log_ns, message.data)
-            tick(number / total)
+            if number * _TICKS // total > (number - 1) * _TICKS // total:
+                yield {"share": number / total}
         found = [*_incomplete(files.losses), *files.remarks]
         found += [
             f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
             f"recorder, and no bridge in both directions"
             for topic, count in files.repeated.items()
         ]
-        return _report(path, files.format, topics.values(), found, str(choice) if choice else None)
+        plays = str(choice) if choice else None
+        yield {"report": _report(path, files.format, topics.values(), found, plays)}
 
 
-def _survey_recording(path: Path, asked: ReadOptions) -> dict[str, Any]:
+def _survey_recording(path: Path, asked: ReadOptions) -> Report:
     topics: dict[str, TopicSurvey] = {}
     with closing(open_here(path, asked)) as recording:
         names = {"events": recording.event_topic, "image": recording.image_topic}
@@ -87,7 +100,7 @@ def _incomplete(losses: Iterable[str]) -> list[str]:
 
 def _report(
     path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str], plays: str | None
-) -> dict[str, Any]:
+) -> Report:
     topics = sorted(surveys, key=lambda topic: topic.topic)
     for topic in topics:
         topic.finish()

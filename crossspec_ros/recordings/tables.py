@@ -177,7 +177,6 @@ class TableEvents:
             raise self._invalid(first)
         if np.count_nonzero(np.diff(t) < -WINDOW_US) > _MAX_BACK * len(t):
             raise InputError(f"'{path}' has times that go back by more than a second: sort its events by t")
-        self.start_us = self.end_us = int(t[0])
         # The first pass goes on with these blocks, so that nothing is read twice.
         self._begun: Iterator[Block] | None = chain([first], begun)
 

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 WINDOWS = "windows.json"
 """File of the goldens in their folder."""
-Tick = Callable[[str, float | None], None]
-"""Called with the work in progress and, if known, the share of it that is done."""
+Tick = Callable[[str], None]
+"""Called with the work in progress."""
 
 
-def silent(what: str, share: float | None) -> None:
+def silent(what: str) -> None:
     """Do nothing; a Tick."""
 
 
@@ -50,12 +50,10 @@ def run(args: argparse.Namespace) -> int:
     folder = args.golden or golden_folder(args.path)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with closing(setup), bar as progress:
-        task = progress.add_task("", total=1.0)
+        task = progress.add_task("", total=None)
 
-        def tick(what: str, share: float | None) -> None:
-            progress.update(
-                task, description=what, total=None if share is None else 1.0, completed=share or 0.0
-            )
+        def tick(what: str) -> None:
+            progress.update(task, description=what)
 
         return _update(setup, folder, args, tick) if args.update else _compare(setup, folder, args, tick)
 
@@ -107,9 +105,11 @@ def windows_in_code(
     from crossspec_ros.captioning.assembly import load_decoder
     from crossspec_ros.captioning.code_replay import captions
 
-    tick("loading the models", None)
+    tick("loading the models")
     windows, counts = [], Counter[str]()
-    for captioned in captions(setup, load_decoder, lambda share: tick("replaying in code", share), counts):
+    for captioned in captions(
+        setup, load_decoder, lambda seconds: tick(f"replaying in code, {seconds:.1f} s"), counts
+    ):
         windows.append(record(captioned))
         look(captioned, windows[-1])
     if not windows:

@@ -126,7 +126,7 @@ class PlayerNode(GuardedNode):
     def _play_once(self) -> None:
         reached: int | None = None
         self._next_clock_s = 0.0
-        for message in parts(self._recording.messages(), self._recording.end_ns):
+        for message in parts(self._recording.messages()):
             if isinstance(message, Break):
                 self._end_part(message)
                 reached = None

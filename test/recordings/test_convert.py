@@ -16,7 +16,6 @@ from bag_samples import packet, picture, string
 from event_samples import assert_equal, random_batch
 from recording_samples import DSEC_START_US, arrays_of, decode, npy_of, saved, write_aedat, write_sequence
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
-from test_dv import in_process  # noqa: F401
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
@@ -133,7 +132,6 @@ def test_the_published_samples_by_command(tmp_path, shared, name):
         np.testing.assert_array_equal(getattr(decoded, field), expected[field])
 
 
-@pytest.mark.usefixtures("in_process")
 def test_an_aedat4_file(tmp_path):
     batch = random_batch(3000, t_start=1_700_000_000_000_000, duration_us=50_000, width=346, height=260)
     frames = [(int(batch.t[0]), np.zeros((260, 346), np.uint8))]

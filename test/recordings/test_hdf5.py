@@ -15,7 +15,7 @@ from recording_samples import SIZES, WRITERS, bgr, gray, hdf5_events, picture_st
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import IMAGE, typestore
-from crossspec_ros.recordings import hdf5, info
+from crossspec_ros.recordings import hdf5
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -306,7 +306,7 @@ def test_cut_and_bent_files_play_or_are_refused(boxed, tmp_path, layout):
             data[place] ^= rng.integers(1, 256)
     path.write_bytes(data)
     try:
-        report = info.survey(path)
+        report = survey(path)
     except InputError as error:
         refusal = str(error)
     else:

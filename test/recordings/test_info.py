@@ -96,10 +96,8 @@ def test_real_recordings_hold_what_is_known_of_them(shared, name) -> None:
 def test_a_sound_bag_of_any_storage(tmp_path, storage, compression) -> None:
     chatter = map(string, range(SECOND, 2 * SECOND, SECOND // 10))
     bag = write(tmp_path / "bag", in_order([*sound(), *chatter]), storage, compression)
-    shares: list[float] = []
-    report = survey(bag, shares.append)
+    report = survey(bag)
     assert report["findings"] == []
-    assert shares == sorted(shares) and 0.9 < shares[-1] <= 1
     assert storage.name.lower() in report["format"]
     assert (report["messages"], report["duration_s"]) == (130, pytest.approx(0.99))
     topics = by_topic(report)

@@ -87,7 +87,8 @@ def check_drive(recording, events):
     stamps = [message.stamp_ns for message in messages if message.kind == "events"]
     assert stamps[0] == events.t[0] * 1000
     # No packet is late by more than its 10 ms, and the still sensor's clock goes on.
-    assert len(stamps) == 10 and min(len(batch) for batch in batches) == 0
+    assert len(stamps) == 11 and min(len(batch) for batch in batches) == 0
+    assert stamps[-1] == events.t[-1] * 1000
     assert max(b - a for a, b in pairwise(stamps)) < 20_000_000
     for batch, stamp in zip(batches, stamps, strict=True):
         if len(batch):
@@ -101,7 +102,6 @@ def test_a_dsec_sequence_plays_as_messages(sequence, events):
     image = check_drive(recording, events)
     assert image.format == "png"
     assert image.data.tobytes() == (sequence / "images/left/rectified/000001.png").read_bytes()
-    assert recording.end_ns == DSEC_START_US * 1000 + 100_000_000
     assert next(iter(recording.messages())) == next(iter(open_here(sequence).messages()))
     recording.close()
 
@@ -112,7 +112,7 @@ def test_a_converted_sequence_plays_the_same(bag, events):
     assert image.format == "png"
     pixels = cv2.imdecode(image.data, cv2.IMREAD_COLOR)
     assert np.abs(pixels.astype(int) - (30, 20, 10)).max() <= 6
-    assert len(list(recording.messages())) == 13, "it plays a second time"
+    assert len(list(recording.messages())) == 14, "it plays a second time"
     recording.close()
     check_drive(open_here(bag / "bag.mcap"), events)
     assert (bag / "ground_truth.json").read_text() == "[]"
@@ -261,9 +261,6 @@ def test_what_is_no_recording_is_named(tmp_path):
     (tmp_path / "ride.MAT").write_text("hello")
     with pytest.raises(InputError, match=r"ride\.MAT' is of a format that is not read: save .*numpy\.savez"):
         open_here(tmp_path / "ride.MAT")
-    (tmp_path / "ride.BAG").write_text("hello")
-    with pytest.raises(InputError, match=r"ride\.BAG. ends in capitals: rename it to end in \.bag"):
-        open_here(tmp_path / "ride.BAG")
     for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is truncated"), (".mcap", "is damaged")):
         (tmp_path / f"notes{suffix}").write_text("hello")
         with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):

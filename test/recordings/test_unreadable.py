@@ -11,7 +11,7 @@ from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
-SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
+SUFFIXES = ("raw", "dat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
