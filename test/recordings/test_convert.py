@@ -188,7 +188,7 @@ def test_a_damaged_frame_costs_itself_alone(tmp_path, sequence, capsys):
     convert(sequence, tmp_path / "bag")
     kinds = [message.kind for message in open_here(tmp_path / "bag").messages()]
     assert kinds.count("image") == 2 and kinds.count("events") > 5
-    assert "1 of 3 frames do not play: " in capsys.readouterr().err
+    assert "1 of 3 images cannot be read" in capsys.readouterr().err
 
 
 def command(*arguments):

@@ -220,7 +220,7 @@ def test_a_folder_of_recordings_names_them(tmp_path, names):
         open_here(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.gguf", "it is a model")])
+@pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.mat", "numpy.savez")])
 def test_a_folder_of_other_files_names_the_remedy(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"x")
     for path in (tmp_path, tmp_path / name):

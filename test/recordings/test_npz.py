@@ -40,7 +40,7 @@ def test_events_of_any_type_play(tmp_path, events, polarity):
     assert recording.start_ns == events.t[0] * 1000
     messages = list(recording.messages())
     assert_equal(decode(messages), events)
-    assert len(messages) == 10 and list(recording.messages()) == messages
+    assert len(messages) == 11 and list(recording.messages()) == messages
 
 
 @pytest.mark.parametrize(

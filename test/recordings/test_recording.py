@@ -344,14 +344,17 @@ def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
 @pytest.mark.parametrize("storage", list(StoragePlugin))
 @pytest.mark.parametrize("compression", [None, CompressionMode.FILE, CompressionMode.MESSAGE])
 @pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9])
-def test_a_truncated_bag_is_named(tmp_path, storage, compression, keep):
+def test_truncated_bag_plays_what_it_holds_or_is_refused(tmp_path, storage, compression, keep):
     bag = write(tmp_path / "bag", sound()[:40], storage, compression)
     read_to_the_end(bag)
     (file,) = (path for path in bag.iterdir() if path.name != "metadata.yaml")
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(InputError, match="damaged"):
-        read_to_the_end(bag)
+    try:
+        with closing(open_here(bag)) as recording:
+            assert 0 < len(list(recording.messages())) < 40 and "damaged" in recording.losses[0]
+    except InputError as error:
+        assert "damaged" in str(error)
 
 
 def test_torn_messages_and_broken_metadata_are_named(tmp_path):

@@ -157,7 +157,7 @@ def test_the_user_chooses_and_is_told_what_there_is(tmp_path, capsys):
 
 def test_a_recording_that_is_no_bag_has_the_topics_it_has(tmp_path):
     file = tmp_path / "events.npz"
-    np.savez(file, t=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
+    np.savez(file, t_us=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
     assert open_here(file, ReadOptions("/event_camera/events")).remarks == []
     with pytest.raises(InputError, match="no topic /rgb: it has /event_camera/events and no images"):
         open_here(file, ReadOptions(image="/rgb"))
