@@ -61,12 +61,6 @@ _IN_ALL = 1
 """Indices of what `memory` returns."""
 _VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
     ("fits", _FREE, ("",), "{}"),
-    (
-        "fits one model at a time",
-        _FREE,
-        ("target", "draft"),
-        "for recordings crossspec caption --drafts and {0}; for a robot {0} --draft none",
-    ),
     ("fits without a draft", _FREE, ("target",), "{} --draft none"),
     ("fits only without other programs", _IN_ALL, ("",), ""),
 )

@@ -157,9 +157,6 @@ class CaptionerSettings(Settings):
         "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
         "target's own heads; none for none",
     )
-    learn_heads: bool = param(
-        False, "train the heads further on every caption; needs a second of CPU now and then"
-    )
     max_nodes: int = param(
         LIMITS.max_nodes,
         "draft tokens that a pass may verify; as many are as pay by its measured cost",

@@ -126,11 +126,11 @@ def proposer_names() -> tuple[str, ...]:
 
 
 def make_proposers(
-    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({}), learn: bool = False
+    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
 ) -> tuple[Proposer, ...]:
-    """One proposer of each of these names, in their order; KeyError where there is none such.
+    """Return one proposer for each name, in order; raise KeyError for an unknown name.
 
-    `HEADS` stands for one of each of the loaded `heads`, by their names, which go on to `learn` or not.
+    `HEADS` stands for one proposer for each of the loaded `heads`, by their names.
     """
     made: list[Proposer] = []
     for name in names:
@@ -139,7 +139,7 @@ def make_proposers(
                 # Who has none need not wait for torch.
                 from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-                made.append(HeadProposer(own, head, learn))
+                made.append(HeadProposer(own, head))
         else:
             made.append(_class(name)())
     return tuple(made)

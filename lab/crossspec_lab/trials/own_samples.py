@@ -10,15 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from crossspec_ros.paths import share_dir, tiny_models
 
 if TYPE_CHECKING:
     from crossspec_ros.models.pair import ModelPair
 
-IDENTITY = {"recording": "a digest"}
-"""Identity of stored drafts."""
 _VOCABULARY = "a vocabulary"
 _IDS = 600
 """Token ids of the caption memory's model."""
@@ -153,17 +149,6 @@ def _handoff(path: Path) -> None:
     save_handoff(Handoff(Sizes.of(pair.target, pair.draft), 8, 17, 5, 17), path, {})
 
 
-def _drafts(path: Path) -> None:
-    from crossspec_ros.drafting.draft_model import Said, digest
-    from crossspec_ros.drafting.stored_draft import save_drafts
-    from crossspec_ros.models.registry import draft_architecture
-
-    width = draft_architecture(TINY / "draft").sizes.width
-    said = [Said((5, 6, 7), (0.5, 0.9, 0.8), np.zeros(width, np.float32)) for _ in range(2)]
-    images = [digest(np.full((2, 2, 3), i, np.uint8)) for i in range(2)]
-    save_drafts(path, dict(zip(images, said, strict=True)), IDENTITY)
-
-
 def _read_memory(path: Path) -> None:
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
@@ -247,14 +232,6 @@ def _read_handoff(path: Path) -> None:
     load_handoff(path, tiny_pair().target, tiny_pair().draft)
 
 
-def _read_drafts(path: Path) -> None:
-    from crossspec_ros.drafting.stored_draft import load_drafts
-    from crossspec_ros.models.registry import draft_architecture
-
-    sizes = draft_architecture(TINY / "draft").sizes
-    load_drafts(path, IDENTITY, sizes.vocabulary, sizes.width)
-
-
 class Sample(NamedTuple):
     """A sound file or folder: its name, what writes it, and what reads it as the commands do."""
 
@@ -282,6 +259,5 @@ TORCH: dict[str, Sample] = {
     "Medusa heads": Sample("head", _medusa, _read_head),
     "adapter": Sample("adapter", _adapter, _read_adapter),
     "hand-off": Sample("handoff", _handoff, _read_handoff),
-    "stored drafts": Sample("drafts.safetensors", _drafts, _read_drafts),
 }
 """Samples whose reader has torch, by kind. The memory of a reader without it tells more of the others."""
