@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import track
 
+from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.compare.harness import seen_before, table, tell
 from crossspec_ros.drafting.context_mixing import FURTHER, ORDERS
 from crossspec_ros.drafting.policy import Limits, Policy
@@ -34,6 +35,8 @@ SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
 
 WHOLE = "caption memory and event draft"
+_LOOKUP = "lookup"
+"""Prompt lookup, which is in the laboratory."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ VARIANTS = {
     "nor prefers the latest": Variant(("memory",), _UNLEARNED | _ALL_COUNT),
     "nor looks beside the last tokens": Variant(("memory",), _UNLEARNED | _ALL_COUNT | _RUNS_ALONE),
     "event draft": Variant(("event_draft",)),
-    "prompt lookup": Variant(("lookup",)),
+    "prompt lookup": Variant((_LOOKUP,)),
 }
 _MOST_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
@@ -99,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
     responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
     for name, variant in VARIANTS.items():
         seen = responses if variant.drafts else [Response(response.target, ()) for response in responses]
-        policy = Policy(make_proposers(variant.proposers), None, Limits(max_nodes=args.nodes))
+        proposers = [PromptLookup()] if _LOOKUP in variant.proposers else make_proposers(variant.proposers)
+        policy = Policy(proposers, None, Limits(max_nodes=args.nodes))
         with _changed(caption_memory, variant.memory):
             replays[name] = replay(seen, policy, name)
         if name == WHOLE:

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from crossspec_lab.heads.eagle import Eagle
 from plain_eagle import PlainEagle, random_pairs
 
-from crossspec_ros.drafting.heads import eagle
-from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
-from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes, tapped_layers
-from crossspec_ros.drafting.heads.head_files import make_head
+from crossspec_ros.drafting.heads.head import Pairs, Sizes
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 
 QWEN3 = {
@@ -110,26 +107,6 @@ def test_the_loss_is_that_of_chains_that_it_drafts_itself(head: Eagle) -> None:
     assert head.loss(pairs).item() == pytest.approx(total, rel=1e-3)
 
 
-def test_tokens_that_it_would_not_draft_are_left_out_of_the_steps_that_it_feeds_itself(
-    pair: ModelPair,
-) -> None:
-    torch.manual_seed(1)
-    sizes = Sizes.of(pair.target, None)
-    head = Eagle(sizes, unroll=2)
-    head.attach(pair.target)
-    all_taught, pairs = head.loss(random_pairs(sizes)), random_pairs(sizes)
-    one, two = Eagle(sizes, unroll=1), Eagle(sizes, unroll=2, leave_out=1)
-    for other in (one, two):
-        other.load_state_dict(head.state_dict())
-        other.attach(pair.target)
-    assert two.loss(random_pairs(sizes)) < all_taught
-    # Of tokens that it finds unlikely, nothing but the first step is left.
-    unlikely = head.logits(pairs).mean((0, 1)).argmin()
-    tokens = torch.where(pairs.is_token, unlikely, IGNORED)
-    never = Pairs(**{**vars(pairs), "tokens": tokens})
-    assert torch.equal(two.loss(never), one.loss(never)) and head.loss(never) > one.loss(never)
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
 def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
@@ -161,59 +138,3 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
         assert math.log(prob) == pytest.approx(plain.log_probs(made)[place[path[-1]]].item(), abs=5e-3)
     best = plain.log_probs(plain.chain(following[:8], features[:8], before, ())).topk(3).indices
     assert [int(spoken[n]) for n in best] == [path[0] for path in paths if len(path) == 1][:3]
-
-
-@torch.inference_mode()
-def test_a_tree_is_as_large_as_asked_for_and_never_more_than_eagle_2s(pair: ModelPair) -> None:
-    torch.manual_seed(1)
-    head = Eagle(Sizes.of(pair.target, None))
-    head.attach(pair.target)
-    pairs = random_pairs(head.sizes)
-    head.read(tuple(range(8)), pairs.states[0, :8], pairs.taps[0, :8])
-    assert [len(head.propose(Context(""), n, 0.0).ids) for n in (0, 1, 17, 60, 200)] == [0, 1, 17, 60, 60]
-    assert not head.propose(Context(""), 60, 1.0).ids
-
-
-@torch.inference_mode()
-def test_a_response_may_outgrow_its_cache(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(1)
-    head = Eagle(Sizes.of(pair.target, None))
-    head.attach(pair.target)
-    pairs, guesses = random_pairs(head.sizes, (40, 9)), []
-    for capacity in (512, 4):
-        monkeypatch.setattr(eagle, "_CAPACITY", capacity)
-        head.begin()
-        for end in range(4, 44, 4):
-            rows = slice(end - 4, end)
-            head.read((1, 2, 3, 4), pairs.states[0, rows], pairs.taps[0, rows])
-            guess = head.propose(Context(""), 60, 0.0)
-        guesses.append(guess)
-    assert guesses[0].ids == guesses[1].ids and guesses[0].probs == pytest.approx(guesses[1].probs)
-
-
-def test_layers_are_low_middle_and_high() -> None:
-    assert tapped_layers(36) == (2, 18, 33) and tapped_layers(8) == (2, 4, 5)
-    assert tapped_layers(5) == (1, 2, 4) and tapped_layers(2) == (1, 1, 1)
-
-
-def test_a_layer_has_no_labels() -> None:
-    assert layer_config({**QWEN3, "num_labels": 20_000}).num_labels == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"version": 1}, "there is no version 1"),
-        ({"version": 2, "fc_norm": True}, "version 2 reads the last hidden states"),
-        ({"norm_before_fc": True, "fc_norm": True}, "exclude each other"),
-        ({"layer": {"model_type": "gpt2"}}, "one of llama, qwen3, and not 'gpt2'"),
-        ({"layer": {**QWEN3, "hidden_size": 64}}, "64 wide, but the target 192"),
-        ({"layer": {**QWEN3, "hidden_size": "wide"}}, "hidden_size"),
-        ({"deep": True}, "unexpected keyword"),
-    ],
-)
-def test_options_that_make_no_head_are_refused(
-    pair: ModelPair, options: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(InputError, match=problem):
-        make_head("eagle", Sizes.of(pair.target, None), options)
