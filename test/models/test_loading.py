@@ -152,16 +152,6 @@ def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> Non
     assert {model.body.config._attn_implementation for model in (pair.target, pair.draft)} == {"sdpa"}
 
 
-@pytest.mark.parametrize(("name", "key"), [("target", "text_config"), ("draft", "")])
-def test_layers_that_are_not_stored_are_not_built(models: Path, name: str, key: str) -> None:
-    file = models / name / "config.json"
-    values = json.loads(file.read_text())
-    (values[key] if key else values)["num_hidden_layers"] = 10**7
-    file.write_text(json.dumps(values))
-    with pytest.raises(InputError, match=rf"'{file}' says 10000000 layers, but \d are stored"):
-        load_pair(models)
-
-
 def test_each_file_is_parsed_once_a_start(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {file.read_text(): file.name for file in models.rglob("*config.json")}
     parsed: Counter[str] = Counter()

@@ -27,7 +27,6 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
-from crossspec_ros.models.config_files import for_transformers
 
 NODES = 60
 """The most in a tree, EAGLE-2's."""
@@ -375,7 +374,7 @@ def layer_config(values: Mapping[str, Any]) -> Any:
     if kind not in _LAYERS:
         raise ValueError(f"a decoder layer is one of {', '.join(_LAYERS)}, and not {kind!r}")
     try:
-        config = _LAYERS[kind][0](**for_transformers(values))
+        config = _LAYERS[kind][0](**values)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise ValueError(one_line(error)) from error

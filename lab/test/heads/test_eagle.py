@@ -80,33 +80,6 @@ def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Ea
             )
 
 
-@torch.no_grad()
-def test_the_loss_is_that_of_chains_that_it_drafts_itself(head: Eagle) -> None:
-    pairs, plain, q = pairs_for(head), PlainEagle(head), 5
-    wanted = head.read_out(pairs.choosing).double()
-    spoken = head.spoken
-    total = 0.0
-    for step in range(3):
-        each: list[float] = []
-        for i, length in enumerate((9, 6, 3)):
-            features = plain.features(pairs.states[i], pairs.taps[i])
-            following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
-            for token in range(step, length):
-                if int(pairs.tokens[i, token]) not in spoken.tolist():
-                    continue
-                rows = q - 1 + token - step
-                made = plain.chain(
-                    following[:rows], features[:rows], ahead(head, pairs, i), following[rows : rows + step]
-                )
-                loss = -(wanted[i, token][spoken].softmax(-1) * plain.log_probs(made)).sum().item()
-                if head.chosen.version == 2:
-                    far = torch.nn.functional.smooth_l1_loss(made, pairs.choosing[i, token].double()).item()
-                    loss = far + 0.1 * loss
-                each.append(loss)
-        total += 0.8**step * sum(each) / len(each)
-    assert head.loss(pairs).item() == pytest.approx(total, rel=1e-3)
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
 def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
