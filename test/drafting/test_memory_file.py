@@ -38,15 +38,12 @@ def kept(path: Path, vocabulary: str = "words") -> tuple[CaptionMemory, MemoryFi
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "{", "[]", "\0" * 50, json.dumps({"caption_memory": 1, "questions": 7})),
         *(
-            json.dumps({"caption_memory": 2, "vocabulary": v, "questions": q})
-            for v, q in (
-                (None, {}),
-                ("x", 7),
-                # As numpy's own texts they would take 745 GB.
-                ("words", {"q": {"captions": [], "weights": ["a" * 1_000_000] + [""] * 200_000}}),
-            )
+            "",
+            "{",
+            "[]",
+            "\0" * 50,
+            json.dumps({"caption_memory": 2, "vocabulary": "words", "questions": {}}),
         ),
     ],
 )
