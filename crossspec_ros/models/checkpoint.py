@@ -62,7 +62,7 @@ def load_model(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        loaded, info = model.from_pretrained(
+        found: Any = model.from_pretrained(
             None,
             *others,
             config=config,
@@ -80,6 +80,7 @@ def load_model(
         raise _no_model(model, folder, error) from error
     finally:
         logging.set_verbosity(verbosity)
+    loaded, info = found
     _check_tensors(info, folder)
     head, words = loaded.get_output_embeddings(), loaded.get_input_embeddings()
     if is_tied and head.weight is not words.weight:
@@ -89,7 +90,8 @@ def load_model(
             f"tensor"
         )
     _check_widths(loaded, placement, unquantized, folder)
-    return loaded.eval().requires_grad_(False)
+    ready: Model = loaded.eval().requires_grad_(False)
+    return ready
 
 
 def skeleton(model: type[Model], *configs: Any, folder: Path | None = None) -> Model:

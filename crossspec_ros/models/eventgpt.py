@@ -55,9 +55,9 @@ class EventGPTModule(LlamaForCausalLM):
     pooling."""
 
     # The released checkpoint holds modules that the published code does not use.
-    _keys_to_ignore_on_load_unexpected = (
-        r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)",
-    )
+    _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012
+        r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)"
+    ]
 
     def __init__(self, config: LlamaConfig, vision_config: CLIPVisionConfig) -> None:
         super().__init__(config)

@@ -123,7 +123,7 @@ class InternVLArchitecture(TransformersTarget):
             raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
         # The name of the first belongs to the opening.
         frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
-        made = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
+        made: dict[str, Any] = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
         processor_settings(folder, cls.family, "image_processor", resample=BICUBIC, **made)
         return InputSpec(_FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
 

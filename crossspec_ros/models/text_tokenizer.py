@@ -47,10 +47,10 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     check_pointer(file)
     try:
         tokenizer = read_tokenizer(fast.read_bytes()) if file == fast else _from_sentencepiece(folder)
-    except InputError:
+    except (InputError, KeyboardInterrupt, SystemExit):
         raise
-    # tokenizers and sentencepiece raise bare Exceptions and RuntimeErrors.
-    except Exception as error:
+    # tokenizers raises bare Exceptions, and its panics are not even that.
+    except BaseException as error:
         raise InputError(
             f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error

@@ -125,7 +125,7 @@ def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
     class VideoLlavaModule(VideoLlavaForConditionalGeneration):
         """Video-LLaVA without the tower for still images, through which no video goes."""
 
-        _keys_to_ignore_on_load_unexpected = (r"image_tower\.",)
+        _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
 
         def __init__(self, config: VideoLlavaConfig) -> None:
             super().__init__(config)
