@@ -167,8 +167,8 @@ def filled(
 
     Raises InputError where weights are missing or do not fit.
     """
-    tensors = stored(file, what) if tensors is None else tensors
     module = make()
+    tensors = stored(file, what) if tensors is None else tensors
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
