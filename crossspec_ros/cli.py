@@ -140,18 +140,11 @@ def _replay(subparsers: Subparsers) -> None:
 def _caption(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "caption",
-        help="caption a recording in code, if need be with one model in memory",
+        help="caption a recording in code",
         description="Captions each second of a recording without ROS topics and not in real time, with the "
         "captions that replay gives.",
     )
     captioned(parser)
-    parser.add_argument(
-        "--drafts",
-        type=Path,
-        metavar="FILE",
-        help="load one model at a time: the draft, which writes here what it has to say unless this is there "
-        "already, then the target",
-    )
     parser.add_argument("--json", type=Path, help="write the captions here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.caption_command:run")))
 

@@ -175,7 +175,7 @@ def _smolvlm(text: dict[str, Any], vision: dict[str, Any], scale: int) -> dict[s
         "text_config": text | {"model_type": "llama", "max_position_embeddings": 8192},
         "vision_config": vision | {"model_type": "smolvlm_vision"},
     }
-    return {"config.json": config}
+    return {"config.json": config, "preprocessor_config.json": {}}
 
 
 def _llava_onevision(text: dict[str, Any], tied: bool) -> dict[str, dict[str, Any]]:
@@ -245,7 +245,7 @@ def _qwen3_vl(
         "text_config": text | qwen3,
         "vision_config": vision,
     }
-    return {"config.json": config}
+    return {"config.json": config, "preprocessor_config.json": {}}
 
 
 if __name__ == "__main__":

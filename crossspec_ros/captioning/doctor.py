@@ -61,12 +61,6 @@ _IN_ALL = 1
 """Indices of what `memory` returns."""
 _VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
     ("fits", _FREE, ("",), "{}"),
-    (
-        "fits one model at a time",
-        _FREE,
-        ("target", "draft"),
-        "for recordings crossspec caption --drafts and {0}; for a robot {0} --draft none",
-    ),
     ("fits without a draft", _FREE, ("target",), "{} --draft none"),
     ("fits only without other programs", _IN_ALL, ("",), ""),
 )
@@ -275,14 +269,12 @@ def refusals(
     for i, (name, model, skeleton) in enumerate(zip(names, models, skeletons, strict=True)):
         try:
             if name and model and model.folder:
-                if (whole := with_tokenizer(model.folder)) != model.folder:
-                    # It is stored as changes of another, which only targets are.
-                    model = target_architecture(whole)
+                with_tokenizer(model.folder)
                 known = model.model(skeleton, model.tokenizer())
                 if i == 0:
                     check_question(known, CaptionerSettings().question)
                 if not is_hub_id(name):
-                    model.examine(Placement(), skeleton)
+                    model.examine()
         except InputError as error:
             yield str(error)
 

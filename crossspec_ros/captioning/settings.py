@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.policy import USUAL as LIMITS
-from crossspec_ros.drafting.proposer import USUAL, proposer_names
+from crossspec_ros.drafting.proposer import USUAL
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.windows.change import WHEN, GateSettings
@@ -145,7 +145,7 @@ class CaptionerSettings(Settings):
     proposers: str = param(
         ",".join(USUAL),
         "who may draft for the target, comma between, empty for nobody",
-        choices=proposer_names(),
+        choices=USUAL,
         several=True,
         live=True,
     )
@@ -153,9 +153,6 @@ class CaptionerSettings(Settings):
         "",
         "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
         "target's own heads; none for none",
-    )
-    learn_heads: bool = param(
-        False, "train the heads further on every caption; needs a second of CPU now and then"
     )
     max_nodes: int = param(
         LIMITS.max_nodes,

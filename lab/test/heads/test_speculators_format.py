@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from crossspec_lab.heads.eagle import Eagle
 from crossspec_lab.heads.saved import save_speculators
+from crossspec_lab.heads.speculators_format import read_speculators
 from plain_eagle import PlainEagle, random_pairs
 from safetensors.torch import load_file, save_file
-from tiny_targets import TINY_FAMILIES
 
-from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import load_head
-from crossspec_ros.drafting.heads.speculators_format import read_speculators
-from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import tiny_models
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 QUESTION, LIMIT = "What are the key elements in this scene?", 20
 HEADS, KEY_HEADS, HEAD, INNER = 4, 2, 16, 48
@@ -116,35 +107,6 @@ def write(folder: Path, target: VideoTarget, qwen3: bool = False, old: bool = Fa
     (folder / "config.json").write_text(json.dumps(config))
 
 
-@pytest.fixture(scope="module", params=sorted(TINY_FAMILIES))
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A tiny checkpoint, its pair, and transformers' own answer to what is seen."""
-    made = TINY_FAMILIES[request.param]
-    folder = made.checkpoint(tmp_path_factory.mktemp(request.param) / "target")
-    seen = np.random.default_rng(8).integers(0, 256, (8, 48, 80, 3), np.uint8)
-    said = tuple(made.generated(folder, seen, QUESTION, LIMIT))
-    return load_pair(tiny_models(), target=str(folder)), seen, said
-
-
-@pytest.mark.parametrize("variant", ["residual", "qwen3"])
-def test_every_family_says_with_it_what_it_says_without(family: Any, tmp_path: Path, variant: str) -> None:
-    pair, seen, wanted = family
-    write(tmp_path, pair.target, **VARIANTS[variant])
-    proposer = HeadProposer(tmp_path.name, load_head(tmp_path, pair.target))
-    decoder = speculative_decoder(pair, LIMIT, proposers=[proposer])
-    decoder.policy.cost = None  # every node that may help is verified
-    images = np.random.default_rng(0).integers(0, 256, (pair.event_images, 64, 64, 3), np.uint8)
-    try:
-        for index in range(2):
-            stamps = tuple(index * 10**9 + i * 125_000_000 for i in range(8))
-            window = Window(index, index * 10**9, (index + 1) * 10**9, images, seen, stamps)
-            said = decoder.caption(window, QUESTION, Trace())
-            assert said.token_ids == wanted
-            assert said.drafted[tmp_path.name] > 0
-    finally:
-        decoder.close()
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
 def test_it_computes_what_the_format_says(pair: ModelPair, tmp_path: Path, variant: str) -> None:
@@ -165,11 +127,8 @@ def test_it_computes_what_the_format_says(pair: ModelPair, tmp_path: Path, varia
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_there_and_back_no_bit_changes(
-    pair: ModelPair, tmp_path: Path, variant: str, dtype: torch.dtype
-) -> None:
-    write(tmp_path / "a", pair.target, **VARIANTS[variant], dtype=dtype)
+def test_there_and_back_no_bit_changes(pair: ModelPair, tmp_path: Path, variant: str) -> None:
+    write(tmp_path / "a", pair.target, **VARIANTS[variant], dtype=torch.bfloat16)
     save_speculators(read_speculators(tmp_path / "a", pair.target), tmp_path / "b", "some/target", "Any")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     renamed = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in before.items()}
@@ -184,26 +143,6 @@ def test_there_and_back_no_bit_changes(
     assert load_head(tmp_path / "b", pair.target).dtype == pair.target.dtype
 
 
-def test_one_of_ours_is_the_same_when_it_is_read_as_others(pair: ModelPair, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    head = Eagle(Sizes.of(pair.target, pair.draft), draft_vocabulary=100, unroll=3, fc_norm=True)
-    head.speak(torch.randperm(577)[:100])
-    save_speculators(head, tmp_path, "some/target", "VideoLlavaForConditionalGeneration")
-    read, pairs = load_head(tmp_path, pair.target), random_pairs(head.sizes)
-    with torch.no_grad():
-        for one in (head, read):
-            one.attach(pair.target)
-        assert torch.allclose(read.logits(pairs), head.logits(pairs), atol=1e-5)
-
-
-@pytest.mark.parametrize("options", [{"version": 2}, {"queries": 2}])
-def test_what_the_format_has_no_words_for_is_not_written(
-    pair: ModelPair, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    with pytest.raises(InputError, match="take one of version 3 without queries"):
-        save_speculators(Eagle(Sizes.of(pair.target, None), **options), tmp_path, "some/target", "Any")
-
-
 LAYER = "transformer_layer_config"
 
 
@@ -211,23 +150,12 @@ LAYER = "transformer_layer_config"
     ("values", "problem"),
     [
         ({"speculators_model_type": "dflash"}, "for the algorithm 'dflash'.*: name the folder of an EAGLE-3"),
-        ({"draft_vocab_size": None}, "lacks the value 'draft_vocab_size'"),
         ({"draft_vocab_size": 77}, "'d2t' has 288 values of torch.int64, and not 77"),
         ({LAYER: {"num_hidden_layers": 2}}, "says 2 decoder layers"),
-        ({LAYER: {"hidden_size": 64}}, "width is 64, but this target's is 192"),
-        ({LAYER: {"vocab_size": 600}}, "vocabulary is 600, but this target's is 577"),
         ({LAYER: {"model_type": "gpt2"}}, "no config of an EAGLE-3 head .*'gpt2'"),
-        ({LAYER: {"num_attention_heads": "four"}}, "no config of an EAGLE-3 head"),
-        (
-            {LAYER: {"rope_parameters": {"rope_type": "odd", "rope_theta": 1.0}}},
-            "no config of an EAGLE-3 head",
-        ),
-        ({LAYER: "llama"}, "no config of an EAGLE-3 head"),
         ({"target_hidden_size": 4096}, "target's width is 4096"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, r"taps the layers \[1, 2, 5\].*layers 0 to 4"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, "are not those of the draft head.*fc.weight"),
         ({"norm_before_fc": True}, "are not those of the draft head.*input_norm.weight"),
-        ({"norm_before_fc": True, "fc_norm": True}, "exclude each other"),
     ],
 )
 def test_a_config_of_another_head_is_refused_in_a_sentence(
@@ -241,60 +169,3 @@ def test_a_config_of_another_head_is_refused_in_a_sentence(
     with pytest.raises(InputError, match=problem) as raised:
         load_head(tmp_path, pair.target)
     assert str(tmp_path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def own(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies, for the file that they are of is written anew."""
-    return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def without(*names: str) -> Callable[[dict[str, torch.Tensor]], Any]:
-    return lambda tensors: [tensors.pop(name) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (without("d2t"), "'d2t' is missing"),
-        (without("d2t", "t2d"), "'d2t' is missing, which maps the 288 draft tokens to 577"),
-        (without("norm.weight"), "are not those of the draft head.*norm.weight"),
-        (lambda tensors: tensors["d2t"].add_(400), "'d2t' leads out of the target's 577 tokens"),
-        (lambda tensors: tensors["d2t"].sub_(400), "'d2t' leads out of the target's 577 tokens"),
-        (lambda tensors: tensors["d2t"][:1].sub_(-1), "do not name the same tokens"),
-        (lambda tensors: tensors["t2d"].fill_(True), "do not name the same tokens"),
-        (lambda tensors: tensors.update(d2t=tensors["d2t"].float()), "288 values of torch.float32"),
-        (lambda tensors: tensors.update({"mtp.weight": torch.ones(1)}), "are not those.*mtp.weight"),
-    ],
-)
-def test_weights_of_another_head_are_refused_in_a_sentence(
-    pair: ModelPair, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], Any], problem: str
-) -> None:
-    write(tmp_path, pair.target)
-    change(tensors := own(load_file(tmp_path / "model.safetensors")))
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(InputError, match=problem) as raised:
-        load_head(tmp_path, pair.target)
-    assert str(tmp_path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_map_that_follows_from_the_other_may_be_missing(pair: ModelPair, tmp_path: Path) -> None:
-    write(tmp_path, pair.target)
-    tensors = own(load_file(tmp_path / "model.safetensors"))
-    said = tensors.pop("t2d")
-    save_file(tensors, tmp_path / "model.safetensors")
-    head = read_speculators(tmp_path, pair.target)
-    assert head.t2d is not None and torch.equal(head.t2d, said)
-
-
-@pytest.mark.parametrize("damage", ["cut", "missing", "pickle"])
-def test_damaged_weights_are_refused_in_a_sentence(pair: ModelPair, tmp_path: Path, damage: str) -> None:
-    write(tmp_path, pair.target)
-    file = tmp_path / "model.safetensors"
-    if damage == "cut":
-        file.write_bytes(file.read_bytes()[:-100])
-    elif damage == "missing":
-        file.unlink()
-    else:
-        torch.save({"fc.weight": torch.ones(1)}, file)
-    with pytest.raises(InputError, match=r"model\.safetensors.*missing or damaged.*copy them again"):
-        load_head(tmp_path, pair.target)

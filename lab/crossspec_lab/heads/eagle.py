@@ -20,13 +20,13 @@ from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from crossspec_ros.drafting.heads.growing import grow_dynamic, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, tapped_layers
+from crossspec_lab.heads.dynamic_tree import grow_dynamic
+from crossspec_ros.drafting.heads.growing import log_softmax
+from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
-from crossspec_ros.models.config_files import for_transformers
 
 NODES = 60
 """The most in a tree, EAGLE-2's."""
@@ -374,7 +374,7 @@ def layer_config(values: Mapping[str, Any]) -> Any:
     if kind not in _LAYERS:
         raise ValueError(f"a decoder layer is one of {', '.join(_LAYERS)}, and not {kind!r}")
     try:
-        config = _LAYERS[kind][0](**for_transformers(values))
+        config = _LAYERS[kind][0](**values)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise ValueError(one_line(error)) from error
@@ -392,3 +392,8 @@ def _decoder_layer(config: Any, is_double: bool) -> nn.Module:
             setattr(layer.self_attn, name, double)
         layer.hidden_norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
     return layer
+
+
+def tapped_layers(layers: int) -> tuple[int, int, int]:
+    """Low, middle and high: EAGLE-3's 2, L / 2 and L - 3, in a shallow model what is nearest to that."""
+    return (2, layers // 2, layers - 3) if layers >= 8 else (1, layers // 2, layers - 1)
