@@ -245,7 +245,7 @@ def _qwen3_vl(
         "text_config": text | qwen3,
         "vision_config": vision,
     }
-    return {"config.json": config, "preprocessor_config.json": {}}
+    return {"config.json": config, "video_preprocessor_config.json": {}}
 
 
 if __name__ == "__main__":
