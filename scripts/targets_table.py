@@ -24,6 +24,8 @@ from crossspec_ros.models.registry import released_draft, released_target, targe
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
+_SCRATCH = tempfile.TemporaryDirectory()
+"""Folders of the releases, which are read as long as this process runs."""
 SYSTEM_BYTES = 2_500_000_000
 """Memory of the system, the nodes and Python on a machine whose GPU and CPU share their memory."""
 
@@ -117,13 +119,12 @@ def _footprints() -> dict[str, list[Footprint]]:
 def _targets() -> dict[str, TargetArchitecture]:
     """By name."""
     found = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, files in _releases():
-            folder = Path(scratch) / name
-            folder.mkdir()
-            for file, values in files.items():
-                (folder / file).write_text(json.dumps(values))
-            found[name] = target_architecture(folder)
+    for name, files in _releases():
+        folder = Path(_SCRATCH.name) / name
+        folder.mkdir()
+        for file, values in files.items():
+            (folder / file).write_text(json.dumps(values))
+        found[name] = target_architecture(folder)
     return found | {"Video-LLaVA-7B": released_target()}
 
 
