@@ -8,7 +8,7 @@ RUN apt-get update \
 
 WORKDIR /crossspec_ros
 COPY . .
-RUN make setup
+RUN make robot
 
 # Fast DDS sends images through shared memory, of which Docker gives 64 MB: run it with --shm-size=512m.
 CMD ["make", "demo"]

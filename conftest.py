@@ -1,17 +1,18 @@
-"""What every test may ask for; the whole session keeps to this host and to a ROS domain of its own."""
+"""Fixtures of all tests. The session stays on this host and in a ROS domain of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from crossspec_lab.world.dataset import event_window, frame_window
+from forked_cli import ForkedCli
 
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.models.loading import load_pair
@@ -19,12 +20,30 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
+SLOW_S = 5.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever starts nodes runs beside its like."""
+    """Keep the tests of a file in one worker, and those that measure times in one worker together."""
     for item in items:
-        if item.path.parent.name == "ros":
-            item.add_marker("nodes")
+        group = "realtime" if item.get_closest_marker("realtime") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the slow tests that are not marked as nightly."""
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    slow = [
+        (report.duration, f"{report.when} of {report.nodeid}")
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        and report.duration > SLOW_S
+        and "nightly" not in report.keywords
+    ]
+    if slow:
+        terminalreporter.section(f"over {SLOW_S:.0f} s and not marked nightly")
+        for duration_s, name in sorted(slow, reverse=True):
+            terminalreporter.write_line(f"{duration_s:6.1f} s {name}")
 
 
 @pytest.fixture(scope="session")
@@ -58,25 +77,29 @@ def interrupts() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_memory() -> Iterator[None]:
-    """Nodes that tests kill leave 64 MB each in shared memory; what nobody uses goes at the end."""
+    """Remove what killed nodes leave, 64 MB each; Fast DDS holds a lock beside each file that is in use.
+
+    Files of other processes on this host stay, whether they are nodes of this package or not.
+    """
     folder = Path("/dev/shm")
-    before = set(folder.glob("*fast*"))
+    before = set(folder.glob("fastdds_*"))
     yield
-    used = set[str]()
-    # What this process still maps nobody needs any more.
-    for process in psutil.process_iter():
-        if process.pid != os.getpid():
-            with contextlib.suppress(psutil.Error, OSError):
-                used.update(mapped.path for mapped in process.memory_maps())
-    for path in set(folder.glob("*fast*")) - before:
-        # A lock is not mapped, but held open beside what is.
-        if str(path).removesuffix("_el") not in used:
-            with contextlib.suppress(OSError):
-                path.unlink()
+    for lock in set(folder.glob("fastdds_*_el")) - before:
+        with contextlib.suppress(OSError), lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            Path(str(lock).removesuffix("_el")).unlink(missing_ok=True)
+            lock.unlink()
+
+
+@pytest.fixture(scope="session")
+def run_cli(tmp_path_factory: pytest.TempPathFactory) -> ForkedCli:
+    """Return a callable that runs `crossspec` with its arguments in a fork that has torch already."""
+    return ForkedCli(tmp_path_factory.mktemp("cli"))
 
 
 @pytest.fixture(scope="session")
 def pair() -> ModelPair:
+    """Return the shipped tiny models."""
     return load_pair(share_dir() / "models" / "tiny")
 
 
@@ -87,6 +110,7 @@ def stamps(frames: np.ndarray) -> tuple[int, ...]:
 
 @pytest.fixture(scope="session")
 def windows() -> list[Window]:
+    """Return four windows of the synthetic world, with 8 frames each."""
     seeds = range(2_000_000, 2_000_004)
     return [
         Window(i, 0, 10**9, event_window(seed), frames := frame_window(seed), stamps(frames))

@@ -1,3 +1,5 @@
+"""Build and install the package with colcon or pip."""
+
 from __future__ import annotations
 
 import os
@@ -67,16 +69,18 @@ setup(
     maintainer="crossspec_ros maintainers",
     maintainer_email="crossspec-ros@example.org",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={f"{NAME}.regress": ["page.html"]},
     python_requires=">=3.10",
     install_requires=names("requirements.txt"),
     extras_require={
         "ros": ROS,
+        "codecs": names("requirements-codecs.txt"),
         "serve": names("requirements-serve.txt"),
         "real": names("requirements-real.txt"),
         "gguf": names("requirements-gguf.txt"),
         "view": names("requirements-view.txt"),
-        "test": [name for kind in ("dev", "serve", "lab") for name in names(f"requirements-{kind}.txt")],
+        "test": [
+            name for kind in ("dev", "codecs", "serve", "lab") for name in names(f"requirements-{kind}.txt")
+        ],
     },
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.recordings.recording import FORMATS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def captioned(parser: argparse.ArgumentParser) -> None:
 
 
 def recorded(parser: argparse.ArgumentParser) -> None:
-    """Add what may have to be said of a recording (`recordings.asked.Asked`)."""
+    """Add what may have to be said of a recording (`recordings.options.ReadOptions`)."""
     parser.add_argument(
         "--images",
         type=Path,
@@ -65,13 +65,13 @@ def recorded(parser: argparse.ArgumentParser) -> None:
         "--columns",
         default="",
         metavar="NAMES",
-        help="columns of a text or table of events in their order, as in t,x,y,p [told by its values]",
+        help="names of a table's columns in file order, such as t,x,y,p [those of its header or layout]",
     )
     parser.add_argument(
         "--time-unit",
         default="",
         choices=UNITS,
-        help="of the events' times in text, arrays and HDF5 [likewise]",
+        help="unit of the times in text, arrays and HDF5 [that of the header or layout]",
     )
 
 
@@ -95,8 +95,7 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
             raise InputError("two results cannot go into one file: name a file for each")
         for name in _OUTPUTS:
             path = getattr(args, name, None)
-            # Drafts that are there are read.
-            if path is None or (name == "drafts" and path.exists()):
+            if path is None:
                 continue
             suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
             if suffixes and path.suffix not in suffixes:
@@ -117,7 +116,7 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
     return call
 
 
-_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline", "drafts")
+_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline")
 _PICTURES = (".png", ".svg", ".pdf")
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.arguments import at_least, captioned, checked, lazily, named_models, recorded, seconds
+from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
 from crossspec_ros.errors import InputError
 from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import DTYPES, ENGINES
@@ -118,12 +118,6 @@ def _replay(subparsers: Subparsers) -> None:
     parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
     parser.add_argument("--mode", help="prefill_hidden or autoregressive")
     parser.add_argument(
-        "--fallback",
-        action="store_true",
-        default=None,
-        help="where the models do not fit, take smaller numbers, then the CPU",
-    )
-    parser.add_argument(
         "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
     )
     parser.add_argument(
@@ -146,18 +140,11 @@ def _replay(subparsers: Subparsers) -> None:
 def _caption(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "caption",
-        help="caption a recording in code, if need be with one model in memory",
+        help="caption a recording in code",
         description="Captions each second of a recording without ROS topics and not in real time, with the "
         "captions that replay gives.",
     )
     captioned(parser)
-    parser.add_argument(
-        "--drafts",
-        type=Path,
-        metavar="FILE",
-        help="load one model at a time: the draft, which writes here what it has to say unless this is there "
-        "already, then the target",
-    )
     parser.add_argument("--json", type=Path, help="write the captions here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.caption_command:run")))
 
@@ -182,51 +169,27 @@ def _doctor(subparsers: Subparsers) -> None:
 def _regress(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "regress",
-        help="compare a recording's captions with goldens, and latencies with a baseline",
+        help="compare a recording's captions with goldens",
         description="Replays a recording in code and compares captions, stamps, windows and counts with "
         "goldens; exit code 1 if anything differs.",
     )
     captioned(parser)
-    parser.add_argument("--golden", type=Path, help="folder of the goldens and the baseline [PATH.golden]")
-    parser.add_argument(
-        "--live", action="store_true", help="replay through the nodes too and compare with the baseline"
-    )
-    parser.add_argument(
-        "--update", action="store_true", help="write the goldens, with --live also the baseline"
-    )
-    parser.add_argument("--rate", type=float, default=1.0, help="speed of a new baseline's replays [1]")
-    parser.add_argument("--repeats", type=at_least(1), default=3, help="replays of a new baseline [3]")
-    parser.add_argument(
-        "--latency", type=float, default=1.2, help="most that latencies may be of the baseline's [1.2]"
-    )
-    parser.add_argument(
-        "--acceptance", type=float, default=0.85, help="least that acceptance may be of the baseline's [0.85]"
-    )
-    parser.add_argument(
-        "--dropped", type=float, default=0.0, help="share of windows that may be dropped in addition [0]"
-    )
+    parser.add_argument("--golden", type=Path, help="folder of the goldens [PATH.golden]")
+    parser.add_argument("--update", action="store_true", help="write the goldens")
     parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
-    parser.add_argument("--html", type=Path, help="write the result here as a page with images and timelines")
+    parser.add_argument("--html", type=Path, help="write the result here as a page with images")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.regression:run")))
 
 
 def _convert(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="turn a recording or a live dv stream into a rosbag2 (mcap)",
-        description="Writes a rosbag2 (mcap). Ctrl-C completes that of a live stream and discards any other.",
+        help="turn a recording into a rosbag2 (mcap)",
+        description="Writes a rosbag2 (mcap). Ctrl-C leaves no bag.",
     )
-    parser.add_argument(
-        "source",
-        help=f"{FORMATS}, or tcp://HOST:PORT of dv events",
-    )
+    parser.add_argument("source", help=FORMATS)
     parser.add_argument("destination", type=Path, help="the bag directory to write")
     recorded(parser)
-    parser.add_argument(
-        "--aligned", action="store_true", help="bring a DSEC sequence's events and frames into one view"
-    )
-    parser.add_argument("--frames", metavar="HOST:PORT", help="where frames of a live stream are served")
-    parser.add_argument("--seconds", type=seconds, help="how long to record a live stream [until it ends]")
     parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
 
 
@@ -293,12 +256,6 @@ def _serve(subparsers: Subparsers) -> None:
     parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
     parser.add_argument(
         "--threads", type=int, default=default.threads, help=f"CPU threads of the target [{default.threads}]"
-    )
-    parser.add_argument(
-        "--encoders",
-        type=int,
-        default=default.encoders,
-        help="replicas that encode frames for the target; 0: it encodes them itself [0]",
     )
     parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
     parser.set_defaults(handler=lazily("crossspec_ros.serving.serve_command:run"))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
 import shutil
 import socket
-import sys
 from collections.abc import Iterator, Mapping
 
 from crossspec_ros.errors import InputError
@@ -149,113 +146,3 @@ def _unused(domain: int) -> bool:
 def _free_shared_memory() -> int:
     """Bytes; plenty where it is not a file system of its own."""
     return shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else SEGMENT_BYTES * PARTICIPANTS
-
-
-def ros_faults(environment: Mapping[str, str]) -> Iterator[str]:
-    """Faults in a shell's variables that keep ROS nodes from starting or finding each other, a sentence each.
-
-    ROS itself says this in lines of its layers, after minutes, or not at all.
-    """
-    rmw = environment.get("RMW_IMPLEMENTATION", "")
-    if rmw and not _has_library(f"lib{rmw}.so", environment):
-        package = f"ros-{environment.get('ROS_DISTRO', '$ROS_DISTRO')}-{rmw.replace('_', '-')}"
-        yield (
-            f"RMW_IMPLEMENTATION is {rmw}, which is not installed here: unset it to take Fast DDS, or where "
-            f"ROS comes from apt, sudo apt install {package}"
-        )
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for folder in environment.get("PYTHONPATH", "").split(os.pathsep):
-        python = re.search(r"python(\d\.\d+)/", folder)
-        if python and python[1] != own and os.path.isdir(os.path.join(folder, "rclpy")):
-            yield (
-                f"PYTHONPATH names a ROS of Python {python[1]} ('{folder}'), but this is Python {own}: unset "
-                f"it, or open a shell that has not sourced that ROS"
-            )
-    if problem := _log_problem(environment):
-        yield problem
-    domain = environment.get("ROS_DOMAIN_ID", "")
-    if domain and not (domain.strip().removeprefix("+").isdecimal() and int(domain) <= LAST_DOMAIN):
-        yield f"ROS_DOMAIN_ID is '{domain}': set a number from 0 to {LAST_DOMAIN}, or unset it"
-    if environment.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "").upper() == "OFF":
-        yield (
-            "ROS_AUTOMATIC_DISCOVERY_RANGE is OFF, so that no node finds another: set it to LOCALHOST or "
-            "SUBNET, or unset it"
-        )
-
-
-def server_fault(environment: Mapping[str, str]) -> str:
-    """Fault of the discovery server, for people who wait; empty where there is none.
-
-    A node does not ask: it connects when the server comes.
-    """
-    servers = environment.get("ROS_DISCOVERY_SERVER", "")
-    if not (servers and _is_fast_dds(environment)) or any(map(_may_listen, servers.split(";"))):
-        return ""
-    return (
-        f"no discovery server listens at ROS_DISCOVERY_SERVER='{servers}': start it (fastdds discovery), "
-        f"or unset the variable"
-    )
-
-
-LAST_DOMAIN = 232
-"""Domain ids above have no ports."""
-
-
-def discovery_hint(environment: Mapping[str, str]) -> str:
-    """The variables by which nodes may be kept apart, for a sentence about nodes that are missing."""
-    names = ("DOMAIN_ID", "AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST_ONLY", "STATIC_PEERS", "DISCOVERY_SERVER")
-    given = [f"ROS_{name}={value}" for name in names if (value := environment.get(f"ROS_{name}"))]
-    return f" (nodes with other values than {', '.join(given)} are not found)" if given else ""
-
-
-def _has_library(name: str, environment: Mapping[str, str]) -> bool:
-    prefixes = [sys.prefix, *environment.get("AMENT_PREFIX_PATH", "").split(os.pathsep)]
-    folders = [*environment.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
-    folders += [os.path.join(prefix, "lib") for prefix in prefixes]
-    if any(folder and os.path.exists(os.path.join(folder, name)) for folder in folders):
-        return True
-    try:  # wherever else the loader looks
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
-
-
-def _log_problem(environment: Mapping[str, str]) -> str:
-    """Why ROS cannot write its log, without which it does not start; empty where it can."""
-    home = environment.get("ROS_HOME") or os.path.join(environment.get("HOME", "/"), ".ros")
-    folder = environment.get("ROS_LOG_DIR") or os.path.join(home, "log")
-    folder = os.path.expanduser(folder)
-    try:
-        os.makedirs(folder, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK) else "Permission denied"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if not reason:
-        return ""
-    return f"ROS cannot write its log to '{folder}' ({reason}): set ROS_LOG_DIR to a folder of yours"
-
-
-def _may_listen(server: str) -> bool:
-    """Whether a discovery server may be there: a host that refuses datagrams says that none is."""
-    if not server:
-        return False
-    if server.startswith("TCP"):
-        return True
-    address = re.fullmatch(r"(?:\w+:)?\[?(.*?)\]?(?::(\d+))?", server)
-    assert address
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.settimeout(_PROBE_S)
-            probe.connect((address[1], int(address[2] or _DISCOVERY_PORT)))
-            probe.send(b"")
-            probe.recv(1)
-    except ConnectionRefusedError:
-        return False
-    except OSError:  # nothing was heard, or the host is of a kind that this does not reach
-        return True
-    return True
-
-
-_DISCOVERY_PORT = 11811
-_PROBE_S = 0.2

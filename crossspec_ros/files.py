@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import stat
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +19,7 @@ _LEFT_S = 3600.0
 
 
 _MOST_HEADER = 8 << 20
-"""Header of a file in safetensors or a zip archive, where a tensor or a member takes some 100 bytes."""
+"""Header of a file in safetensors, where a tensor takes some 100 bytes."""
 
 
 def check_regular(path: Path) -> None:
@@ -53,41 +51,6 @@ def tensors_file(path: Path) -> Path:
         if int.from_bytes(file.read(8), "little") > _MOST_HEADER:
             raise NoSmallFileError(f"its header has more than {_MOST_HEADER} bytes")
     return path
-
-
-def written_bytes(path: Path, most: int) -> int:
-    """Bytes of a file that were ever written, counted up to `most` or some more; reading takes the others
-    for zeros."""
-    size = path.stat().st_size
-    if not hasattr(os, "SEEK_DATA"):
-        return size
-    with path.open("rb") as file:
-        place = written = 0
-        while place < size and written < most:
-            try:
-                start = os.lseek(file.fileno(), place, os.SEEK_DATA)
-            except OSError:  # nothing more is there
-                break
-            place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-            written += place - start
-    return written
-
-
-class _Archive(io.FileIO):
-    """A file of which zipfile, which reads the list of members at once, gets no list above `_MOST_HEADER`."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _MOST_HEADER:
-            raise NoSmallFileError(f"its list of members has more than {_MOST_HEADER} bytes")
-        return super().read(size)
-
-
-def archive_file(path: Path) -> Path:
-    """The path of a zip archive, for what makes a kilobyte of each of its members; raises OSError where it
-    lists very many, and BadZipFile where it is no archive."""
-    # What its end says of their number is not what zipfile goes by.
-    with _Archive(path) as file, zipfile.ZipFile(file):
-        return path
 
 
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:

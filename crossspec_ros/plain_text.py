@@ -11,7 +11,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def plain_text(text: str, keep: str = "") -> str:
-    """The text with those characters written out, as in \\x1b; the ones in `keep` stay."""
+    r"""Return the text with those characters written out, as in \x1b; the ones in `keep` stay."""
     if text.isprintable():
         return text
     return "".join(

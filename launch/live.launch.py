@@ -8,7 +8,7 @@ from crossspec_ros.ros.launching import AS_CONFIGURED, CAPTIONS, OF_NODES, descr
 
 ARGUMENTS = {
     "camera": "one of davis, dvxplorer, prophesee, dv_network, topics",
-    "source": f"of dv_network: tcp://HOST:PORT or a FILE.aedat4; {AS_CONFIGURED}",
+    "source": f"of dv_network: tcp://HOST:PORT; {AS_CONFIGURED}",
     "frames": f"of dv_network: HOST:PORT of its frames; {AS_CONFIGURED}",
     "events": "of topics: where the events are; event_camera/events where none is given",
     "image": "where the images are; the camera's own or camera/image_raw where none is given",

@@ -58,6 +58,7 @@ RECORDED: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 def main(what: str, out: Path) -> None:
+    """Record the pixel values of one family."""
     arrays: dict[str, Any] = {name: RECORDED[what](frame(*size)) for name, size in SIZES.items()}
     out.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(out, **arrays)

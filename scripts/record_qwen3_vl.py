@@ -22,6 +22,7 @@ SIZES = {"kept": (64, 64), "shrunk": (73, 141), "portrait": (110, 31), "small": 
 
 
 def main(out: Path) -> None:
+    """Record the pixel values of Qwen3-VL."""
     processor = Qwen3VLVideoProcessor(
         size={"shortest_edge": 1, "longest_edge": 2 * MOST_PIXELS},
         cap_pixels_per_frame=False,

@@ -31,6 +31,7 @@ SIZES = {
 
 
 def main(out: Path) -> None:
+    """Record the pixel values of SmolVLM2."""
     arrays: dict[str, np.ndarray] = {}
     for name, (height, width, side) in SIZES.items():
         processor = SmolVLMVideoProcessor(

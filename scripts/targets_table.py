@@ -10,27 +10,34 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from reference_pages import ROOT, table, with_blocks
 
-from crossspec_ros.captioning.doctor import ON_A_GPU, Machine, fitting
 from crossspec_ros.models.base import TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates
 from crossspec_ros.models.placement import Only, Placement
 from crossspec_ros.models.registry import released_draft, released_target, target_architecture
-from crossspec_ros.models.window_rate import WANTED_HZ, Pace, Speed, estimated_pace
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
-BOARDS = {
-    "Jetson Orin Nano, 8 GB": Speed(5.8e12, 0.6 * 68e9),
-    "Jetson Orin NX, 16 GB": Speed(9.2e12, 0.6 * 102.4e9),
-    "Jetson AGX Orin, 64 GB": Speed(20e12, 0.6 * 204.8e9),
-}
-"""Estimates with these speeds are within a third of TensorRT Edge-LLM's figures for Qwen3-VL in INT4."""
+_SCRATCH = tempfile.TemporaryDirectory()
+"""Folders of the releases, which are read as long as this process runs."""
+SYSTEM_BYTES = 2_500_000_000
+"""Memory of the system, the nodes and Python on a machine whose GPU and CPU share their memory."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine by the memory of its GPU, which the CPU shares on a Jetson."""
+
+    memory_gb: int
+    shared: bool
+
+
 MACHINES = {
     "Jetson Orin Nano, 8 GB": Machine(8, shared=True),
     "Jetson Orin NX, 16 GB": Machine(16, shared=True),
@@ -49,6 +56,13 @@ def main() -> None:
         if new != old:
             page.write_text(new)
             print(page.relative_to(ROOT))
+
+
+def fits(machine: Machine, footprint: Footprint, only: Only) -> bool:
+    """Test whether both models, or `only` one, fit on a machine."""
+    # A card has 7 % more than its nominal size: room for the screen and the driver.
+    room = machine.memory_gb * 10**9 - SYSTEM_BYTES * machine.shared
+    return sum(footprint.by_device(only).values()) <= room
 
 
 def targets() -> str:
@@ -73,62 +87,30 @@ def targets() -> str:
 
 
 def choice() -> str:
-    """The largest target on each machine: in half precision, in nf4, with the draft, at a window a second."""
+    """Return the largest target on each machine: in half precision, in nf4, and with the draft."""
     rows = []
     for name, machine in MACHINES.items():
         cells = []
         for dtype, only in CHOICES:
-            there = [name for name, found in _footprints().items() if dtype in fitting(machine, found, only)]
+            there = [
+                name
+                for name, found in _footprints().items()
+                if fits(machine, found[DTYPES.index(dtype)], only)
+            ]
             cells.append(there[-1] if there else "none")
-        rows.append((name, *cells, _at_1_hz(name, machine)))
-    heads = ("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4")
-    return table((*heads, "alone in 4 bits, a window a second"), rows)
-
-
-def rates() -> str:
-    """Windows a second of each target on each board, with and without speculation, and the most frames with
-    which there is one a second."""
-    rows = []
-    for name in _footprints():
-        cells = []
-        for board, speed in BOARDS.items():
-            rate = _pace(name, speed).report()
-            frames = rate["frames_for_1_hz"]
-            fits = "nf4" in fitting(MACHINES[board], _footprints()[name], "target")
-            figures = f"{rate['windows_per_s']:.2f} / {rate['windows_per_s_alone']:.2f} / {frames or 'none'}"
-            cells.append(figures if fits else "too large")
         rows.append((name, *cells))
-    return table(("target", *BOARDS), rows)
-
-
-def _at_1_hz(name: str, machine: Machine) -> str:
-    """The largest target that fits on a board and sustains a window a second with speculation."""
-    if name not in BOARDS:
-        return "`crossspec doctor` estimates it there"
-    quick = [
-        target
-        for target, found in _footprints().items()
-        if "nf4" in fitting(machine, found, "target")
-        and _pace(target, BOARDS[name]).report()["windows_per_s"] >= WANTED_HZ
-    ]
-    return quick[-1] if quick else "none"
-
-
-@cache
-def _pace(name: str, speed: Speed) -> Pace:
-    target = _targets()[name]
-    return estimated_pace(target, target.skeleton(), Placement("nf4", "cuda:0"), speed)
+    return table(("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4"), rows)
 
 
 ALONE_AND_BOTH: tuple[Only, Only] = ("target", "")
 CHOICES: tuple[tuple[str, Only], ...] = (("bf16", "target"), ("nf4", "target"), ("nf4", ""))
-BLOCKS = {function.__name__: function for function in (targets, choice, rates)}
+BLOCKS = {function.__name__: function for function in (targets, choice)}
 
 
 @cache
 def _footprints() -> dict[str, list[Footprint]]:
     """By name of the target, in each of `DTYPES`; from the smallest target to the largest."""
-    placements = [placement for placement in ON_A_GPU if placement.dtype in DTYPES]
+    placements = [Placement(dtype, "cuda:0") for dtype in DTYPES]
     found = {name: estimates(placements, target, released_draft()) for name, target in _targets().items()}
     return dict(sorted(found.items(), key=lambda item: item[1][0].target.weights))
 
@@ -137,13 +119,12 @@ def _footprints() -> dict[str, list[Footprint]]:
 def _targets() -> dict[str, TargetArchitecture]:
     """By name."""
     found = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, files in _releases():
-            folder = Path(scratch) / name
-            folder.mkdir()
-            for file, values in files.items():
-                (folder / file).write_text(json.dumps(values))
-            found[name] = target_architecture(folder)
+    for name, files in _releases():
+        folder = Path(_SCRATCH.name) / name
+        folder.mkdir()
+        for file, values in files.items():
+            (folder / file).write_text(json.dumps(values))
+        found[name] = target_architecture(folder)
     return found | {"Video-LLaVA-7B": released_target()}
 
 
@@ -195,7 +176,7 @@ def _smolvlm(text: dict[str, Any], vision: dict[str, Any], scale: int) -> dict[s
         "text_config": text | {"model_type": "llama", "max_position_embeddings": 8192},
         "vision_config": vision | {"model_type": "smolvlm_vision"},
     }
-    return {"config.json": config}
+    return {"config.json": config, "preprocessor_config.json": {}}
 
 
 def _llava_onevision(text: dict[str, Any], tied: bool) -> dict[str, dict[str, Any]]:
@@ -265,7 +246,7 @@ def _qwen3_vl(
         "text_config": text | qwen3,
         "vision_config": vision,
     }
-    return {"config.json": config}
+    return {"config.json": config, "video_preprocessor_config.json": {}}
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ import dv_processing as dv
 import h5py
 import hdf5plugin
 import numpy as np
+from crossspec_lab.world.synth import write_events_h5
 from event_samples import random_batch
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -49,11 +49,6 @@ def encode_libcaer(batch, time_base=0):
     """A `libcaer` packet of an EventBatch; bit 0 says that an event is valid."""
     data = batch.x.astype(np.uint32) << 17 | batch.y.astype(np.uint32) << 2 | batch.p << 1 | 1
     return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
-
-
-def encode_triggers(edges):
-    """A `trigger` packet of [(dt in ns, channel, p)]."""
-    return b"".join(struct.pack("<Q", p << 63 | channel << 48 | dt) for dt, channel, p in edges)
 
 
 def evt2_words(events):
@@ -161,11 +156,11 @@ def check_info(path, events):
 
 SIZES = {
     "dsec": (640, 480),
-    "lists": (346, 260),
     "mvsec": (346, 260),
     "m3ed": (1280, 720),
     "e2vid": (240, 180),
     "prophesee": (1280, 720),
+    "v2e": (346, 260),
 }
 
 
@@ -202,17 +197,10 @@ def write_dsec(file: h5py.File, events: EventBatch) -> None:
     file["ms_to_idx"] = np.searchsorted(t, np.arange(0, int(t[-1]), 1000)).astype(np.uint64)
 
 
-def write_lists(file: h5py.File, events: EventBatch) -> None:
-    """Lists at the top of the file, as people write them themselves."""
-    for name in "txyp":
-        file[name] = getattr(events, name)
-
-
 def write_mvsec(file: h5py.File, events: EventBatch) -> None:
     """https://daniilidis-group.github.io/mvsec: (N, 4) of x, y, t in s since 1970, p of -1 and 1."""
     rows = np.stack([events.x, events.y, events.t / 1e6, events.p * 2.0 - 1], axis=1)
     file.create_dataset("davis/left/events", data=rows, chunks=(1000, 4), compression="gzip")
-    file["davis/right/events"] = rows[::2]
     stamps = picture_stamps(events)
     pictures = np.stack([gray(i) for i in range(len(stamps))])
     file.create_dataset("davis/left/image_raw", data=pictures, chunks=(1, 24, 32), compression="gzip")
@@ -261,13 +249,21 @@ def write_prophesee(file: h5py.File, events: EventBatch) -> None:
     file.attrs["geometry"] = np.bytes_("1280x720")
 
 
+def write_v2e(file: h5py.File, events: EventBatch) -> None:
+    """https://github.com/SensorsINI/v2e, v2ecore/emulator.py: (N, 4) uint32 of t, x, y and p of 0 and 1."""
+    file["events"] = np.stack([events.t, events.x, events.y, events.p], axis=1).astype(np.uint32)
+    file["frame"] = np.stack([np.full((events.height, events.width), 40 * i, np.uint8) for i in range(5)])
+    file["frame_ts"] = np.array(picture_stamps(events), np.uint32)
+    file["frame_idx"] = np.arange(5, dtype=np.uint64)
+
+
 WRITERS = {
     "dsec": write_dsec,
-    "lists": write_lists,
     "mvsec": write_mvsec,
     "m3ed": write_m3ed,
     "e2vid": write_e2vid,
     "prophesee": write_prophesee,
+    "v2e": write_v2e,
 }
 
 
@@ -299,7 +295,7 @@ def write_sequence(folder, batch, frames=3, t_offset=DSEC_OFFSET_US):
 
 
 def arrays_of(batch, **others):
-    return {"t": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
+    return {"t_us": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
 
 
 def saved(folder, **arrays):
@@ -322,33 +318,6 @@ def decode(messages, start_us=3 << 24):
 def npy_of(folder, content, **options):
     np.save(folder / "events.npy", np.array(content, dtype=object), **options)
     return folder / "events.npy"
-
-
-AEDAT3_HEADER = (
-    b"#!AER-DAT3.1\r\n#Format: RAW\r\n#Source 1: %s\r\n#Start-Time: 2016-01-01\r\n#!END-HEADER\r\n"
-)
-
-
-def aedat3_packet(kind, body, size, overflows=0, number=None):
-    number = len(body) // size if number is None else number
-    return struct.pack("<2h6i", kind, 1, size, 4, overflows, number, number, number) + body
-
-
-def aedat3_packets(events):
-    """Packets of 100 events, each followed by one of another kind, and with an event that is not valid."""
-    data = b""
-    for start in range(0, len(events), 100):
-        part = events[start : start + 100]
-        overflows = part[0][0] >> 31
-        part = [event for event in part if event[0] >> 31 == overflows]
-        rest = [event for event in events[start : start + 100] if event[0] >> 31 != overflows]
-        for group in filter(None, (part, rest)):
-            body = b"".join(
-                struct.pack("<Ii", x << 17 | y << 2 | p << 1 | 1, t & 0x7FFFFFFF) for t, x, y, p in group
-            )
-            body += struct.pack("<Ii", 5 << 17, 7)
-            data += aedat3_packet(1, body, 8, group[0][0] >> 31) + aedat3_packet(2, bytes(72), 36)
-    return data
 
 
 def store_of(batch):

@@ -19,7 +19,6 @@ THREADS = {
     ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
     ("ros/run.py", "Timer"): "for an interrupt that would be lost, and to end the process",
     ("captioning/rerun_log.py", "Thread"): "hangs with its viewer, which is to end no node",
-    ("events/sandbox.py", "ThreadPoolExecutor"): "only starts children, which end with it",
     ("ros/dv_camera.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }
 NODES = {"Node", "LifecycleNode"}

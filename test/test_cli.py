@@ -65,12 +65,6 @@ def test_a_link_to_an_output_that_is_not_there_yet_stays(capsys, tmp_path):
     assert link.is_symlink() and not target.exists()
 
 
-def test_two_results_do_not_go_into_one_file(capsys, tmp_path):
-    out = tmp_path / "out"
-    told = sentence(capsys, "caption", tmp_path / "no bag", "--drafts", out, "--json", out)
-    assert "two results cannot go into one file" in told
-
-
 def test_a_full_disk_is_a_sentence(capsys):
     bag = share_dir() / "rosbags" / "synthetic_drive"
     assert "the disk is full: make room" in sentence(capsys, "info", bag, "--json", "/dev/full")
@@ -92,7 +86,6 @@ def test_a_picture_needs_a_picture_s_name(capsys, tmp_path):
         "bench events --repeats 0",
         "bench figure x.png --second -1",
         "bench soak --seconds nan",
-        "convert tcp://localhost:1 bag --seconds -1",
     ],
 )
 def test_numbers_out_of_range_are_refused(capsys, arguments):

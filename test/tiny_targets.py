@@ -353,6 +353,11 @@ class SmolVLM(TinyFamily):
             dtype="float32",
         )
 
+    def checkpoint(self, folder: Path, tied: bool = False, **text: Any) -> Path:
+        super().checkpoint(folder, tied, **text)
+        (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": 4 * 64}}))
+        return folder
+
     def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
         tower = values["vision_config"]
         tokens = (tower["image_size"] // tower["patch_size"] // values["scale_factor"]) ** 2

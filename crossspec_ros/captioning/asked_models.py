@@ -17,7 +17,6 @@ from crossspec_ros.models.placement import (
     GGUF,
     LLAMA_CPP,
     NO_DRAFT,
-    Only,
     Placement,
     available,
     is_gguf,
@@ -54,10 +53,6 @@ def models_folder(settings: CaptionerSettings) -> Path:
 
 def asked_placement(settings: CaptionerSettings) -> Placement:
     """The placement that the captioner's parameters ask for; InputError where this machine has none such."""
-    if (settings.models_engine == LLAMA_CPP or is_gguf(settings.target)) and settings.learn_heads:
-        raise InputError(
-            "learn_heads needs the target's hidden states, which llama.cpp does not give: set it to false"
-        )
     # One for a draft that there is not would never be found taken.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
     return available(
@@ -140,7 +135,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             )
         return {}
     from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
-    from crossspec_ros.drafting.proposer import proposer_names
+    from crossspec_ros.drafting.proposer import USUAL
 
     if not settings.heads:
         return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
@@ -157,7 +152,7 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
             )
     names = [folder.name for folder in folders]
     for folder in folders:
-        if names.count(folder.name) > 1 or folder.name in proposer_names():
+        if names.count(folder.name) > 1 or folder.name in USUAL:
             raise InputError(
                 f"the draft head '{folder}' has the name of another proposer: give its folder another name"
             )
@@ -179,7 +174,7 @@ def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> StandIn | None
     return stand_in
 
 
-def load_models(settings: CaptionerSettings, placement: Placement, only: Only = "") -> ModelPair:
+def load_models(settings: CaptionerSettings, placement: Placement) -> ModelPair:
     """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`.
 
     Raises MemoryError where the CPU's will not do: the kernel would not raise, but kill the process.
@@ -191,12 +186,12 @@ def load_models(settings: CaptionerSettings, placement: Placement, only: Only = 
 
     models = models_folder(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
-    if placement.engine == LLAMA_CPP and placement.dtype != GGUF and only != "draft":
+    if placement.engine == LLAMA_CPP and placement.dtype != GGUF:
         check_llama(target.skeleton().get_decoder().config)
     draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
-    needed = footprint.by_device(only).get("cpu", 0)
+    needed = footprint.by_device().get("cpu", 0)
     free, _ = memory("cpu")
     if needed > free:
         raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
-    return load_pair(models, settings.threads, placement, settings.target, settings.draft, only)
+    return load_pair(models, settings.threads, placement, settings.target, settings.draft)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,11 @@ from crossspec_ros.captioning.asked_models import (
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.open_windows import draft_model
-from crossspec_ros.captioning.out_of_memory import enough_memory, load_smaller
+from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, make_proposers, proposer_names
+from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
@@ -34,32 +33,20 @@ from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    import numpy as np
-
-    from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.open_windows import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
-    from crossspec_ros.drafting.stored_draft import Said
     from crossspec_ros.engine.runner import Runner
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.engine.session import Engine
     from crossspec_ros.models.base import VideoTarget
-    from crossspec_ros.telemetry.trace import Trace
-    from crossspec_ros.windows.window import Window
-
-_FALL_BACK = "set models.fallback to true, which takes what does fit"
 
 
-def load_decoder(
-    settings: CaptionerSettings, is_live: bool = False, said: Mapping[bytes, Said] | None = None
-) -> PrefillHiddenDecoder:
+def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters, loaded and warm.
 
-    A live one knows every proposer, for parameters choose among them while it runs, keeps the caption memory,
-    and may be smaller than asked for where memory runs out and `models.fallback` is set; its target may be on
-    a server. One for a recording has the usual proposers and exactly the numbers that are asked for, lest
-    captions differ. Where the draft's words are in `said`, the draft is not loaded.
+    A live one knows every proposer, for parameters choose among them while it runs, and keeps the caption
+    memory; its target may be on a server. One for a recording has the usual proposers.
 
     Raises InputError for checkpoints that are missing or damaged, devices that are not there, bad sampling
     and, where it is live, too little memory.
@@ -68,27 +55,23 @@ def load_decoder(
         return load_remote_decoder(settings)
     asked = asked_placement(settings)
     if not is_live:
-        return _local_decoder(settings, asked, is_live, said)
-    if settings.models_fallback:
-        return load_smaller(asked, lambda placement: _local_decoder(settings, placement, is_live, said))
-    with enough_memory(asked, _FALL_BACK):
-        return _local_decoder(settings, asked, is_live, said)
+        return _local_decoder(settings, asked, is_live)
+    with enough_memory(asked):
+        return _local_decoder(settings, asked, is_live)
 
 
-def _local_decoder(
-    settings: CaptionerSettings, placement: Placement, is_live: bool, said: Mapping[bytes, Said] | None
-) -> PrefillHiddenDecoder:
+def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: bool) -> PrefillHiddenDecoder:
     sampling = asked_sampling(settings)
-    pair = load_models(settings, placement, "" if said is None else "target")
+    pair = load_models(settings, placement)
     handoff = load_handoff(settings, pair)
     folder = target_path(models_folder(settings), settings.target)
-    names, memory = (proposer_names(), _memory(settings, folder, pair)) if is_live else (USUAL, None)
+    memory = _memory(settings, folder, pair) if is_live else None
     # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
-        proposers = make_proposers(names, asked_heads(settings, pair), is_live and settings.learn_heads)
+        proposers = make_proposers(USUAL, asked_heads(settings, pair))
         return speculative_decoder(
-            pair, settings.max_new_tokens, sampling, proposers, memory, said, handoff=handoff, engine=engine
+            pair, settings.max_new_tokens, sampling, proposers, memory, handoff=handoff, engine=engine
         )
 
 
@@ -130,34 +113,6 @@ def _memory(settings: CaptionerSettings, target: Path, pair: ModelPair) -> Path 
     from crossspec_ros.drafting.memory_file import memory_path
 
     return memory_path(settings.memory, target, vocabulary(pair))
-
-
-class DraftingDecoder(PrefillHiddenDecoder):
-    """Captions windows as if they had no frames, from the event images that the decoder of both models would
-    show the draft. What the draft says is added to `said`, by the digest of these images."""
-
-    def __init__(self, pair: ModelPair, max_new_tokens: int, said: dict[bytes, Said]) -> None:
-        model = draft_model(pair, kept=said)
-        assert model is not None
-        self._model = model
-        super().__init__(pair, Policy((), None), max_new_tokens, drafts=self._model)
-        self.warm_up(with_target=False)
-
-    def stream_frame(self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False) -> None:
-        """Open the window of this frame, which nobody sees."""
-        # An older one may have to go for it, and would end its draft.
-        self._model.submit(lambda: None).result()
-        self._open.add_frame(index, frame, stamp_ns)
-
-    def caption(self, window: Window, question: str, trace: Trace, *args: Any, **options: Any) -> Caption:
-        """The draft's caption of the window."""
-        return super().caption(replace(window, frames=window.frames[:0]), question, trace, *args, **options)
-
-
-def load_drafting(settings: CaptionerSettings, said: dict[bytes, Said]) -> DraftingDecoder:
-    """The draft alone of the captioner's parameters; its drafts are added to `said`."""
-    pair = load_models(settings, asked_placement(settings), "draft")
-    return DraftingDecoder(pair, settings.max_new_tokens, said)
 
 
 def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
@@ -204,7 +159,6 @@ def speculative_decoder(
     sampling: Sampling | None = None,
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
-    said: Mapping[bytes, Said] | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
     handoff: StandIn | None = None,
     engine: Engine | None = None,
@@ -212,7 +166,7 @@ def speculative_decoder(
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes and in between, see `MemoryFile`. `said` is that of `DraftModel`. The `engine` becomes
+    the decoder closes and in between, see `MemoryFile`. The `engine` becomes
     the decoder's own.
     """
     from crossspec_ros.drafting.memory_file import MemoryFile
@@ -226,7 +180,7 @@ def speculative_decoder(
         sampling,
         engine,
         owns_engine=True,
-        drafts=draft_model(pair, said),
+        drafts=draft_model(pair),
         handoff=handoff,
     )
     with _closed_if_it_fails(decoder):

@@ -8,55 +8,42 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from crossspec_ros.captioning.assembly import load_decoder, load_drafting
+from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
-from crossspec_ros.drafting.draft_model import Said
-from crossspec_ros.drafting.stored_draft import load_drafts, save_drafts
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.models.checkpoint import stored_tensors
-from crossspec_ros.models.placement import is_gguf
-from crossspec_ros.models.registry import draft_architecture
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.summary import Summary
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the caption of each window, and write them as JSON if asked.
-
-    With `args.drafts` one model is in memory at a time: the draft writes that file, unless it is there, and
-    is gone before the target is loaded.
-    """
+    """Print the caption of each window, and write them as JSON if requested."""
     setup = ReplaySetup.asked(args)
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
         # Columns, unit and size of a text or an array were told by its values, which may mislead.
         print(plain_text(f"crossspec: {setup.bag} is {setup.recording.format}"), file=sys.stderr)
-        said = _drafts(setup, args.drafts, progress) if args.drafts else None
         windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
 
         def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
-            decoder = load_decoder(settings, said=said)
+            decoder = load_decoder(settings)
             models.update(decoder.pair.known_as)
             if told := warning(decoder.pair):
                 print(f"crossspec: {told}", file=sys.stderr)
             return decoder
 
-        for captioned in _captions(setup, load, progress, "captioning", counts):
+        for captioned in _captions(setup, load, progress, counts):
             caption = captioned.caption
             line = caption_line(
                 captioned.window, setup.origin_ns, caption, captioned.faults, captioned.holds_ns
@@ -79,48 +66,19 @@ def run(args: argparse.Namespace) -> None:
         write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
-def _drafts(setup: ReplaySetup, path: Path, progress: Progress) -> dict[bytes, Said]:
-    """Words of the draft about the recording, from the file or for it."""
-    if not setup.draft_folders:
-        raise InputError(
-            f"there is no draft whose words could be kept in '{path}': leave out --drafts, or name a draft"
-        )
-    if setup.captioner.handoff != "off":
-        raise InputError(
-            f"what '{path}' keeps of the draft has no features to hand off: leave out --drafts, or set "
-            f"handoff to off"
-        )
-    task = progress.add_task("reading the recording and the draft", total=None)
-    draft = models_digest(setup.draft_folders)
-    identity = {"recording": setup.recording_digest, "draft": draft, **setup.settings}
-    progress.remove_task(task)
-    if path.exists():
-        sizes = draft_architecture(setup.draft_folders[0]).sizes
-        return load_drafts(path, identity, sizes.vocabulary, sizes.width)
-    # Before the draft speaks for minutes.
-    if not is_gguf(setup.target_folder.name):
-        stored_tensors(setup.target_folder)
-    said: dict[bytes, Said] = {}
-    for _ in _captions(setup, partial(load_drafting, said=said), progress, "drafting", Counter()):
-        pass
-    save_drafts(path, said, identity)
-    return said
-
-
 def _captions(
     setup: ReplaySetup,
     load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
     progress: Progress,
-    what: str,
     counts: Counter[str],
 ) -> Iterator[Captioned]:
-    """`captions`, with `what` is done in the progress."""
-    task = progress.add_task(f"loading the models for {what}", total=None)
+    """Yield the captions and show the progress."""
+    task = progress.add_task("loading the models", total=None)
     if progress.disable:
-        print(f"crossspec: {what} {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
+        print(f"crossspec: captioning {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
 
-    def tick(share: float) -> None:
-        progress.update(task, description=what, total=1.0, completed=share)
+    def tick(seconds: float) -> None:
+        progress.update(task, description=f"captioning, {seconds:.1f} s")
 
     yield from captions(setup, load, tick, counts)
     progress.remove_task(task)

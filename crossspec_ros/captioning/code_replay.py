@@ -28,6 +28,7 @@ from crossspec_ros.recordings.recording import tell_losses, tell_remarks
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
+from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
@@ -88,19 +89,18 @@ class CodeReplay:
         counts = Counter(self._pipeline.counts) + self._assembler.counts
         return dict(sorted(counts.items()))
 
-    def windows(self, tick: Callable[[float], None] = lambda share: None) -> Iterator[Captioned]:
-        """Every window in order; `tick` is told which share of the recording has been read, 0 to 1.
+    def windows(self, tick: Callable[[float], None] = lambda seconds: None) -> Iterator[Captioned]:
+        """Yield every window in order; `tick` gets the seconds of the recording that have been read.
 
         Raises InputError where the recording is damaged.
         """
         recording = self._setup.recording
         tell_remarks(recording)
-        length_ns = max(1, recording.end_ns - recording.start_ns)
-        for message in parts(recording.messages(), recording.end_ns):
+        for message in parts(recording.messages()):
             for update in self._updates(message):
                 yield from self._take(update)
             if isinstance(message, RecordedMessage) and not message.stray:
-                tick((message.stamp_ns - recording.start_ns) / length_ns)
+                tick((message.stamp_ns - recording.start_ns) / SECOND)
         tell_losses(recording)
         for reason, count in self._unusable.most_common(MOST_REASONS):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)

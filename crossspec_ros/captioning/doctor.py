@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment, ros_faults, server_fault
-from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
+from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
@@ -51,7 +52,6 @@ from crossspec_ros.models.registry import (
     released_target,
     target_architecture,
 )
-from crossspec_ros.models.window_rate import WANTED_HZ, Speed, estimated_pace, measured_pace, measured_speed
 from crossspec_ros.versions import installed_version, unmet_requirements
 
 _MODELS = ("target", "draft")
@@ -61,38 +61,11 @@ _IN_ALL = 1
 """Indices of what `memory` returns."""
 _VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
     ("fits", _FREE, ("",), "{}"),
-    (
-        "fits one model at a time",
-        _FREE,
-        ("target", "draft"),
-        "for recordings crossspec caption --drafts and {0}; for a robot {0} --draft none",
-    ),
     ("fits without a draft", _FREE, ("target",), "{} --draft none"),
     ("fits only without other programs", _IN_ALL, ("",), ""),
 )
 """Verdicts, the best first: the memory in which each of these (both, or one) must fit, and the options to
 recommend, if any."""
-SYSTEM_BYTES = 2_500_000_000
-"""Beside the models on a machine whose GPU and CPU share their memory: the system, the nodes, Python."""
-ON_A_GPU = tuple(Placement(dtype, "cuda:0") for dtype in DTYPES)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A GPU with so many GB, or one that shares them with the CPU, as on a Jetson."""
-
-    memory_gb: int
-    shared: bool
-
-
-MACHINES = tuple(Machine(size, shared) for shared in (False, True) for size in (8, 16, 24, 64))
-
-
-def fitting(machine: Machine, footprints: Sequence[Footprint], only: Only = "") -> list[str]:
-    """The dtypes, the largest first, of the footprints on a GPU that fit; of both models or of one."""
-    # A card's GB are 7 % more than these: room for the screen and the driver.
-    room = machine.memory_gb * 10**9 - SYSTEM_BYTES * machine.shared
-    return [found.placement.dtype for found in footprints if sum(found.by_device(only).values()) <= room]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -106,18 +79,11 @@ def run(args: argparse.Namespace) -> None:
     models = architectures(target, draft)
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
     here = placements(*models[:1], skeletons[0])
-    elsewhere = () if here[0].dtype == GGUF else ON_A_GPU
-    footprints = estimates([*here, *elsewhere], *models, skeletons)
-    choices = [judged(footprint) for footprint in footprints[: len(here)]]
-    untimed: list[str] = []
-    # Now, because it takes memory.
-    for choice, place, speed in zip(choices, here, speeds_of(here, untimed), strict=True):
-        is_timed = place.engine == TORCH
-        pace = estimated_pace(models[0], skeletons[0], place, speed) if speed and is_timed else None
-        choice["estimated_rate"] = pace.report() if pace else None
+    choices = [judged(footprint) for footprint in estimates(here, *models, skeletons)]
+    unmeasured: list[str] = []
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
-            choice["measured"] = measured(target, draft, Placement(**choice["placement"]), untimed)
+            choice["measured"] = measured(target, draft, Placement(**choice["placement"]), unmeasured)
     free, total = memory("cpu")
     report = {
         "machine": {
@@ -143,8 +109,7 @@ def run(args: argparse.Namespace) -> None:
         },
         "choices": choices,
         "recommendation": recommendation(choices),
-        "machines": others(footprints[len(here) :]),
-        "findings": [*findings(), *untimed, *refusals((target, draft), models, skeletons)],
+        "findings": [*findings(), *unmeasured, *refusals((target, draft), models, skeletons)],
     }
     print_report(report)
     if args.json:
@@ -166,29 +131,6 @@ def placements(target: TargetArchitecture, skeleton: Any) -> list[Placement]:
     return choices
 
 
-def speeds_of(choices: Sequence[Placement], untimed: list[str]) -> list[Speed | None]:
-    """Speeds of the targets' devices with as many threads as the captioner has, measured once for each device
-    and type of numbers; of a device that computes nothing now there is none, and a sentence in `untimed`."""
-    found: dict[tuple[str, torch.dtype], Speed | None] = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(CaptionerSettings().threads)
-    try:
-        for key in dict.fromkeys((choice.device, choice.torch_dtype) for choice in choices):
-            try:
-                found[key] = measured_speed(*key)
-            # Without memory, or of an architecture that this torch was not built for.
-            except RuntimeError as error:
-                found[key] = None
-                untimed.append(
-                    f"{key[0]} could not be timed ({first_line(error)}): end what else uses it, or install a "
-                    f"torch that was built for it"
-                )
-    finally:
-        torch.set_num_threads(threads)
-        free_memory()
-    return [found[choice.device, choice.torch_dtype] for choice in choices]
-
-
 def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
     """The models that are named by their configs, the released 7B models for those that are not."""
     of_target = (
@@ -198,19 +140,6 @@ def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArc
         return of_target, released_draft()
     folder = draft_path("", draft, with_weights=False)
     return of_target, draft_architecture(folder) if folder else None
-
-
-def others(footprints: list[Footprint]) -> list[dict[str, Any]]:
-    """The dtypes that fit on machines of usual sizes, of footprints on a GPU: for both models, None
-    where there is no draft, and for the target alone."""
-    return [
-        asdict(machine)
-        | {
-            "pair": fitting(machine, footprints) if footprints[0].draft.total else None,
-            "target": fitting(machine, footprints, "target"),
-        }
-        for machine in (MACHINES if footprints else ())
-    ]
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
@@ -230,9 +159,9 @@ def judged(footprint: Footprint) -> dict[str, Any]:
     }
 
 
-def measured(target: str, draft: str, placement: Placement, untimed: list[str]) -> dict[str, Any] | None:
+def measured(target: str, draft: str, placement: Placement, unmeasured: list[str]) -> dict[str, Any] | None:
     """Bytes and seconds that the models really take in this placement; None where they do not fit, or where
-    llama.cpp's file does not, with a sentence in `untimed`."""
+    llama.cpp's file does not, with a sentence in `unmeasured`."""
     free_memory()
     devices = {device for device in (placement.device, placement.draft_on) if device != "cpu"}
     for device in devices:
@@ -251,12 +180,10 @@ def measured(target: str, draft: str, placement: Placement, untimed: list[str]) 
         decoder = speculative_decoder(pair, engine=placed_engine(pair, 1))
         assert decoder.policy.cost is not None
         seconds = decoder.policy.cost.table()
-        # Not after: a target of llama.cpp's is closed with its engine.
-        pace = measured_pace(pair.target, seconds)
         decoder.close()
     except Exception as error:
         if isinstance(error, InputError) and placement.engine == LLAMA_CPP:
-            untimed.append(f"{placement} was not measured: {error}")
+            unmeasured.append(f"{placement} was not measured: {error}")
         elif not is_out_of_memory(error):
             raise
         release(error)
@@ -266,7 +193,6 @@ def measured(target: str, draft: str, placement: Placement, untimed: list[str]) 
         "needed": {device: torch.cuda.max_memory_allocated(device) for device in devices},
         "loading_s": loading_s,
         "verify_ms": {str(size): 1e3 * seconds[size] for size in TIMED},
-        "rate": pace.report(),
     }
 
 
@@ -276,14 +202,14 @@ def recommendation(choices: list[dict[str, Any]]) -> str:
     for verdict, _, _, advice in _VERDICTS:
         fitting = [one for one in choices if one["verdict"] == verdict and _is_sensible(one)]
         if advice and fitting:
-            choice = max(filter(partial(_is_alike, fitting[0]), fitting), key=_measured_rate)
+            choice = min(filter(partial(_is_alike, fitting[0]), fitting), key=_measured_ms)
             placement = Placement(**choice["placement"])
             engine = f" --engine {placement.engine}" if placement.engine != TORCH else ""
             draft = f" --draft-device {placement.draft_device}" if placement.draft_device else ""
             options = f"--dtype {placement.dtype} --device {placement.device}{engine}{draft}"
             if placement.dtype == GGUF:
                 options = f"--device {placement.device}"
-            return advice.format(options) + _slowness(choice)
+            return advice.format(options)
     return "none fits now: end what else uses the memory, or name smaller models"
 
 
@@ -299,19 +225,9 @@ def _is_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return {**one["placement"], "engine": ""} == {**other["placement"], "engine": ""}
 
 
-def _measured_rate(choice: dict[str, Any]) -> float:
-    """Windows a second as measured, 0 where they were not."""
-    return float(choice["measured"]["rate"]["windows_per_s"]) if choice.get("measured") else 0.0
-
-
-def _slowness(choice: dict[str, Any]) -> str:
-    """Warning about a choice that does not sustain the windows of a camera; empty where it does."""
-    rate = (choice.get("measured") or {}).get("rate") or choice.get("estimated_rate")
-    if not rate or rate["windows_per_s"] >= WANTED_HZ:
-        return ""
-    frames = rate["frames_for_1_hz"]
-    remedy = f"parameter frames: {frames} reaches it" if frames else "name a smaller target"
-    return f" (less than a window a second: {remedy})"
+def _measured_ms(choice: dict[str, Any]) -> float:
+    """Return the time of the timed passes together; infinite if nothing was measured."""
+    return sum(choice["measured"]["verify_ms"].values()) if choice.get("measured") else math.inf
 
 
 def findings() -> Iterator[str]:
@@ -329,12 +245,10 @@ def findings() -> Iterator[str]:
             f"{PARTICIPANTS * SEGMENT_BYTES >> 20} MB (docker run --shm-size), or while no node runs "
             f"rm /dev/shm/*fastdds*"
         )
-    faults = [*ros_faults(environment), *filter(None, [server_fault(environment)])]
-    yield from faults
     # In a process of its own: a broken installation may take it along.
     code = "import sys; sys.path[:] = filter(None, sys.path); import rclpy"
     ros = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if ros.returncode and not faults:
+    if ros.returncode:
         reason = (ros.stderr.strip().splitlines() or [f"exit code {ros.returncode}"])[-1]
         yield f"rclpy cannot be imported ({reason}): source ROS's setup file, or run make setup"
     if not _gpus() and shutil.which("nvidia-smi"):
@@ -355,14 +269,12 @@ def refusals(
     for i, (name, model, skeleton) in enumerate(zip(names, models, skeletons, strict=True)):
         try:
             if name and model and model.folder:
-                if (whole := with_tokenizer(model.folder)) != model.folder:
-                    # It is stored as changes of another, which only targets are.
-                    model = target_architecture(whole)
+                with_tokenizer(model.folder)
                 known = model.model(skeleton, model.tokenizer())
                 if i == 0:
                     check_question(known, CaptionerSettings().question)
                 if not is_hub_id(name):
-                    model.examine(Placement(), skeleton)
+                    model.examine()
         except InputError as error:
             yield str(error)
 

@@ -207,33 +207,22 @@ class CaptionHealth:
         self._captions: deque[tuple[Caption, Mapping[str, float]]] = deque(maxlen=RECENT_CAPTIONS)
         self._degraded: Counter[str] = Counter()
         self._model: dict[str, str] = {}
-        self._too_large = ""
 
-    def loaded(self, folder: str, decoder: object, asked: Placement | None = None) -> None:
-        """Models from this folder serve from now on, loaded as `asked` or smaller."""
-        self._too_large = ""
+    def loaded(self, folder: str, decoder: object, placement: Placement | None = None) -> None:
+        """Record the models that a decoder has loaded from this folder; no placement for a remote target."""
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
             self._model |= pair.known_as
-            if asked:
-                self._placed(asked, pair.placement)
+            if placement:
+                self._model |= {"dtype": placement.dtype, "engine": placement.engine}
+                self._model |= {"draft_device": placement.draft_on}
             if pair.draft is None:
                 self._model["draft_device"] = NO_DRAFT
-
-    def _placed(self, asked: Placement, placement: Placement) -> None:
-        self._model |= {"dtype": placement.dtype, "engine": placement.engine}
-        self._model |= {"draft_device": placement.draft_on, "asked": str(asked)}
-        if placement != asked:
-            self._too_large = (
-                f"the models run as {placement}, because {asked} does not fit into memory: see crossspec "
-                f"doctor for what does, and set models.dtype and models.device"
-            )
 
     def unloaded(self) -> None:
         """The models are gone."""
         self._model.clear()
-        self._too_large = ""
 
     def add(self, caption: Caption, latencies_ms: Mapping[str, float], flags: Sequence[str]) -> None:
         """A window has got its caption, although its inputs had these faults (windows/quality.py)."""
@@ -263,10 +252,9 @@ class CaptionHealth:
             return {
                 "unloaded": "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             }
-        faults = {"too_large": self._too_large} if self._too_large else {}
         if not active:
-            faults["inactive"] = "nothing is captioned: activate the node with ros2 lifecycle set"
-        return faults
+            return {"inactive": "nothing is captioned: activate the node with ros2 lifecycle set"}
+        return {}
 
 
 def _latency(totals_ms: list[float], deadline_s: float) -> Reading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.captioning.standing import Choices, Told
-    from crossspec_ros.drafting.draft_model import DraftModel, EventDraft, Said
+    from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
     from crossspec_ros.models.pair import ModelPair
 
 OPEN_WINDOWS = 2
@@ -202,15 +202,13 @@ class OpenWindows:
                 self._windows.pop(index).drop()
 
 
-def draft_model(
-    pair: ModelPair, said: Mapping[bytes, Said] | None = None, kept: dict[bytes, Said] | None = None
-) -> DraftModel | None:
-    """The event draft of a pair, if it has one, see `DraftModel`."""
+def draft_model(pair: ModelPair) -> DraftModel | None:
+    """Return the event draft of a pair, or None without one."""
     if pair.draft is None or pair.translation is None:
         return None
     from crossspec_ros.drafting.draft_model import DraftModel
 
-    return DraftModel(pair.draft, pair.translation, said, kept)
+    return DraftModel(pair.draft, pair.translation)
 
 
 class EventDrafts:

@@ -1,21 +1,15 @@
-"""Too little memory for the models: one sentence, or smaller numbers in place of those asked for."""
+"""Errors that mean too little memory for the models, as one sentence."""
 
 from __future__ import annotations
 
 import gc
-import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from crossspec_ros.errors import InputError, chain, first_line
-from crossspec_ros.models.placement import Placement, ladder
-
-_LOG = logging.getLogger(__name__)
-
-Loaded = TypeVar("Loaded")
+from crossspec_ros.models.placement import Placement
 
 _LESS = "choose a smaller models.dtype, give the draft another device by models.draft_device"
 _OTHERS = "end what else uses this one"
@@ -29,41 +23,17 @@ _COMPLAINTS = re.compile(
 
 
 @contextmanager
-def enough_memory(asked: Placement, remedy: str = "") -> Iterator[None]:
-    """Raise InputError where memory runs out inside it, with one more `remedy` if there is one."""
+def enough_memory(placement: Placement) -> Iterator[None]:
+    """Raise InputError if memory runs out inside it."""
     try:
         yield
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         release(error)
-        last = f"{_OTHERS}, or {remedy}" if remedy else f"or {_OTHERS}"
         raise InputError(
-            f"the models do not fit into memory as {asked} ({first_line(error)}): {_LESS}, {last}"
+            f"the models do not fit into memory as {placement} ({first_line(error)}): {_LESS}, or {_OTHERS}"
         ) from None
-
-
-def load_smaller(asked: Placement, load: Callable[[Placement], Loaded]) -> Loaded:
-    """Call `load` with `asked`, then smaller choices until memory does; returns what it makes.
-
-    Raises InputError with the last complaint when even the smallest does not fit, and whatever else `load`
-    raises.
-    """
-    reason = ""
-    for placement in ladder(asked):
-        try:
-            return load(placement)
-        except Exception as error:
-            # That these models cannot be quantised so is no end where nobody asked for it.
-            if not is_out_of_memory(error) and (placement == asked or not isinstance(error, InputError)):
-                raise
-            release(error)
-            reason = first_line(error)
-        _LOG.warning("the models do not fit into memory as %s: %s", placement, reason)
-    raise InputError(
-        f"the models do not fit into this machine's memory, not even as {placement} ({reason}): end what "
-        f"else uses its memory, or name smaller models"
-    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

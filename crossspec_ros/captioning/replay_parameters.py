@@ -17,7 +17,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, share_dir, tiny_models
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.recordings.source import Recording
 
@@ -28,7 +28,6 @@ MODEL_ARGUMENTS = {
     "engine": "models.engine",
     "device": "models.device",
     "draft_device": "models.draft_device",
-    "fallback": "models.fallback",
     "generation": "generation",
     "questions": "questions",
     "schema": "schema",
@@ -60,7 +59,7 @@ def replay_parameters(
     memory: str | None = None,
     namespace: str = "",
     keep: Callable[[Recording], None] | None = None,
-    asked: Asked = BEST,
+    asked: ReadOptions = DEFAULT_OPTIONS,
     **placed: str | bool | None,
 ) -> ReplayParameters:
     """The parameters of the nodes that replay a recording; what is None comes from the configuration.
@@ -79,7 +78,7 @@ def replay_parameters(
         **asked.parameters(),
         "path": str(path.resolve()),
     }
-    recording = open_recording(path, Asked.of(player))
+    recording = open_recording(path, ReadOptions.of(player))
     if keep:
         keep(recording)
     else:

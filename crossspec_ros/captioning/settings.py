@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param
 from crossspec_ros.drafting.policy import USUAL as LIMITS
-from crossspec_ros.drafting.proposer import USUAL, proposer_names
+from crossspec_ros.drafting.proposer import USUAL
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
-from crossspec_ros.recordings.asked import UNITS
+from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.windows.change import WHEN, GateSettings
 
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
@@ -99,9 +99,6 @@ class CaptionerSettings(Settings):
         pattern=f"({DEVICE})?",
         name="models.draft_device",
     )
-    models_fallback: bool = param(
-        False, "take smaller numbers, then the CPU, where the models do not fit", name="models.fallback"
-    )
     question: str = param(
         "What are the key elements in this scene?", "what is asked about every window", live=True
     )
@@ -148,7 +145,7 @@ class CaptionerSettings(Settings):
     proposers: str = param(
         ",".join(USUAL),
         "who may draft for the target, comma between, empty for nobody",
-        choices=proposer_names(),
+        choices=USUAL,
         several=True,
         live=True,
     )
@@ -156,9 +153,6 @@ class CaptionerSettings(Settings):
         "",
         "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
         "target's own heads; none for none",
-    )
-    learn_heads: bool = param(
-        False, "train the heads further on every caption; needs a second of CPU now and then"
     )
     max_nodes: int = param(
         LIMITS.max_nodes,
@@ -240,11 +234,11 @@ class PlayerSettings(Settings):
     events_topic: str = param("", "the bag's topic of events to play; empty: the best, as `info` tells")
     image_topic: str = param("", "the bag's topic of images to play; empty: the best, as `info` tells")
     columns: str = param(
-        "", "columns of a text or table of events in their order, as in t,x,y,p; empty: told by its values"
+        "", "names of a table's columns in file order, such as t,x,y,p; empty: those of its header or layout"
     )
     time_unit: str = param(
         "",
-        "of the events' times in text, arrays and HDF5; empty: told by their values",
+        "unit of the times in text, arrays and HDF5; empty: that of the header or layout",
         choices=UNITS,
         pattern=f"({'|'.join(UNITS)})?",
     )
@@ -268,16 +262,12 @@ class PlayerSettings(Settings):
 
 @dataclass(frozen=True)
 class CameraSettings(Settings):
-    """The camera, stream or file that is published."""
+    """The camera or stream that is published."""
 
     node = "dv_camera"
 
-    source: str = param(
-        "camera", "what is published: camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4"
-    )
+    source: str = param("camera", "published source: camera, camera:SERIAL_NUMBER or tcp://HOST:PORT")
     frames: str = param("", "address of a network stream's frames as HOST:PORT, empty for none")
-    roi: str = param("", "region of an attached camera as X,Y,WIDTH,HEIGHT in pixels, empty for all of it")
-    biases: str = param("", "biases of an attached camera as NAME=VALUE or NAME=COARSE/FINE, comma between")
 
 
 NODES: dict[str, type[Settings]] = {

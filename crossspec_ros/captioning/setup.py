@@ -20,7 +20,7 @@ from crossspec_ros.captioning.settings import (
 )
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import TORCH
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.source import Recording
 from crossspec_ros.windows.change import WHEN
 from crossspec_ros.windows.grid import WindowGrid
@@ -56,7 +56,7 @@ class ReplaySetup:
     question: str | None = None
     config: Path | None = None
     placed: Mapping[str, Any] = field(default_factory=dict)
-    said: Asked = BEST
+    said: ReadOptions = DEFAULT_OPTIONS
     """Said of the recording."""
     _opened: list[Recording] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -91,7 +91,7 @@ class ReplaySetup:
         """The setup of a command's arguments (those of `arguments.captioned`)."""
         # Only a replay through the nodes may fall back: in other numbers captions would differ.
         placed = {name: getattr(args, name, None) for name in MODEL_ARGUMENTS}
-        said = Asked.of(vars(args))
+        said = ReadOptions.of(vars(args))
         return cls(args.path, args.models, args.question, args.config, placed, said)
 
     @cached_property

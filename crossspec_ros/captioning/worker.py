@@ -56,16 +56,16 @@ class CaptionWorker:
     those that are left when the next window has its caption are dropped, and those that come first are told
     before it. A caption that is not done `deadline_s` after its window closed is cut short; 0 sets no
     deadline. `question` and its `grammar`, `standing`, `deadline_s` and the gate's settings may be changed
-    at any time. `on_draft` gets the event draft's text, `on_words` the verified text so far, `on_outcome`
-    each window's end, `on_standing` each answer to a standing question; threads of the worker and the
-    decoder call them, none after `stop`.
+    at any time. `on_draft` gets a window's index and its event draft's text, `on_words` the verified text so
+    far, `on_outcome` each window's end, `on_standing` each answer to a standing question; threads of the
+    worker and the decoder call them, none after `stop`.
     """
 
     def __init__(
         self,
         decoder: PrefillHiddenDecoder,
         question: str,
-        on_draft: Callable[[str], None],
+        on_draft: Callable[[int, str], None],
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
@@ -123,7 +123,9 @@ class CaptionWorker:
 
     def _draft(self, index: int, image: np.ndarray) -> None:
         with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
-            self._decoder.stream_event_image(index, image, self.question, self._tell(self._on_draft))
+            self._decoder.stream_event_image(
+                index, image, self.question, self._tell(partial(self._on_draft, index))
+            )
 
     def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         with failures_logged(_LOG, logging.WARNING, _UNREAD):

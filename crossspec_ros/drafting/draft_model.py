@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +15,6 @@ from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, sees
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
@@ -31,8 +28,6 @@ _ROOM = 1024
 """Tokens of a draft and its prompt, of which 582 stand for five images; a longer one moves."""
 _NOISE_QUESTION = "What is this?"
 _WARM_UP_TOKENS = 8
-DIGEST_BYTES = 16
-"""Length of `digest`."""
 
 
 class EventDraft:
@@ -55,7 +50,7 @@ class EventDraft:
         self.feature: np.ndarray | None = None
         """Pooled event feature (width,): the mean of the event tokens, once they are encoded."""
         self.event_tokens: torch.Tensor | None = None
-        """(tokens, width) on its device, once they are encoded; None of a stored draft."""
+        """(tokens, width) on its device, once they are encoded."""
 
     @property
     def tokens(self) -> list[int]:
@@ -121,71 +116,19 @@ class EventDraft:
         self._tokens.append(int(token))
 
 
-@dataclass(frozen=True)
-class Said:
-    """Stored words of a draft: tokens, their probabilities, and the pooled event feature (width,)."""
-
-    tokens: tuple[int, ...]
-    probs: tuple[float, ...]
-    feature: np.ndarray
-
-
-class StoredDraft(EventDraft):
-    """A draft that is done before it begins."""
-
-    def __init__(
-        self, model: EventModel, translation: Translation, question: str, said: Said, runner: ModelRunner
-    ) -> None:
-        nothing = np.empty((0, 0, 0, 3), np.uint8)
-        super().__init__(model, translation, nothing, question, len(said.tokens), runner)
-        self._tokens, self._probs, self.feature = list(said.tokens), list(said.probs), said.feature
-
-    def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Nothing is left to do."""
-        return True
-
-
-def digest(pixels: np.ndarray) -> bytes:
-    """The identity of images, 16 bytes: pixels and size, for a file outlives stamps."""
-    state = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=DIGEST_BYTES)
-    state.update(np.ascontiguousarray(pixels).data)
-    return state.digest()
-
-
 class DraftModel:
-    """Owns the draft's thread, its CUDA stream and its KV buffers, which that thread alone uses.
+    """Owns the draft's thread, its CUDA stream and its KV buffers, which that thread alone uses."""
 
-    Where `said` has what the draft said beforehand, by the digests of event images, it is not asked again.
-    `kept` gets what it says, likewise.
-    """
-
-    def __init__(
-        self,
-        model: EventModel,
-        translation: Translation,
-        said: Mapping[bytes, Said] | None = None,
-        kept: dict[bytes, Said] | None = None,
-    ) -> None:
-        self.model, self._translation, self._said, self._kept = model, translation, said, kept
+    def __init__(self, model: EventModel, translation: Translation) -> None:
+        self.model, self._translation = model, translation
         self._runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
-        """A draft about these (k, H, W, 3) event images, whose `run` is to be submitted.
-
-        Raises InputError where drafts were stored, but none about these images.
-        """
-        shared = self.model, self._translation
-        if self._said is None:
-            return EventDraft(*shared, images, question, max_new_tokens, self._runner)
-        said = self._said.get(digest(images))
-        if said is None:
-            raise InputError(
-                "the stored drafts lack one of this recording: delete their file, then all are written"
-            )
-        return StoredDraft(*shared, question, said, self._runner)
+        """Return a draft about these (k, H, W, 3) event images, whose `run` the caller submits."""
+        return EventDraft(self.model, self._translation, images, question, max_new_tokens, self._runner)
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """Let the thread do this once it has done what was submitted before."""
@@ -220,8 +163,6 @@ class DraftModel:
 
     def warm_up(self) -> None:
         """Take the buffers, capture the graphs, and do what is slow the first time."""
-        if self._said is not None:
-            return
         self.submit(self._runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
@@ -241,11 +182,7 @@ class DraftModel:
             self.pulse.beat()
             return stopped()
 
-        is_finished = draft.run(trace, asked)
-        if is_finished and self._kept is not None:
-            assert draft.feature is not None
-            self._kept[digest(draft.images)] = Said(tuple(draft.tokens), draft.probs, draft.feature)
-        return is_finished
+        return draft.run(trace, asked)
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Result], *args: Any) -> Result:

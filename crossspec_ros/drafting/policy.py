@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import numpy as np
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree
+
+_LOG = logging.getLogger(__name__)
 
 _MARGIN = 0.5
 """The rate of the next pass may be half that of the last ones: then so much less probability suffices."""
@@ -104,8 +107,11 @@ class _Source:
         self.proposer, self.calibration = proposer, Calibration()
         self.proposal = DraftTree()
         self.mean_seconds = 0.0
+        self._asked = self._resting = 0
+        self._was_asked = False
         shape = 2, _SITUATIONS
         self._seconds, self._extra, self._rounds = np.zeros(shape), np.ones(shape), np.zeros(shape, int)
+        self._seconds_known = np.zeros(shape, int)
         self._situation = 0, 0
         self._others: frozenset[str] = frozenset()
 
@@ -118,25 +124,54 @@ class _Source:
         known: float,
         others: frozenset[str],
     ) -> DraftTree:
-        """Its tree, or none where that does not pay: `others`, who were asked, expect `known` tokens."""
-        self.proposal = DraftTree()
+        """Return this proposer's tree, or an empty one if its expected gain does not cover its cost.
+
+        `others` are faster proposers, which expect to get `known` tokens right.
+        """
+        self.proposal, self._was_asked = DraftTree(), False
         at = self._situation = int(bool(context.tokens)), min(int(np.log2(1 + known)), _SITUATIONS - 1)
         self._others = others
         self._rounds[at] += 1
         pays = self._extra[at] * token_seconds >= self._seconds[at]
-        if pays or self._rounds[at] % _PROBE_EVERY == 0:
+        if self._resting == 0 and (pays or self._rounds[at] % _PROBE_EVERY == 0):
+            self._was_asked = True
             started = time.perf_counter()
-            self.proposal = self.proposer.propose(context, budget, worth)
+            self.proposal = self._proposed(context, budget, worth)
             spent = time.perf_counter() - started
-            self._seconds[at] += _FORGETTING * (spent - self._seconds[at])
-            self.mean_seconds += _FORGETTING * (spent - self.mean_seconds)
+            self._asked += 1
+            self._seconds_known[at] += 1
+            self._seconds[at] += _step(self._seconds_known[at]) * (spent - self._seconds[at])
+            self.mean_seconds += _step(self._asked) * (spent - self.mean_seconds)
         return self.calibration.apply(self.proposal)
+
+    def _proposed(self, context: Context, budget: int, worth: float) -> DraftTree:
+        """Return the proposer's tree; none, and none for some windows, where it fails."""
+        try:
+            tree = self.proposer.propose(context, budget, worth)
+            if not all(0 <= prob <= 1 for prob in tree.probs):
+                raise ValueError("its probabilities are not between 0 and 1")
+        # The target writes its caption without this proposer.
+        except Exception as error:
+            self._resting = _PROBE_EVERY
+            _LOG.warning(
+                "the proposer %s failed (%r) and rests for %d windows",
+                self.proposer.name,
+                error,
+                self._resting,
+            )
+            return DraftTree()
+        return tree
+
+    def start(self, window: int) -> None:
+        """Note that this window has opened."""
+        self._resting = max(0, self._resting - 1)
+        self.proposer.start(window)
 
     def observe(self, result: PassResult) -> int:
         """Learn from a pass; returns how many of its tokens none but this source had proposed."""
         proposal, self.proposal = self.proposal, DraftTree()
         extra = 0
-        if len(proposal):
+        if self._was_asked:
             self.calibration.observe(proposal, result.tokens)
             sources = [set(result.tree.sources[node]) for node in result.path]
             mine = sum(self.proposer.name in one for one in sources)
@@ -146,6 +181,14 @@ class _Source:
             self._extra[self._situation] += _FORGETTING * (extra - self._extra[self._situation])
         self.proposer.observe(result)
         return extra
+
+
+def _step(count: int) -> float:
+    """Return the weight of the `count`-th observation: a mean at first, then an exponential average.
+
+    The mean begins with two values of 0, because a first call may warm up what it uses.
+    """
+    return max(_FORGETTING, 1 / (count + 2))
 
 
 class Policy:
@@ -178,7 +221,7 @@ class Policy:
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
         for source in self._sources:
-            source.proposer.start(window)
+            source.start(window)
 
     def prepare(self, context: Context) -> bool:
         """Let them look up what they will be asked once the window closes; no statistics move.

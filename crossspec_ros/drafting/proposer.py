@@ -1,13 +1,11 @@
-"""Proposer: what it sees, gives and is told; each is a file in `drafting/proposers/`, known by its name."""
+"""Proposers: what they see, return and observe; each is a file in `drafting/proposers/`."""
 
 from __future__ import annotations
 
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.models.base import VideoTarget
 
-USUAL = ("memory", "event_draft", "heads", "grammar")
-"""Proposers that draft unless others are named."""
-
 HEADS = "heads"
-"""Stands for all learned heads; its file needs to be told which."""
-_FOLDER = "proposers"
+"""Stands for all learned heads."""
+USUAL = ("memory", "event_draft", HEADS, "grammar")
+"""Names of all proposers."""
+_CLASSES = {"memory": "CaptionMemory", "event_draft": "EventDraftProposer", "grammar": "GrammarProposer"}
+"""Classes by the files in `proposers/`, which are imported when they are needed."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +117,12 @@ class Proposer(ABC):
         """The window's caption is out."""
 
 
-def proposer_names() -> tuple[str, ...]:
-    """Names of all proposers, the usual ones first."""
-    found = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / _FOLDER)])}
-    return (*USUAL, *sorted(found - set(USUAL)))
-
-
 def make_proposers(
-    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({}), learn: bool = False
+    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
 ) -> tuple[Proposer, ...]:
-    """One proposer of each of these names, in their order; KeyError where there is none such.
+    """Return one proposer for each name, in order; raise KeyError for an unknown name.
 
-    `HEADS` stands for one of each of the loaded `heads`, by their names, which go on to `learn` or not.
+    `HEADS` stands for one proposer for each of the loaded `heads`, by their names.
     """
     made: list[Proposer] = []
     for name in names:
@@ -139,18 +131,14 @@ def make_proposers(
                 # Who has none need not wait for torch.
                 from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-                made.append(HeadProposer(own, head, learn))
+                made.append(HeadProposer(own, head))
         else:
             made.append(_class(name)())
     return tuple(made)
 
 
 def _class(name: str) -> type[Proposer]:
-    if name not in proposer_names():
-        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(proposer_names())}")
-    module = import_module(f"{__package__}.{_FOLDER}.{name}")
-    return next(
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Proposer) and kind.__module__ == module.__name__
-    )
+    if name not in _CLASSES:
+        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(USUAL)}")
+    kind: type[Proposer] = getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])
+    return kind

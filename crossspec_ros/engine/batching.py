@@ -6,8 +6,7 @@ the work of several sequences can stand at a request at a time, and these are se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,8 +50,6 @@ class PassOutput:
 
 Request = Encode | Reading
 """The vision tower's work, or the language model's, which gives a `PassOutput`."""
-Elsewhere = Callable[[Sequence[np.ndarray]], Future[Sequence[Any]]]
-"""Encodes units as `Encode` does, elsewhere; where it fails they are encoded here."""
 
 Requests = Generator[Request, Any, Result]
 """The work of a sequence, which ends with a result."""

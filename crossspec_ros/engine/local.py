@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.batching import Batcher, Elsewhere, Requests, together
+from crossspec_ros.engine.batching import Batcher, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
 from crossspec_ros.engine.runner import BATCHES, Runner
@@ -38,16 +38,14 @@ _WARM_UP_TOKENS = 8
 
 
 class LocalEngine:
-    """See `session.Engine`; passes are shared by up to so many `robots`, and frames encoded by
-    `encode_elsewhere`, if it is given; without a `runner` the target's own body runs. All that it owns is
-    used in the scheduler's thread alone."""
+    """See `session.Engine`; up to `robots` robots share passes. Without a `runner` the target's own body
+    runs. Only the scheduler's thread uses what the engine owns."""
 
     def __init__(
         self,
         target: VideoTarget,
         is_static: bool | None = None,
         robots: int = 1,
-        encode_elsewhere: Elsewhere | None = None,
         runner: Runner | None = None,
     ) -> None:
         self.target, self._robots = target, robots
@@ -62,7 +60,7 @@ class LocalEngine:
             runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.runner: Runner = runner
         self.batcher = Batcher(target, self.runner, self.stream)
-        self.scheduler = Scheduler(self.stream, "target", self.batcher, encode_elsewhere)
+        self.scheduler = Scheduler(self.stream, "target", self.batcher)
         self.verifiers: dict[str, Verifier] = {}
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from crossspec_ros.engine.batching import Elsewhere, Encode, Request, Requests, Served
+from crossspec_ros.engine.batching import Encode, Request, Requests, Served
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -39,7 +39,6 @@ class State(Enum):
 
     WAITING = "it has not begun"
     ENCODING = "the vision tower is to encode its frames"
-    AWAY = "its frames are encoded elsewhere"
     PREFILLING = "its tokens are to be read ahead of an answer's next pass"
     VERIFYING = "its tree is to be read in a pass of an answer"
     OVER = "its future is done"
@@ -125,8 +124,6 @@ class Scheduler:
     and none where the next window is skipped. A frame of a robot's next window waits while the
     window before it is about to close, for its caption would begin later. A window that is still open when a
     second such frame has come is not about to close.
-
-    Frames are encoded by `encode_elsewhere`, if it is given; by `serve` where that fails.
     """
 
     def __init__(
@@ -134,9 +131,8 @@ class Scheduler:
         stream: CudaStream,
         name: str,
         serve: Callable[[Sequence[Request]], Iterable[Served]] | None = None,
-        encode_elsewhere: Elsewhere | None = None,
     ) -> None:
-        self._stream, self._serve, self._encode_elsewhere = stream, serve, encode_elsewhere
+        self._stream, self._serve = stream, serve
         self._works: list[_Work] = []
         """All that is not over, frames that wait excepted, in the order in which it came."""
         self._robots: dict[str, _Robot] = {}
@@ -147,8 +143,6 @@ class Scheduler:
         self._closing = self._is_over = False
         # The last round encoded frames.
         self._encoded = False
-        # Work whose frames have come back from elsewhere.
-        self._returned: deque[tuple[_Work, Future[Sequence[Any]]]] = deque()
         self.pulse = Pulse(name)
         self._thread = self.pulse.start(self._work, name)
         # torch ends the process with an abort where one of its passes is cut off.
@@ -243,16 +237,13 @@ class Scheduler:
                 begun.append(work)
             taken.add(work.of)
 
-        is_serving = any(work.state is not State.AWAY for work in active)
         waiting = sum(work.state is State.WAITING for work in self._works)
-        is_held_up |= is_serving and waiting > len(begun)
-        # While frames of an answer are encoded elsewhere, nothing else is done here.
-        is_between = self._is_between or (bool(active) and not is_serving)
+        is_held_up |= bool(active) and waiting > len(begun)
         if not self._answering and (begun or is_held_up or self._closing):
             return begun
         answered = {window.robot for window in self._answering}
         for name, robot in self._robots.items():
-            may_read = robot.may_read(bool(answered), is_between and name not in answered)
+            may_read = robot.may_read(bool(answered), self._is_between and name not in answered)
             if may_read and robot.ahead[0].of not in taken:
                 begun.append(robot.take())
                 self._works.append(begun[-1])
@@ -264,7 +255,6 @@ class Scheduler:
                 while (begun := self._next()) is not None:
                     with self.pulse.busy():
                         self._begin(begun)
-                        self._take_returned()
                         self._serve_some()
                     # What it came back with must not live until the next piece comes.
                     del begun
@@ -285,47 +275,20 @@ class Scheduler:
         with self._changed:
             while True:
                 begun = self.schedule()
-                stands = {work.state for work in self._works} - {State.WAITING, State.AWAY}
-                if begun or stands or self._returned:
+                if begun or any(work.state is not State.WAITING for work in self._works):
                     return begun
-                if self._closing and all(work.state is State.WAITING for work in self._works):
+                if self._closing:
                     return None
                 self._changed.wait()
 
     def _begin(self, begun: Sequence[_Work]) -> None:
         for work in begun:
             work.start()
-            self._send_away(work)
 
     def _drop_over(self) -> None:
         with self._changed:
             self._is_between = any(work.is_pass for work in self._works if work.state is State.OVER)
             self._works = [work for work in self._works if work.state is not State.OVER]
-
-    def _send_away(self, work: _Work) -> None:
-        """Have its frames encoded elsewhere, if they can be."""
-        if isinstance(work.request, Encode) and self._encode_elsewhere is not None:
-            try:
-                encoding = self._encode_elsewhere(work.request.units)
-            except Exception:
-                return
-            work.state = State.AWAY
-            encoding.add_done_callback(lambda done: self._come_back(work, done))
-
-    def _come_back(self, work: _Work, done: Future[Sequence[Any]]) -> None:
-        with self._changed:
-            self._returned.append((work, done))
-            self._changed.notify()
-
-    def _take_returned(self) -> None:
-        """Go on with work whose frames were encoded elsewhere; where that failed they are encoded here."""
-        while self._returned:
-            work, done = self._returned.popleft()
-            if done.cancelled() or done.exception() is not None:
-                work.state = State.ENCODING
-            else:
-                work.go_on(Served(0, done.result()))
-                self._send_away(work)
 
     def _serve_some(self) -> None:
         """Serve requests of one kind, urgent ones first.
@@ -347,7 +310,6 @@ class Scheduler:
                 work = works[served.i]
                 del left[work]
                 work.go_on(served)
-                self._send_away(work)
         except BaseException as error:  # nobody must wait for what is not served
             for work in left:
                 work.go_on(Served(0, error=error))

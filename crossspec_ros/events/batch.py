@@ -1,4 +1,4 @@
-"""The one form in which events travel through the program."""
+"""Events of one sensor as arrays."""
 
 from __future__ import annotations
 
@@ -8,27 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossspec_ros.errors import InputError
-
-MOST_EVENTS = 12 << 20
-"""Most of a packet, or a block of a file: a million words of twelve each, 300 MB while it is decoded."""
-_MOST_EDGE = 4096
-_MOST_PIXELS = 4 << 20
-"""Most of a sensor that is believed, for images take room by them; the largest have some two million."""
+_MAX_EDGE = 4096
+_MAX_PIXELS = 4 << 20
+"""Event images take memory by these; the largest sensors have some two million pixels."""
 
 
 def is_sensor(width: int, height: int) -> bool:
-    """Whether there are event sensors of so many pixels."""
-    return 0 < width <= _MOST_EDGE and 0 < height <= _MOST_EDGE and width * height <= _MOST_PIXELS
-
-
-def check_count(count: int) -> None:
-    """Raise InputError for more events than are taken of a packet."""
-    if count > MOST_EVENTS:
-        raise InputError(
-            f"an event packet has more than the {MOST_EVENTS} events that are taken: let the driver send "
-            f"smaller ones"
-        )
+    """Return whether an event sensor can have this size."""
+    return 0 < width <= _MAX_EDGE and 0 < height <= _MAX_EDGE and width * height <= _MAX_PIXELS
 
 
 # Not frozen, which would take longer than the rest of what is done with a small packet.
@@ -86,33 +73,6 @@ class EventBatch:
 
     def __getitem__(self, which: slice | np.ndarray) -> EventBatch:
         return EventBatch(self.t[which], self.x[which], self.y[which], self.p[which], self.width, self.height)
-
-
-@dataclass(frozen=True)
-class Triggers:
-    """Edges on the sensor's trigger inputs, in the order in which they came.
-
-    `t` (N,) int64 us of the same clock as the stream's events, `channel` (N,) uint16, `p` (N,)
-    uint8 with 1 = rising.
-    """
-
-    t: np.ndarray
-    channel: np.ndarray
-    p: np.ndarray
-
-    @staticmethod
-    def concat(parts: Sequence[Triggers]) -> Triggers:
-        return Triggers(
-            np.concatenate([part.t for part in parts]),
-            np.concatenate([part.channel for part in parts]),
-            np.concatenate([part.p for part in parts]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.t)
-
-
-NO_TRIGGERS = Triggers(np.empty(0, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint8))
 
 
 def drop_outside(batch: EventBatch, damage: Counter[str]) -> EventBatch:

@@ -6,12 +6,12 @@ A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedI
 from __future__ import annotations
 
 import re
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.encoded_images import encoded_size, only_pixels
 from crossspec_ros.image_bounds import check_size
 
 
@@ -124,6 +124,17 @@ def _misfit(message: Any) -> InputError:
     )
 
 
+def encoded_size(data: bytes) -> tuple[int, int]:
+    """Return width and height of a JPEG or PNG without decoding it; raises OSError where it is neither."""
+    from PIL import Image
+
+    try:
+        return Image.open(BytesIO(data), formats=("JPEG", "PNG")).size
+    # Damaged headers raise SyntaxError, struct.error and others.
+    except Exception as error:
+        raise OSError(str(error)) from None
+
+
 def compressed_array(message: Any) -> np.ndarray:
     """Return a JPEG or PNG image as (H, W, 3) RGB uint8; a mosaic is demosaiced.
 
@@ -136,18 +147,20 @@ def compressed_array(message: Any) -> np.ndarray:
     if _DEPTH.match(encoding):
         raise _unread(encoding)
     data = bytes(message.data)
-    if size := encoded_size(data):
-        check_size(*size)
     try:
-        pixels = np.frombuffer(only_pixels(data), np.uint8)
-        mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if size and encoding in _MOSAICS else None
+        check_size(*encoded_size(data))
+        pixels = np.frombuffer(data, np.uint8)
+        mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if encoding in _MOSAICS else None
         # A publisher that demosaics before it compresses keeps the first word of the format.
         if mosaic is not None and mosaic.ndim == 2:
-            samples = mosaic if mosaic.dtype == np.uint8 else (mosaic >> 8).astype(np.uint8)
+            samples = (
+                mosaic
+                if mosaic.dtype == np.uint8
+                else np.right_shift(mosaic, 8, dtype=np.uint16).astype(np.uint8)
+            )
             return np.asarray(cv2.cvtColor(samples, getattr(cv2, f"COLOR_{_MOSAICS[encoding]}")))
-        # Of other formats OpenCV may see another size than is told here.
-        image = cv2.imdecode(pixels, cv2.IMREAD_COLOR) if size else None
-    except cv2.error:
+        image = cv2.imdecode(pixels, cv2.IMREAD_COLOR)
+    except (OSError, cv2.error):
         image = None
     if image is None:
         raise InputError(

@@ -127,7 +127,7 @@ def compressed_image(stamp_ns: int, data: bytes, format: str) -> bytes:
 
 
 def image(stamp_ns: int, pixels: np.ndarray, encoding: str) -> bytes:
-    """A serialized Image of pixels (H, W) or (H, W, channels) uint8; `encoding` as in "bgr8" or "mono8"."""
+    """A serialized Image of pixels (H, W) or (H, W, channels) uint8 or uint16; `encoding` as in "bgr8"."""
     height, width = pixels.shape[:2]
     return _serialize(
         IMAGE,
@@ -136,8 +136,8 @@ def image(stamp_ns: int, pixels: np.ndarray, encoding: str) -> bytes:
         width=width,
         encoding=encoding,
         is_bigendian=0,
-        step=pixels.size // height,
-        data=pixels.reshape(-1),
+        step=pixels.nbytes // height,
+        data=pixels.reshape(-1).view(np.uint8),
     )
 
 

@@ -1,264 +1,234 @@
-"""Sources of a camera node: dv streams that come and go, and recordings as fast as they were made."""
+"""Live iniVation cameras and dv network streams, through dv-processing."""
 
 from __future__ import annotations
 
+import math
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv import dv_message
-from crossspec_ros.events.dv_settings import Settings
-from crossspec_ros.events.dv_stream import (
-    UnreachableError,
-    Unusable,
-    connect,
-    name_of,
-    parse_address,
-    read,
-    warm_up,
-)
-from crossspec_ros.events.packets import PacketCutter
-from crossspec_ros.events.sandbox import LIVE, Sandbox, SandboxedRecording, SandboxError, checked
-from crossspec_ros.events.sandbox_child import Sent, renew_time
-from crossspec_ros.events.sandbox_frames import Word
-from crossspec_ros.events.stamps import Break, parts
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
+from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.packets import MAX_EVENTS
 
 if TYPE_CHECKING:
     import dv_processing as dv
 
-RETRY_S, LONGEST_RETRY_S = 0.5, 10.0
-_LONGEST_PAUSE_S = 1.0
-"""Between two connections, even if the first brought nothing."""
-SILENCE_S = 5.0
-"""A network stream that was heard before and says nothing for longer is connected anew: its cable may have
-been pulled, of which nobody tells."""
+SOURCES = "camera, camera:SERIAL_NUMBER or tcp://HOST:PORT"
+RETRY_S, MAX_RETRY_S = 0.5, 1.0
+"""Pause between two connections at first, and at most."""
+MAX_SILENCE_S = 5.0
+"""A network stream that is silent for longer is connected again: its cable may have been pulled."""
+CONNECT_S = 3.0
+_IDLE_S = 0.001
+_ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
 
-SOURCES = "camera, camera:SERIAL_NUMBER, tcp://HOST:PORT or a FILE.aedat4"
+Clock = Callable[[], int]
+"""Returns ROS time in ns."""
 
 
 class Link(NamedTuple):
-    """Word of a source: it is connected, or why it is not."""
+    """News of a source: it is connected, or why it is not."""
 
     is_up: bool
     why: str = ""
 
-    def word(self) -> Word:
-        """This as a child sends it."""
-        return {"is_up": self.is_up, "why": self.why}
 
-    @classmethod
-    def of(cls, word: Word) -> Link | None:
-        """Link that a child has sent, None where it is something else."""
-        return cls(checked(word, "is_up", (bool,)), checked(word, "why", (str,))) if "is_up" in word else None
+class Unusable(NamedTuple):
+    """Stands for data that cannot become a message."""
+
+    why: str
 
 
-Item = RecordedMessage | Unusable | Link | None
+class UnreachableError(InputError):
+    """No server answers at an address; one may later."""
 
 
-class Source(Protocol):
-    """Source of messages; its text is the name that a user gave."""
-
-    is_live: bool
-    kinds: tuple[str, ...]
-    """Kinds of its messages, of "events" and "image"."""
-
-    def items(self, stop: threading.Event) -> Iterator[Item]:
-        """Messages and word of the connection until `stop` is set or a recording ends; None at times.
-
-        Raises InputError when there is nothing to wait for.
-        """
+Item = RecordedMessage | Unusable | Link
 
 
-def open_sources(source: str, frames: str, roi: str, biases: str) -> list[Source]:
-    """The sources that the parameters of a camera node name; `frames`, `roi` and `biases` may be empty.
+class Source:
+    """A camera or network stream that comes and goes; its text is the name that the user gave."""
 
-    Raises InputError where a text is none of `SOURCES`, or an option does not fit it.
-    """
-    Settings.parse(roi, biases)
-    attached = source == "camera" or source.startswith("camera:")
-    if not attached and (roi or biases):
-        raise InputError(
-            f"roi and biases do not fit the source '{source}': leave them empty, and set them where the "
-            f"camera is attached"
-        )
-    if frames and not source.startswith("tcp://"):
-        raise InputError(
-            f"frames is '{frames}', which does not fit the source '{source}': leave it empty, only a network "
-            f"stream has its frames at another address"
-        )
-    if attached:
-        return [_Live("camera", [source.partition(":")[2], roi, biases], ("events", "image"))]
-    if source.startswith("tcp://"):
-        streams: list[Source] = [_Live("stream", [*parse_address(source), "events"], ("events",))]
-        if frames:
-            streams.append(_Live("stream", [*parse_address(frames), "frames"], ("image",)))
-        return streams
-    if source.endswith(".aedat4"):
-        if not Path(source).exists():
-            raise InputError(f"the recording '{source}' does not exist: give {SOURCES}")
-        return [_File(Path(source))]
-    raise InputError(f"source is '{source}', which is nothing to read from: give {SOURCES}")
-
-
-class _Opener(Protocol):
-    """Address that the reading child connects to."""
-
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
-        """Connect before the first item; raises InputError where that fails, anything later."""
-
-
-class _Live:
-    """Read in a child, which is started again when it hangs or crashes."""
-
-    is_live = True
-
-    def __init__(self, kind: str, arguments: list[Any], kinds: tuple[str, ...]) -> None:
-        """`kind` and `arguments` say which of `_OPENERS` is made."""
-        self._opener = [kind, *arguments]
-        self._name = str(_OPENERS[kind](*arguments))
-        self.kinds = kinds
+    def __init__(
+        self, name: str, kinds: tuple[str, ...], connect: Callable[[], dv.io.InputBase], max_silence_s: float
+    ) -> None:
+        """`kinds` are those of its messages, of "events" and "image"."""
+        self._name, self.kinds = name, kinds
+        self._connect, self._max_silence_s = connect, max_silence_s
 
     def __str__(self) -> str:
         return self._name
 
-    def items(self, stop: threading.Event) -> Generator[Item]:
-        was_up, wait_s = False, RETRY_S
+    def items(self, stop: threading.Event, now_ns: Clock) -> Iterator[Item]:
+        """Yield messages, stamped when they come, and news of the connection until `stop` is set.
+
+        Raises InputError if the first connection fails for a reason that waiting does not remove.
+        """
+        _warm_up()
+        was_up, pause_s = False, RETRY_S
         while not stop.is_set():
-            try:
-                for item in self._connected(was_up, stop):
-                    was_up |= isinstance(item, Link) and item.is_up
-                    if isinstance(item, RecordedMessage):
-                        wait_s = RETRY_S
-                    yield item
-            except SandboxError as error:
-                yield Link(False, f"its reader {error}")
-                # Each time costs a process, which a server that ends it must not have for nothing.
-                stop.wait(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_RETRY_S)
-
-    def _connected(self, was_up: bool, stop: threading.Event) -> Iterator[Item]:
-        with closing(
-            Sandbox("crossspec_ros.events.dv_camera:follow", [was_up, *self._opener], LIVE)
-        ) as child:
-            for item in child.items(stop):
-                yield item if isinstance(item, RecordedMessage) else Link.of(item) or Unusable.of(item)
-
-
-class _File:
-    """Played as fast as it was recorded, without its gaps."""
-
-    is_live = False
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._recording = SandboxedRecording(path, "crossspec_ros.events.dv:open_aedat", [str(path)])
-        self.kinds: tuple[str, ...] = ("events", "image") if self._recording.image_topic else ("events",)
-
-    def __str__(self) -> str:
-        return str(self._path)
-
-    def items(self, stop: threading.Event) -> Generator[Item]:
-        shift_s: float | None = None
-        yield Link(True)
-        for message in parts(self._recording.messages(), self._recording.end_ns):
-            if isinstance(message, Break):
-                shift_s = None
-                continue
-            if not message.stray:
-                now_s, stamp_s = time.monotonic(), message.stamp_ns / 1e9
-                shift_s = now_s - stamp_s if shift_s is None else shift_s
-                if stop.wait(max(0.0, stamp_s + shift_s - now_s)):
-                    return
-            yield message
-
-
-@dataclass(frozen=True)
-class _Stream:
-    host: str
-    port: int
-    what: str
-
-    def __str__(self) -> str:
-        return name_of((self.host, self.port))
-
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
-        reader = connect((self.host, self.port), self.what)
-        yield None
-        is_events = self.what == "events"
-        yield from read(reader if is_events else None, None if is_events else reader, cutter, SILENCE_S)
-
-
-@dataclass(frozen=True)
-class _Camera:
-    serial: str
-    roi: str
-    biases: str
-
-    def __str__(self) -> str:
-        return f"camera {self.serial}" if self.serial else "the camera"
-
-    def read(self, cutter: PacketCutter) -> Iterator[RecordedMessage | Unusable | None]:
-        camera = self._open()
-        Settings.parse(self.roi, self.biases).apply(camera)
-        yield None
-        yield from read(camera, camera if camera.isFrameStreamAvailable() else None, cutter)
-
-    def _open(self) -> dv.io.camera.CameraInputBase:
-        import dv_processing as dv
-
-        try:
-            return dv.io.camera.open(self.serial) if self.serial else dv.io.camera.open()
-        # IndexError where none is attached.
-        except (IndexError, OSError, RuntimeError) as error:
-            found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
-            raise InputError(
-                f"no iniVation camera{f' {self.serial}' if self.serial else ''} can be opened (attached: "
-                f"{', '.join(found) or 'none'}; {dv_message(error)}): plug it in, end other programs that "
-                f"have it, and install iniVation's udev rules"
-            ) from error
-
-
-_OPENERS: dict[str, Callable[..., _Opener]] = {"camera": _Camera, "stream": _Stream}
-
-
-def follow(was_up: bool, kind: str, *arguments: Any) -> Iterator[Sent]:
-    """Messages and word of a source, sent by a child to `_Live.items`."""
-    for item in _follow(_OPENERS[kind](*arguments), was_up):
-        renew_time()
-        yield {} if item is None else item if isinstance(item, RecordedMessage) else item.word()
-
-
-def _follow(opener: _Opener, was_up: bool) -> Iterator[Item]:
-    """Connect again and again; what fails before the first time and will not pass by waiting is raised."""
-    yield None
-    warm_up()
-    cutter = PacketCutter(opener)
-    pause_s = RETRY_S
-    while True:
-        is_up = False
-        try:
-            for item in opener.read(cutter):
-                if not is_up:
-                    is_up = was_up = True
-                    yield Link(True)
-                if isinstance(item, RecordedMessage):
-                    pause_s = RETRY_S
-                yield item
             why = "it has gone"
-        # Only a new process gives memory back.
-        except MemoryError:
-            raise
-        except Exception as error:
-            stays = isinstance(error, (InputError, ImportError)) and not isinstance(error, UnreachableError)
-            if stays and not was_up:
+            try:
+                reader = self._connect()
+                was_up = True
+                yield Link(True)
+                for item in _read(reader, self.kinds, stop, now_ns, self._max_silence_s):
+                    pause_s = RETRY_S
+                    yield item
+            # A new process frees the memory.
+            except MemoryError:
                 raise
-            why = str(error) if isinstance(error, InputError) else dv_message(error)
-        yield Link(False, why)
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except Exception as error:
+                stays = isinstance(error, (InputError, ImportError))
+                if stays and not isinstance(error, UnreachableError) and not was_up:
+                    raise
+                why = str(error) if isinstance(error, InputError) else _message(error)
+            if not stop.is_set():
+                yield Link(False, why)
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, MAX_RETRY_S)
+
+
+def open_sources(source: str, frames: str) -> list[Source]:
+    """Return the sources that the parameters of a camera node name; `frames` may be empty.
+
+    Raises InputError if a text is none of `SOURCES`, or frames do not fit the source.
+    """
+    if source.startswith("tcp://"):
+        served = {"events": source, **({"image": frames} if frames else {})}
+        return [_stream(kind, text) for kind, text in served.items()]
+    if frames:
+        raise InputError(
+            f"frames is '{frames}', which does not fit the source '{source}': leave it empty, only a network "
+            f"stream has its frames at another address"
+        )
+    kind, _, serial = source.partition(":")
+    if kind != "camera":
+        raise InputError(f"source is '{source}', which is no camera or stream: give {SOURCES}")
+    name = f"camera {serial}" if serial else "the camera"
+    return [Source(name, ("events", "image"), lambda: _open_camera(serial), math.inf)]
+
+
+def _stream(kind: str, text: str) -> Source:
+    try:
+        parts = urlsplit(text if "://" in text else f"tcp://{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        raise InputError(f"'{text}' is no address of a dv stream: write it as tcp://HOST:PORT")
+    name = f"tcp://{host}:{port}"
+    return Source(name, (kind,), lambda: _connect(name, host, port, kind), MAX_SILENCE_S)
+
+
+def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
+    import dv_processing as dv
+
+    try:
+        # dv-processing holds the interpreter's lock for as long as a server is silent, and resolves no names.
+        with socket.create_connection((host, port), CONNECT_S) as probe:
+            ip = probe.getpeername()[0]
+            if not probe.recv(1):
+                raise OSError("it closes the connection")
+        reader = dv.io.NetworkReader(ip, port)
+    except (OSError, RuntimeError, ValueError, LookupError, struct.error) as error:
+        raise UnreachableError(
+            f"{name} cannot be reached ({_message(error)}): start the camera's software there and let it "
+            f"serve {kind}"
+        ) from error
+    if not (reader.isEventStreamAvailable() if kind == "events" else reader.isFrameStreamAvailable()):
+        raise InputError(f"{name} serves no {kind}: give the port that does")
+    return reader
+
+
+def _open_camera(serial: str) -> dv.io.camera.CameraInputBase:
+    import dv_processing as dv
+
+    try:
+        return dv.io.camera.open(serial) if serial else dv.io.camera.open()
+    # IndexError if none is attached.
+    except (IndexError, OSError, RuntimeError) as error:
+        found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
+        raise InputError(
+            f"no iniVation camera{f' {serial}' if serial else ''} can be opened (attached: "
+            f"{', '.join(found) or 'none'}; {_message(error)}): plug it in, end other programs that have it, "
+            f"and install iniVation's udev rules"
+        ) from error
+
+
+def _read(
+    reader: dv.io.InputBase,
+    kinds: tuple[str, ...],
+    stop: threading.Event,
+    now_ns: Clock,
+    max_silence_s: float,
+) -> Iterator[RecordedMessage | Unusable]:
+    """Yield messages until the connection ends, is silent for too long or `stop` is set."""
+    has_events = "events" in kinds
+    has_frames = "image" in kinds and reader.isFrameStreamAvailable()
+    size = reader.getEventResolution() if has_events else (0, 0)
+    if size is None:
+        raise InputError("the event stream does not state the size of its sensor: let its server do so")
+    seq, heard_s = 0, time.monotonic()
+    while not stop.is_set():
+        is_running = reader.isRunning()
+        batch = _take_events(reader, size) if has_events else None
+        frame = reader.getNextFrame() if has_frames else None
+        if batch:
+            stamp_ns = now_ns()
+            data = event_packet(stamp_ns, encode_evt3(batch), "evt3", size, seq)
+            seq += 1
+            yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+        if frame is not None:
+            yield _frame_message(frame.image, now_ns())
+        if batch or frame is not None:
+            heard_s = time.monotonic()
+        elif not is_running:
+            return
+        elif time.monotonic() - heard_s > max_silence_s:
+            raise UnreachableError(f"no data came for {max_silence_s:g} s")
+        else:
+            time.sleep(_IDLE_S)
+
+
+def _take_events(reader: dv.io.InputBase, size: tuple[int, int]) -> EventBatch | None:
+    """Join the waiting batches up to about a packet: senders cut a stream into very small ones."""
+    batches: list[EventBatch] = []
+    while sum(map(len, batches)) < MAX_EVENTS and (store := reader.getNextEventBatch()) is not None:
+        events = store.numpy()
+        t, x, y, p = (events[name] for name in ("timestamp", "x", "y", "polarity"))
+        batch = EventBatch(
+            t.astype(np.int64), x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), *size
+        )
+        batches += [batch] if len(batch) else []
+    return EventBatch.concat(batches) if batches else None
+
+
+def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage | Unusable:
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
+        return Unusable(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
+    return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
+
+
+def _warm_up() -> None:
+    """Make a message of each type: the first ones take a second, in which dv-processing drops data."""
+    zero = np.zeros(1, np.uint8)
+    payload = encode_evt3(EventBatch(zero.astype(np.int64), zero, zero, zero, 1, 1))
+    event_packet(0, payload, "evt3", (1, 1))
+    image(0, zero[None], "mono8")
+
+
+def _message(error: Exception) -> str:
+    """Return the message of an error of dv-processing without the position in its code."""
+    text = str(error).partition("\nStacktrace")[0].partition(" [system:")[0].strip()
+    return (text.splitlines() or [type(error).__name__])[-1].rstrip(".")

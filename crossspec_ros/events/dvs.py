@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, check_count, drop_outside, is_sensor
+from crossspec_ros.events.batch import EventBatch, drop_outside, is_sensor
 
 # A struct takes 13 bytes (x, y, sec, nsec, polarity); aligning the next one's x to 2 and its sec to 4 makes
 # them repeat every 16 bytes, but for the first x and y, which have no gap behind them:
@@ -29,13 +29,10 @@ class DvsDecoder:
     `t` is the events' ROS time in whole us. The sensor's size comes with each message.
     """
 
-    triggers = NO_TRIGGERS
-
     def __init__(self) -> None:
         self.damage: Counter[str] = Counter()
 
     def decode(self, payload: bytes | memoryview, time_base: int = 0) -> EventBatch:
-        check_count(len(payload) // _ROW.itemsize)
         data = bytes(payload)
         try:
             order, height, width, count, start = _parse_head(data)

@@ -1,8 +1,7 @@
 """Prophesee's EVT 2.0 and EVT 2.1, decoded: a head of 32 bits, in EVT 2.1 with a mask of 32 pixels beside it.
 
-A head has its type in bits 28-31. Events (type 0 off, 1 on) and triggers (10) follow it with the lower 6 bits
-of their time in bits 22-27; events with x in bits 11-21 and y in bits 0-10, triggers with the channel in bits
-8-12 and the edge in bit 0. TIME_HIGH (8) holds the upper 28 bits of the times to come.
+A head has its type in bits 28-31. Events (type 0 off, 1 on) have the lower 6 bits of their time in bits
+22-27, x in bits 11-21 and y in bits 0-10. TIME_HIGH (8) holds the upper 28 bits of the times to come.
 Specification: https://docs.prophesee.ai/stable/data/encoding_formats/
 """
 
@@ -12,8 +11,8 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, drop_outside
-from crossspec_ros.events.splice import Payload
+from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.packed import Payload
 
 OFF, ON, TIME_HIGH, EXT_TRIGGER = 0x0, 0x1, 0x8, 0xA
 # Of the sensor about itself.
@@ -34,33 +33,35 @@ class Evt2Decoder:
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self.damage: Counter[str] = Counter()
-        self.triggers = NO_TRIGGERS
         self._high = -1
+        self._zeros = 0
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         return self._decode_heads(self._heads(payload), None)
 
-    def skip(self, payload: Payload) -> None:
-        """Take only the time from what is not decoded."""
-        heads = self._heads(payload)
-        self._times(heads[heads >> 28 == TIME_HIGH])
-
     def _heads(self, payload: Payload) -> np.ndarray:
-        """Heads without padding: a zero is an event at (0, 0), and two in a row are none."""
+        """Return the heads without padding: a zero is an event at (0, 0), but two in a row are padding."""
         heads = np.frombuffer(payload, "<u4")
-        is_pair = (heads[1:] == 0) & (heads[:-1] == 0)
-        if not is_pair.any():
-            return heads
-        return heads[~(np.append(is_pair, False) | np.append(False, is_pair))]
+        if self._zeros:
+            heads = np.concatenate([np.zeros(self._zeros, "<u4"), heads])
+        is_zero = heads == 0
+        is_pair = is_zero[1:] & is_zero[:-1]
+        is_dropped = np.append(is_pair, False) | np.append(False, is_pair)
+        # Whether a zero at the end is padding depends on the next payload.
+        self._zeros = int(np.count_nonzero(is_zero[-2:])) if is_zero[-1:].any() else 0
+        is_dropped[-1:] |= is_zero[-1:]
+        return heads[~is_dropped] if is_dropped.any() else heads
 
     def _times(self, highs: np.ndarray) -> np.ndarray:
-        """(1 + N,) int64: the upper part of time so far (-1: none), and as each TIME_HIGH of (N,) sets it."""
+        """Return (1 + N,) int64: the upper time bits before (-1: none) and after each TIME_HIGH of (N,)."""
         high = (highs & _HIGH_MASK).astype(np.int64)
         last = self._high
-        steps = np.diff(high, prepend=high[:1] if last < 0 else last & _HIGH_MASK)
-        # Time goes back a little now and then; only a fall by half of its range means that it wrapped.
-        high += (max(last, 0) >> _HIGH_BITS) + np.cumsum(steps < -(1 << _HIGH_BITS - 1)) << _HIGH_BITS
         if len(high):
+            start = int(high[0]) if last < 0 else last
+            steps = np.diff(high, prepend=start & _HIGH_MASK)
+            # Time goes back a little now and then, and wraps: a step is the shorter one of both directions.
+            half = 1 << _HIGH_BITS - 1
+            high = start + np.cumsum((steps + half & _HIGH_MASK) - half)
             self._high = int(high[-1])
         return np.concatenate([[last], high])
 
@@ -73,10 +74,6 @@ class Evt2Decoder:
         self._count("words_before_time", int(np.count_nonzero(~dated)))
         known = np.isin(kinds, (OFF, ON, TIME_HIGH, EXT_TRIGGER, _OTHERS, _CONTINUED))
         self._count("unknown_words", int(np.count_nonzero(dated & ~known)))
-        edges = np.flatnonzero(dated & (kinds == EXT_TRIGGER))
-        self.triggers = Triggers(
-            t[edges], (heads[edges] >> 8 & 0x1F).astype(np.uint16), (heads[edges] & 1).astype(np.uint8)
-        )
         at = np.flatnonzero(dated & (kinds <= ON))
         x, y, p = heads[at] >> 11 & 0x7FF, heads[at] & 0x7FF, kinds[at]
         t = t[at]

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, WordDecoder
-from crossspec_ros.events.splice import Payload
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, Payload, WordDecoder
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8 = 0x0, 0x2, 0x3, 0x4, 0x5
 TIME_LOW, TIME_HIGH, EXT_TRIGGER = 0x6, 0x8, 0xA
-_UNKNOWN = (0x1, 0x9, 0xB, 0xC, 0xD)
 PADDING = 0x9999
 """LUCID's cameras fill up their packets with it."""
 
@@ -51,18 +49,17 @@ def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
     return words.size, useless
 
 
-@compiled(f"UniTuple(int64, 5)({WORDS}, int64[::1], int64, int64, int64[::1], int64[::1])")
+@compiled(f"UniTuple(int64, 4)({WORDS}, int64[::1], int64, int64, int64[::1])")
 def _decode(
-    words: np.ndarray, state: np.ndarray, width: int, height: int, events: np.ndarray, edges: np.ndarray
-) -> tuple[int, int, int, int, int]:
-    """Fill `events` and `edges` (of triggers), packed; counts of both, and of what cannot be used."""
+    words: np.ndarray, state: np.ndarray, width: int, height: int, events: np.ndarray
+) -> tuple[int, int, int, int]:
+    """Fill `events`, packed; return their number, and those of events outside, unknown words and others."""
     now, high, row = state[_NOW], state[_HIGH], state[_ROW]
     base, polarity = state[_BASE], state[_POLARITY]
     start = now
     # Unsigned, so that no index is checked for being negative.
     i, size, one = np.uint64(0), np.uint64(words.size), np.uint64(1)
     count: Any = np.uint64(0)
-    edge_count: Any = np.uint64(0)
     outside = unknown = monitoring = 0
     while i < size:
         # Most events come as time, row, pixel: looked for in that order, most words are asked for once.
@@ -109,28 +106,15 @@ def _decode(
             base = (base + (12 if kind == VECT_12 else 8)) & 0xFFFF
         elif kind in (TIME_HIGH, TIME_LOW, ADDR_Y):
             continue
-        elif kind == EXT_TRIGGER:
-            edges[edge_count] = (now - start) << TIME_SHIFT | word & 0xFFF
-            edge_count += one
-        elif kind == 0x7 or kind >= 0xE or word == PADDING:
-            # What a sensor tells about itself, or nothing.
+        elif kind == 0x7 or kind == EXT_TRIGGER or kind >= 0xE or word == PADDING:
+            # State of the sensor, edges on its trigger inputs, or padding.
             monitoring += 1
         else:
             unknown += 1
         i += one
     state[_NOW], state[_HIGH], state[_ROW] = now, high, row
     state[_BASE], state[_POLARITY] = base, polarity
-    return int(count), int(edge_count), outside, unknown, monitoring
-
-
-@compiled(f"int64({WORDS}, int64)")
-def _last_high(words: np.ndarray, high: int) -> int:
-    """The time that the last TIME_HIGH sets, `high` where there is none."""
-    for i in range(words.size):
-        word: Any = np.int64(words[i])
-        if word >> 12 == TIME_HIGH:
-            high = _next_high(high, word)
-    return high
+    return int(count), outside, unknown, monitoring
 
 
 class Evt3Decoder(WordDecoder):
@@ -144,44 +128,20 @@ class Evt3Decoder(WordDecoder):
     word_bytes = 2
 
     def __init__(self, width: int, height: int) -> None:
-        super().__init__(width, height, 12, _count_unknown, _STATE)
-        self._edges = np.empty(len(self._packed) // 12, np.int64)
-        self._found: list[tuple[int, np.ndarray]] = []
-
-    @property
-    def triggers(self) -> Triggers:
-        # Unpacked when somebody asks.
-        return Triggers.concat([NO_TRIGGERS, *(_unpack_edges(*found) for found in self._found)])
+        super().__init__(width, height, 12, _STATE)
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
-        words = self._splice.words(payload)
-        self._found.clear()
+        words = self._words(payload)
         if not self._state[_HAS_TIME]:
             start, useless = _find_time(words, self._state)
             self._count(words_before_time=useless)
             words = words[start:]
         return self._decode_words(words)
 
-    def skip(self, payload: Payload) -> None:
-        """Take only the time from whole words that are not decoded, at the start of a stream."""
-        words = np.frombuffer(payload, "<u2")
-        self._state[_HIGH] = _last_high(words, self._state[_HIGH])
-
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         start_us = int(self._state[_NOW])
-        count, edges, outside, unknown, monitoring = _decode(
-            words, self._state, min(self.width, X_MASK + 1), self.height, self._packed, self._edges
+        count, outside, unknown, monitoring = _decode(
+            words, self._state, min(self.width, X_MASK + 1), self.height, self._packed
         )
         self._count(events_outside_sensor=outside, unknown_words=unknown, monitoring_words=monitoring)
-        if edges:
-            self._found.append((start_us, self._edges[:edges].copy()))
         return self._unpack(count, start_us)
-
-
-def _count_unknown(words: np.ndarray) -> int:
-    return int((np.isin(words >> 12, _UNKNOWN) & (words != PADDING)).sum())
-
-
-def _unpack_edges(start_us: int, packed: np.ndarray) -> Triggers:
-    channel, edge = packed >> 8 & 0xF, packed & 1
-    return Triggers(start_us + (packed >> TIME_SHIFT), channel.astype(np.uint16), edge.astype(np.uint8))

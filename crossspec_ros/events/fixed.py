@@ -1,4 +1,4 @@
-"""The encodings of 64 bits an event, which numpy alone reads: `mono` and `libcaer`, and `trigger`."""
+"""The encodings of 64 bits an event, `mono` and `libcaer`, decoded by numpy."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers, check_count, drop_outside
-from crossspec_ros.events.splice import Payload, Splice
+from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.packed import Payload
 
 
 class _FixedDecoder:
-    """Finds whole events in payloads."""
-
     fields: ClassVar[np.dtype]
     """Names and types of an event's fields, little-endian."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self.damage: Counter[str] = Counter()
-        self.triggers = NO_TRIGGERS
-        self._splice = Splice(self.fields, self._count_impossible, self.damage)
 
     def _events(self, payload: Payload) -> np.ndarray:
-        check_count(len(payload) // self.fields.itemsize)
-        return self._splice.words(payload)
+        """Return the whole events of a payload; a torn one at its end is damage."""
+        if len(payload) % self.fields.itemsize:
+            self.damage["torn_words"] += 1
+        return np.frombuffer(payload, self.fields, len(payload) // self.fields.itemsize)
 
     def _batch(self, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray) -> EventBatch:
         batch = EventBatch(
             t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), self.width, self.height
         )
         return drop_outside(batch, self.damage)
-
-    def _count_impossible(self, events: np.ndarray) -> int:
-        raise NotImplementedError
 
 
 class MonoDecoder(_FixedDecoder):
@@ -45,11 +40,9 @@ class MonoDecoder(_FixedDecoder):
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         events = self._events(payload)
-        t = _times_us(events["dt"], time_base)
+        base_us, base_ns = divmod(time_base, 1000)
+        t = (events["dt"].astype(np.int64) + base_ns) // 1000 + base_us
         return self._batch(t, events["x"], events["yp"] & np.uint16(0x7FFF), events["yp"] >> 15)
-
-    def _count_impossible(self, events: np.ndarray) -> int:
-        return int(np.sum((events["x"] >= self.width) | (events["yp"] & 0x7FFF >= self.height)))
 
 
 class LibcaerDecoder(_FixedDecoder):
@@ -72,29 +65,3 @@ class LibcaerDecoder(_FixedDecoder):
         t += time_base // 1000
         data = events["data"]
         return self._batch(t, data >> 17, data >> 2 & np.uint32(0x7FFF), data >> 1 & np.uint32(1))
-
-    def _count_impossible(self, events: np.ndarray) -> int:
-        data = events["data"]
-        is_outside = (data >> 17 >= self.width) | (data >> 2 & 0x7FFF >= self.height)
-        return int(np.sum(is_outside | (data & 1 == 0)))
-
-
-class TriggerDecoder(_FixedDecoder):
-    """Decodes `trigger` packets, which have a topic of their own and no events; t as in `mono`."""
-
-    # Bits 0-31 ns over time_base, 48-62 channel, 63 polarity.
-    fields = np.dtype([("dt", "<u4"), ("unused", "<u2"), ("channel_p", "<u2")])
-
-    def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
-        edges = self._events(payload)
-        channel, p = edges["channel_p"] & np.uint16(0x7FFF), (edges["channel_p"] >> 15).astype(np.uint8)
-        self.triggers = Triggers(_times_us(edges["dt"], time_base), channel, p)
-        return EventBatch.empty(self.width, self.height)
-
-    def _count_impossible(self, events: np.ndarray) -> int:
-        return int(np.count_nonzero(events["unused"]))
-
-
-def _times_us(dt_ns: np.ndarray, time_base: int) -> np.ndarray:
-    base_us, base_ns = divmod(time_base, 1000)
-    return (dt_ns.astype(np.int64) + base_ns) // 1000 + base_us

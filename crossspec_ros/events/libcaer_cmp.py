@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.compiled import WORDS, compiled
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch
-from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, WordDecoder
-from crossspec_ros.events.splice import Payload
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.packed import POLARITY_BIT, ROW_SHIFT, TIME_SHIFT, X_MASK, Payload, WordDecoder
 
 TIME_HIGH, TIME_LOW, ADDR_X, ADDR_Y, VECT_BASE_Y, VECT_8 = range(6)
 
@@ -75,16 +74,14 @@ class LibcaerCmpDecoder(WordDecoder):
     t is time_base, which each packet carries anew, plus the event's time, in whole us of the host's clock.
     """
 
-    triggers = NO_TRIGGERS
-
     def __init__(self, width: int, height: int) -> None:
-        super().__init__(width, height, 8, _count_unknown, _STATE)
+        super().__init__(width, height, 8, _STATE)
         self._base_us = 0
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         self._base_us = time_base // 1000
         self._state[:_COLUMN] = 0
-        return self._decode_words(self._splice.words(payload))
+        return self._decode_words(self._words(payload))
 
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         count, outside, unknown = _decode(
@@ -92,7 +89,3 @@ class LibcaerCmpDecoder(WordDecoder):
         )
         self._count(events_outside_sensor=outside, unknown_words=unknown)
         return self._unpack(count, self._base_us)
-
-
-def _count_unknown(words: np.ndarray) -> int:
-    return int(np.count_nonzero(words >> 12 > VECT_8))

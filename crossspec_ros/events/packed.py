@@ -8,13 +8,13 @@ polarity and 11 of x.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 
 from crossspec_ros.compiled import compiled
-from crossspec_ros.events.batch import EventBatch, check_count
-from crossspec_ros.events.splice import Splice
+from crossspec_ros.events.batch import EventBatch
+
+Payload = bytes | memoryview
 
 TIME_SHIFT = 24
 ROW_SHIFT = 12
@@ -37,30 +37,27 @@ def _unpack(
 
 
 class WordDecoder:
-    """Cuts a stream into blocks of whole words, for decoders that fill `_packed` from a block.
+    """Cuts packets into blocks of words, for decoders that fill `_packed` from a block.
 
-    A vector word writes `vector` events, whatever it holds; `nonsense` counts the words that none has. The
-    `state` holds so many values between blocks.
+    A vector word writes `vector` events; `state` is the number of values that are kept between blocks.
     """
 
-    def __init__(
-        self, width: int, height: int, vector: int, nonsense: Callable[[np.ndarray], int], state: int
-    ) -> None:
+    def __init__(self, width: int, height: int, vector: int, state: int) -> None:
         self.width, self.height = width, height
         self.damage: Counter[str] = Counter()
-        self._splice = Splice(np.dtype("<u2"), nonsense, self.damage)
         self._packed = np.empty(vector * (_BLOCK_WORDS + 1), np.int64)
         self._state = np.zeros(state, np.int64)
+
+    def _words(self, payload: Payload) -> np.ndarray:
+        """Return the whole words of a payload; a torn one at its end is damage."""
+        self._count(torn_words=len(payload) % 2)
+        return np.frombuffer(payload, "<u2", len(payload) // 2)
 
     def _decode_words(self, words: np.ndarray) -> EventBatch:
         if len(words) <= _BLOCK_WORDS:
             return self._decode_block(words)
-        blocks, count = list[EventBatch](), 0
-        for i in range(0, len(words), _BLOCK_WORDS):
-            blocks.append(self._decode_block(words[i : i + _BLOCK_WORDS]))
-            count += len(blocks[-1])
-            check_count(count)
-        return EventBatch.concat(blocks)
+        starts = range(0, len(words), _BLOCK_WORDS)
+        return EventBatch.concat([self._decode_block(words[i : i + _BLOCK_WORDS]) for i in starts])
 
     def _decode_block(self, words: np.ndarray) -> EventBatch:
         raise NotImplementedError

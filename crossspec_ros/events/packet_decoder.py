@@ -1,4 +1,4 @@
-"""The packets of one topic, decoded, whatever encoding and size they have."""
+"""Decoder of the event packets of one topic, for all encodings."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import NO_TRIGGERS, EventBatch, Triggers
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.encodings import check_encoding
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder, TriggerDecoder
+from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
-from crossspec_ros.events.splice import Payload
+from crossspec_ros.events.packed import Payload
 
-MOST_MISSING = 1_000_000
+MAX_MISSING = 1_000_000
 """A step in `seq` by more than this is another count, or damage."""
 
 
 class EventDecoder(Protocol):
-    """One stream's decoder: what a packet leaves unfinished is remembered for the next one.
+    """Decoder of one stream, which keeps its state from packet to packet.
 
-    `damage` counts what could not be used, by kind. Whatever the bytes are, `decode` raises nothing and
-    yields no event outside the sensor.
+    `damage` counts what could not be used, by kind. `decode` accepts any bytes and yields no event outside
+    the sensor.
     """
 
     damage: Counter[str]
-
-    @property
-    def triggers(self) -> Triggers:
-        """Triggers of the packet that was decoded last."""
 
     def decode(self, payload: Payload, time_base: int = 0) -> EventBatch:
         """Decode one packet's bytes; `time_base` in ns, 0 <= time_base < 2**64, as the packet carries it."""
@@ -40,12 +36,11 @@ _DECODERS: dict[str, Callable[[int, int], EventDecoder]] = {
     "libcaer": LibcaerDecoder,
     "libcaer_cmp": LibcaerCmpDecoder,
     "mono": MonoDecoder,
-    "trigger": TriggerDecoder,
 }
 
 
 def make_decoder(encoding: str, width: int, height: int) -> EventDecoder:
-    """A fresh decoder for a sensor of this size; raises InputError as `check_encoding` does."""
+    """Return a new decoder; raises InputError as `check_encoding` does."""
     check_encoding(encoding, width, height)
     return _DECODERS[encoding](width, height)
 
@@ -70,11 +65,6 @@ class PacketDecoder:
         del damage["monitoring_words"]
         return damage
 
-    @property
-    def triggers(self) -> Triggers:
-        """Triggers of the packet that was decoded last."""
-        return self._decoder.triggers if self._decoder else NO_TRIGGERS
-
     def decode(self, packet: Any) -> EventBatch:
         """The packet's events, `t` in us of the sensor; raises InputError for a packet that none can read."""
         self._count_gap(packet.seq)
@@ -90,7 +80,7 @@ class PacketDecoder:
     def _count_gap(self, seq: int) -> None:
         if self._seq is not None:
             step = seq - self._seq
-            is_restart = not 0 < step <= MOST_MISSING
+            is_restart = not 0 < step <= MAX_MISSING
             self.missing += 0 if is_restart else step - 1
             self.restarts += is_restart
         self._seq = seq

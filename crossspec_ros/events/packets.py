@@ -38,6 +38,8 @@ class PacketCutter:
         self._seq = 0
         self._origin_us: int | None = None
         self._reached = self._still = 0
+        self._last: EventBatch | None = None
+        self._stamped_us = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
         """Raises InputError for events outside the sensor or ROS time and for a sensor too large for evt3."""
@@ -63,9 +65,15 @@ class PacketCutter:
                 yield self._packet(int(piece.t[0]), encode_evt3(piece), batch)
             is_set_back = cell < self._reached - _LONGEST_STILL
             self._reached = cell if is_set_back else max(self._reached, cell)
+        self._last = batch[-1:]
+
+    def finish(self) -> Iterator[RecordedMessage]:
+        """Yield a packet without events at the time of the last event, unless a packet has that stamp."""
+        if self._last and (t_us := int(self._last.t[0])) > self._stamped_us:
+            yield self._packet(t_us, encode_time(t_us), self._last)
 
     def _packet(self, t_us: int, payload: bytes, batch: EventBatch) -> RecordedMessage:
-        stamp_ns = t_us * 1000
+        stamp_ns, self._stamped_us = t_us * 1000, t_us
         data = event_packet(stamp_ns, payload, "evt3", (batch.width, batch.height), self._seq)
         self._seq += 1
         return RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)

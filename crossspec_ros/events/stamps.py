@@ -288,22 +288,15 @@ class Break(NamedTuple):
     next_ns: int | None
 
 
-def parts(messages: Iterable[RecordedMessage], end_ns: int) -> Iterator[RecordedMessage | Break]:
-    """The messages, with a Break wherever nothing of what follows belongs to a window before.
-
-    The recording ends at `end_ns`: packets are stamped with their first event.
-    """
+def parts(messages: Iterable[RecordedMessage]) -> Iterator[RecordedMessage | Break]:
+    """Yield the messages, with a Break wherever what follows belongs to no window before, and at the end."""
     reached_ns: int | None = None
-    fell_back = False
     for message in messages:
         if not message.stray:
             if reached_ns is not None and not follows(message.stamp_ns, reached_ns):
                 yield Break(reached_ns, message.stamp_ns)
-                fell_back |= message.stamp_ns < reached_ns
                 reached_ns = None
             reached_ns = message.stamp_ns if reached_ns is None else max(reached_ns, message.stamp_ns)
         yield message
     if reached_ns is not None:
-        # Unless that is a stray, or from before a clock was set.
-        is_near = reached_ns < end_ns <= reached_ns + STRAY_NS
-        yield Break(end_ns if is_near and not fell_back else reached_ns, None)
+        yield Break(reached_ns, None)

@@ -262,8 +262,8 @@ class Architecture(Protocol[Model_co]):
         """The module without numbers, on torch's meta device; raises InputError where there is none such."""
         ...
 
-    def examine(self, placement: Placement, skeleton: Any) -> None:
-        """Raise InputError where `load` would, before it reads numbers."""
+    def examine(self) -> None:
+        """Raise InputError where a file of the weights is missing or damaged."""
         ...
 
     def load(self, placement: Placement) -> Any:

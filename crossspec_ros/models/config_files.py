@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
@@ -17,13 +17,13 @@ from crossspec_ros.models.placement import is_gguf
 _REMEMBERED = 32
 _MOST_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
-_MOST_ITEMS = 5000
-"""Items of a list, as of special tokens; some lists make a layer of a model for each item."""
 _PROCESSORS = {
     "video_processor": ("video_preprocessor_config.json", "preprocessor_config.json"),
     "image_processor": ("preprocessor_config.json",),
 }
 """Parts of processor_config.json, each with the files that have its settings where that has not."""
+_LFS = b"version https://git-lfs.github.com/spec/"
+"""Beginning of a Git LFS pointer."""
 _ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
 HALF = (0.5, 0.5, 0.5)
 """Mean and deviation of most image processors."""
@@ -32,9 +32,6 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 LANCZOS = 1
 BICUBIC = 3
 """Numbers in PIL of ways to resample."""
-_NOT_OURS = frozenset({"num_labels", "id2label", "label2id", "return_dict"})
-"""Labels are of models that classify; transformers makes a name for each of any number of them. What a pass
-returns is asked for by name."""
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -52,11 +49,23 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
             f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
         ) from error
     except (OSError, ValueError, RecursionError) as error:
+        check_pointer(file)
         raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): copy it again") from error
     for name in needed:
         if values.get(name) is None:
             raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
     return values
+
+
+def check_pointer(file: Path) -> None:
+    """Raise InputError where Git LFS left a pointer in place of the file."""
+    try:
+        with file.open("rb") as opened:
+            is_pointer = opened.read(len(_LFS)) == _LFS
+    except OSError:
+        return
+    if is_pointer:
+        raise InputError(f"'{file}' is a Git LFS pointer and not the file itself: run git lfs pull")
 
 
 def check_kind(folder: Path) -> None:
@@ -77,7 +86,8 @@ def check_kind(folder: Path) -> None:
     if (folder / "adapter_config.json").is_file():
         raise InputError(
             f"'{folder}' is an adapter (LoRA) and no whole model: merge it into its base with peft's "
-            f"`merge_and_unload`, save that with `save_pretrained`, and give its folder"
+            f"`merge_and_unload`, save that with `save_pretrained`, and give its folder; for models/smol run "
+            f"make real, or scripts/make_smol.py"
         )
 
 
@@ -90,15 +100,6 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
             f"models.dtype instead"
         )
     return values
-
-
-def for_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's values without those, in it and in its parts, that no model here has a use for."""
-    return {
-        name: for_transformers(value) if isinstance(value, dict) else value
-        for name, value in values.items()
-        if name not in _NOT_OURS
-    }
 
 
 def open_part(file: Path) -> BinaryIO:
@@ -132,16 +133,28 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
 
 
 def processor_settings(
-    folder: Path | None, family: str, part: str = "video_processor", **made: object
+    folder: Path | None,
+    family: str,
+    part: str = "video_processor",
+    base: tuple[str, str] = ("", ""),
+    **made: object,
 ) -> tuple[Path, dict[str, Any]]:
     """Settings of the processor of the checkpoint in `folder`, and their file; none where it has none.
 
     The order is that of transformers 5: the part of processor_config.json, as its `save_pretrained` writes
     it, then a file of the part's own. Settings that nobody says are those of the family.
 
-    Raises InputError for settings of other pixels than those that are `made`.
+    A family whose checkpoints differ in these settings names the file that they need and a `base` model that
+    has it.
+
+    Raises InputError for settings of other pixels than those that are `made`, and for a missing file.
     """
     file, values = _processor_file(folder, part) if folder else (Path(), {})
+    if folder and base[0] and not file.is_file():
+        raise InputError(
+            f"the checkpoint '{folder}' lacks '{base[0]}', which sets the size of frames: copy it from the "
+            f"base model, such as {base[1]}"
+        )
     values = {name: _said(value) for name, value in values.items() if _said(value) is not None}
     for name, only in {**_ALWAYS, **made}.items():
         only = list(only) if isinstance(only, tuple) else only
@@ -191,15 +204,8 @@ def _said(value: object) -> object:
 
 @lru_cache(_REMEMBERED)
 def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
-    values = json.loads(read_small(file, _MOST_BYTES).decode())
+    # Windows editors put a byte order mark first.
+    values = json.loads(read_small(file, _MOST_BYTES).decode("utf-8-sig"))
     if not isinstance(values, dict):
         raise ValueError("no object")
-    if _longest(values) > _MOST_ITEMS:
-        raise ValueError(f"a list in it has more than {_MOST_ITEMS} items")
     return values
-
-
-def _longest(value: object) -> int:
-    """Number of items of the longest list in it."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return max([len(inner) if isinstance(value, list) else 0, *map(_longest, inner)])

@@ -21,7 +21,7 @@ from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaFo
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, DraftArchitecture, Sizes
-from crossspec_ros.models.checkpoint import Filling, Stored, skeleton, stored_tensors
+from crossspec_ros.models.checkpoint import Tensors, load_model, read_tensors, skeleton
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
 from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
@@ -53,6 +53,11 @@ class _Tower(nn.Module):
 class EventGPTModule(LlamaForCausalLM):
     """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal
     pooling."""
+
+    # The released checkpoint holds modules that the published code does not use.
+    _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012
+        r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)"
+    ]
 
     def __init__(self, config: LlamaConfig, vision_config: CLIPVisionConfig) -> None:
         super().__init__(config)
@@ -131,21 +136,29 @@ class EventGPTArchitecture:
     def skeleton(self) -> EventGPTModule:
         return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
 
-    def examine(self, placement: Placement, skeleton: Any) -> None:
-        self._filling.examined(placement, skeleton)
+    def examine(self) -> None:
+        self._tensors()
 
     def load(self, placement: Placement) -> EventGPTModule:
-        return self._filling.load(placement, placement.draft_on)
-
-    @property
-    def _filling(self) -> Filling:
         assert self.folder
-        tensors = stored_tensors(self.folder)
-        stored = {name.replace(f"{TOWER}vision_model.", TOWER): tensor for name, tensor in tensors.items()}
-        if not any(name.startswith(TOWER) for name in stored):
-            stored |= _tower_beside(self.folder)
-        configs = self.text, self.vision
-        return Filling(EventGPTModule, configs, self.folder, stored, self.unquantized)
+        return load_model(
+            EventGPTModule,
+            (self.text, self.vision),
+            self.folder,
+            self._tensors(),
+            placement,
+            placement.draft_on,
+            self.unquantized,
+            is_tied=bool(self.text.tie_word_embeddings),
+        )
+
+    def _tensors(self) -> Tensors:
+        assert self.folder
+        stored = read_tensors(self.folder)
+        tensors = {name.replace(f"{TOWER}vision_model.", TOWER): tensor for name, tensor in stored.items()}
+        if not any(name.startswith(TOWER) for name in tensors):
+            tensors |= _tower_beside(self.folder)
+        return tensors
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)
@@ -162,15 +175,15 @@ def released() -> DraftArchitecture:
     return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
 
 
-def _tower_beside(folder: Path) -> dict[str, Stored]:
-    """The tensors of the tower's own checkpoint, which may be a whole CLIP, under the names in the module."""
+def _tower_beside(folder: Path) -> Tensors:
+    """Read the tower's own checkpoint, which may be a complete CLIP, under its names in the module."""
     tower = tower_folder(folder)
     if tower is None:
         raise InputError(
             f"the checkpoint '{folder}' has no vision tower, and there is no folder "
             f"'{tower_name(folder)}' in it or next to it: put the CLIP that its config.json names there"
         )
-    stored = stored_tensors(tower)
+    stored = read_tensors(tower)
     inner = {name: tensor for name, tensor in stored.items() if name.startswith("vision_model.")}
     return {TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
 

@@ -160,8 +160,8 @@ class GgufArchitecture:
     def skeleton(self) -> LlamaModel:
         return LlamaModel(self.file, _COPY, only_words=True)
 
-    def examine(self, placement: Placement, skeleton: Any) -> None:
-        """Nothing: the child has loaded both files."""
+    def examine(self) -> None:
+        """Do nothing: the child has loaded both files."""
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)

@@ -7,8 +7,8 @@ what the tower learned.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from collections.abc import Collection
+from copy import copy
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import BICUBIC, processor_settings
 from crossspec_ros.models.transformers_family import (
-    LANGUAGE_RENAMED,
     FrameByFrameModel,
     Prompt,
     TransformersTarget,
@@ -82,7 +81,6 @@ class InternVLArchitecture(TransformersTarget):
     family, config_class, behind = "InternVL", "InternVLConfig", InternVL
     transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
-    renamed = (*LANGUAGE_RENAMED, (re.compile(r"^(vision_tower|multi_modal_projector)\."), r"model.\1."))
     vision_left_out: ClassVar[Values] = {"image_size": 448, "patch_size": 14}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
     class_tokens = 1
@@ -104,7 +102,16 @@ class InternVLArchitecture(TransformersTarget):
             # at them on the host, as no captured graph can.
             text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
         # Configs of the released ones say nothing of it, and all have a head.
-        return replace(known, is_tied=bool(config_values(folder).get("tie_word_embeddings")))
+        known.config.tie_word_embeddings = bool(config_values(folder).get("tie_word_embeddings"))
+        return known
+
+    def config_for(self, tensors: Collection[str]) -> Any:
+        """Return the config; where it does not say so, the embeddings are the head if none is stored."""
+        assert self.folder
+        config = copy(self.config)
+        if "tie_word_embeddings" not in config_values(self.folder):
+            config.tie_word_embeddings = not any(name.endswith("lm_head.weight") for name in tensors)
+        return config
 
     @classmethod
     def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
@@ -116,7 +123,7 @@ class InternVLArchitecture(TransformersTarget):
             raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
         # The name of the first belongs to the opening.
         frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
-        made = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
+        made: dict[str, Any] = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
         processor_settings(folder, cls.family, "image_processor", resample=BICUBIC, **made)
         return InputSpec(_FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
-    LANGUAGE_RENAMED,
     FrameByFrameModel,
     Prompt,
     TransformersTarget,
@@ -65,11 +63,6 @@ class LlavaOnevisionArchitecture(TransformersTarget):
     family, config_class, behind = "LLaVA-OneVision", "LlavaOnevisionConfig", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
     needs = (VIDEO, "<|im_start|>", "<|im_end|>")
-    renamed = (
-        *LANGUAGE_RENAMED,
-        (re.compile(r"^(vision_tower\.|multi_modal_projector\.|image_newline$)"), r"model.\1"),
-        (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
-    )
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 16}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
     # A tree's mask knows no sliding window, and without a patch there is no square to pool.

@@ -8,12 +8,11 @@ from typing import TypeVar
 
 from tokenizers import Tokenizer
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import NO_DRAFT, Only, Placement
+from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.versions import check_version
@@ -27,14 +26,12 @@ def load_pair(
     placement: Placement = Placement(),  # noqa: B008
     target: str = "",
     draft: str = "",
-    only: Only = "",
 ) -> ModelPair:
     """Load both models as they are placed, with `threads` threads inside an operation on the CPU.
 
     Args:
         models: folder with `target/` and `draft/`.
         target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, or `NO_DRAFT`.
-        only: whose weights are wanted; of the other model there are the dimensions.
 
     Raises:
         InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
@@ -46,15 +43,13 @@ def load_pair(
     tokenizer = of_target.tokenizer()
     folder = draft_path(models, draft)
     if folder is None:
-        if only == "draft":
-            raise InputError(f"draft is {NO_DRAFT}, but a draft is what is asked for: name one's folder")
         names = {"target": known_as(target_folder)}
-        video = _loaded(of_target, tokenizer, placement, True, threads)
+        video = _loaded(of_target, tokenizer, placement, threads)
         return ModelPair(video, None, None, 0, names, placement)
     of_draft = draft_architecture(folder)
     draft_tokenizer = of_draft.tokenizer()
-    video = _loaded(of_target, tokenizer, placement, only != "draft", threads)
-    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, only != "target", threads)
+    video = _loaded(of_target, tokenizer, placement, threads)
+    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, threads)
     names = {"target": known_as(target_folder), "draft": known_as(folder)}
     size = min(tokenizer.get_vocab_size(), draft_tokenizer.get_vocab_size())
     differing = (i for i in range(size) if tokenizer.id_to_token(i) != draft_tokenizer.id_to_token(i))
@@ -68,7 +63,7 @@ def load_draft(
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
     architecture = draft_architecture(folder)
-    model = _loaded(architecture, architecture.tokenizer(), placement, True, threads)
+    model = _loaded(architecture, architecture.tokenizer(), placement, threads)
     return ModelPair(target, model, _translation(model, target), 0, placement=placement)
 
 
@@ -86,7 +81,6 @@ def _loaded(
     architecture: Architecture[Model],
     tokenizer: Tokenizer,
     placement: Placement,
-    is_wanted: bool,
     threads: int,
 ) -> Model:
     if not isinstance(architecture, GgufArchitecture):
@@ -95,5 +89,4 @@ def _loaded(
         torch.set_num_threads(threads)
     # Of others hidden states are those of other layers, and captions differ.
     check_version("transformers")
-    module = architecture.load(placement) if is_wanted else architecture.skeleton()
-    return architecture.model(module, tokenizer)
+    return architecture.model(architecture.load(placement), tokenizer)

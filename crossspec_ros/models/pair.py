@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Both models, ready for inference; of one there may be the dimensions only, on torch's meta device.
+    """Both models, ready for inference.
 
     There need not be a draft. `translation` turns what it says into the target's tokens; token ids below
     `shared_ids` mean the same to both. `known_as` names `target` and `draft` as `models.hub.known_as` does;

@@ -24,10 +24,9 @@ TARGETS = {
     "internvl": "internvl",
 }
 _DRAFTS = {"EventChat_llama": "eventgpt"}
-_ANCESTORS = {"llava": "video_llava"}
-"""Types whose checkpoints cannot be read, but of which a family knows what to take instead."""
 _RECURRENT = "its linear-attention layers cannot verify a draft tree, nor take back what was read"
 _NOT_STREAMED = {
+    "llava": "the original Video-LLaVA attends over time, unlike its port LanguageBind/Video-LLaVA-7B-hf",
     "molmo2": "its frames see one another in both directions, so that none can be read before the last",
     "qwen3_next": _RECURRENT,
     "qwen3_5": _RECURRENT,
@@ -83,8 +82,6 @@ def _file(folder: Path, families: dict[str, str], what: str, suffix: str = "") -
     file = folder / "config.json"
     values = read_config(file, ["model_type"])
     kind = str(values["model_type"])
-    if kind in _ANCESTORS:
-        import_module(f"crossspec_ros.models.{_ANCESTORS[kind]}").refuse_ancestor(file, values)
     if families is TARGETS and kind in _NOT_STREAMED:
         raise InputError(
             f"'{file}' is of the type {kind}, which cannot be streamed exactly, for {_NOT_STREAMED[kind]}: "

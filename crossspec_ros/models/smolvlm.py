@@ -26,6 +26,7 @@ FRAMES = 8
 """Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
+_BASE = "preprocessor_config.json", "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
 
 _OPENING = (
     f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
@@ -155,6 +156,7 @@ def _longest_edge(folder: Path | None, size: int) -> int:
     file, values = processor_settings(
         folder,
         SmolVLMArchitecture.family,
+        base=_BASE,
         image_mean=HALF,
         image_std=HALF,
         resample=LANCZOS,

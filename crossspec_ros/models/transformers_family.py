@@ -5,18 +5,18 @@ Nothing here needs torch before there are weights.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec, Sizes, to_device
-from crossspec_ros.models.config_files import config_errors, eos_ids, for_transformers, no_config, read_config
+from crossspec_ros.models.config_files import config_errors, eos_ids, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from typing_extensions import Self
 
-    from crossspec_ros.models.checkpoint import Filling, Stored
-
 
 Prompt = tuple[tuple[int, ...], tuple[int, ...]]
-Renamed = tuple[tuple[re.Pattern[str], str], ...]
-LANGUAGE_RENAMED: Renamed = (
-    (re.compile(r"^language_model\.lm_head\."), "lm_head."),
-    (re.compile(r"^language_model\.model\."), "model.language_model."),
-)
-"""Released names of a language model's tensors, into those that transformers 5 gives its modules."""
 _QUESTIONS = 64
 
 
@@ -134,9 +126,6 @@ class TransformersTarget(ABC):
     config: Any
     spec: InputSpec
     folder: Path | None = None
-    is_tied: bool | None = None
-    """Whether the embeddings are the head as well where no weights tell; None is as transformers has it."""
-
     family: ClassVar[str]
     config_class: ClassVar[str]
     """Name of transformers' class of its config."""
@@ -147,8 +136,8 @@ class TransformersTarget(ABC):
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
-    renamed: ClassVar[Renamed] = ()
-    """Stored names of tensors, into those that transformers gives its modules."""
+    key_mapping: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Patterns of stored names that transformers does not rename itself."""
     vision_left_out: ClassVar[Values]
     """Values that transformers takes for those that its vision config leaves out."""
     text_left_out: ClassVar[Values]
@@ -220,49 +209,36 @@ class TransformersTarget(ABC):
         return tokenizer
 
     def skeleton(self) -> Any:
-        import torch
-
         from crossspec_ros.models.checkpoint import skeleton
 
-        module = skeleton(self.module_class(), self.config, folder=self.folder)
-        if self._has_own_head():
-            module.lm_head.weight = torch.nn.Parameter(torch.empty_like(module.lm_head.weight))
-        return module
+        return skeleton(self.module_class(), self.config, folder=self.folder)
 
-    def _has_own_head(self) -> bool:
-        """Whether the head is stored beside the embeddings, for then transformers does not tie them, whatever
-        the config says; by that where there are no weights."""
-        try:
-            return "lm_head.weight" in self._stored
-        except InputError:
-            return not (self.config.tie_word_embeddings if self.is_tied is None else self.is_tied)
-
-    def examine(self, placement: Placement, skeleton: Any) -> None:
-        self._filling.examined(placement, skeleton)
-
-    def load(self, placement: Placement) -> Any:
-        return self._filling.load(placement, placement.device)
-
-    @property
-    def _filling(self) -> Filling:
-        from crossspec_ros.models.checkpoint import Filling
+    def examine(self) -> None:
+        from crossspec_ros.models.checkpoint import read_tensors
 
         assert self.folder
-        return Filling(self.module_class(), (self.config,), self.folder, self._stored, self.unquantized)
+        read_tensors(self.folder)
 
-    @cached_property
-    def _stored(self) -> dict[str, Stored]:
-        """The folder's tensors by their names in the module; raises InputError where there are none."""
-        from crossspec_ros.models.checkpoint import stored_tensors
+    def load(self, placement: Placement) -> Any:
+        from crossspec_ros.models.checkpoint import load_model, read_tensors
 
-        if self.folder is None:
-            raise InputError("there is no checkpoint: name its folder")
-        return {self._module_name(name): tensor for name, tensor in stored_tensors(self.folder).items()}
+        assert self.folder
+        tensors = read_tensors(self.folder)
+        return load_model(
+            self.module_class(),
+            (self.config_for(tensors),),
+            self.folder,
+            tensors,
+            placement,
+            placement.device,
+            self.unquantized,
+            self.key_mapping,
+            bool(config_values(self.folder).get("tie_word_embeddings")),
+        )
 
-    def _module_name(self, stored: str) -> str:
-        for pattern, replacement in self.renamed:
-            stored = pattern.sub(replacement, stored)
-        return stored
+    def config_for(self, tensors: Collection[str]) -> Any:
+        """Return the config for a checkpoint with tensors of these names."""
+        return self.config
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
@@ -288,7 +264,7 @@ def config_values(folder: Path) -> dict[str, Any]:
 def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
     """The values of config.json as transformers' class `config`; raises InputError."""
     try:
-        found = config.from_dict(for_transformers(values))
+        found = config.from_dict(values)
         if hasattr(found, "vision_feature_layer"):
             layer, layers = found.vision_feature_layer, found.vision_config.num_hidden_layers
             # Of several layers none was compared with transformers; at 0 stands what is no layer's.

@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 
 from tokenizers import Tokenizer
 
@@ -75,12 +74,11 @@ class Translation:
     def __call__(
         self, tokens: Sequence[int], probs: Sequence[float]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The certain part of a draft: target tokens and their probabilities.
+        """Return the certain part of a draft: target tokens and their probabilities.
 
-        A target token's probability is the product over the draft tokens that begin within it, 1 where none
-        does, so that the path up to the end of any word is as probable in both vocabularies; where a letter
-        is several target tokens, within the last of them. A draft that has grown gives what it gave before,
-        and more. `probs` may be longer than `tokens`.
+        The first target token of a word has the word's probability and the others 1, so that the path up to
+        the end of any word is as probable in both vocabularies. A draft that has grown gives what it gave
+        before, and more. `probs` may be longer than `tokens`.
         """
         end = next((i for i, token in enumerate(tokens) if token not in self._draft), len(tokens))
         ended = end < len(tokens) and tokens[end] == self._draft_eos_id
@@ -88,14 +86,11 @@ class Translation:
         if not self.unchanged:
             said, likely, begin = [], [], 0
             for run in self._runs(tokens[:end], ended):
-                words = self._known(run, self._drops_space and begin == 0)
-                if not words:
+                word = self._known(run, self._drops_space and begin == 0)
+                if not word:
                     break
-                before = 0
-                for token, begun in words:
-                    said.append(token)
-                    likely.append(math.prod(probs[begin + before : begin + begun]))
-                    before = begun
+                said += word
+                likely += [math.prod(probs[begin : begin + len(run)]), *[1.0] * (len(word) - 1)]
                 begin += len(run)
         if ended and begin == end:
             said.append(self._target_eos_id)
@@ -112,20 +107,14 @@ class Translation:
         if ended and begin < len(tokens):
             yield tuple(tokens[begin:])
 
-    def _translate(self, run: tuple[int, ...], drops_space: bool) -> tuple[tuple[int, int], ...]:
-        """Target tokens of whole words, each with how many of the run begin before its end; none where the
-        target cannot write them."""
-        said = self._draft.text(run)
-        text = said.removeprefix(" ") if drops_space else said
+    def _translate(self, run: tuple[int, ...], drops_space: bool) -> tuple[int, ...]:
+        """Return the target tokens of whole words; none where the target cannot write them."""
+        text = self._draft.text(run)
+        text = text.removeprefix(" ") if drops_space else text
         tokens = self._target.tokens(text)
         if _BROKEN in text or self._target.text(tokens) != text or any(i not in self._target for i in tokens):
             return ()
-        dropped = len(said) - len(text)
-        begins = [begin - dropped for begin in self._draft.letters(run)[:-1]]
-        return tuple(
-            (token, sum(begin < end for begin in begins))
-            for token, end in zip(tokens, self._target.letters(tokens)[1:], strict=True)
-        )
+        return tuple(tokens)
 
 
 class _Vocabulary:
@@ -148,12 +137,6 @@ class _Vocabulary:
 
     def text(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode([*self._context, *tokens])[self._context_length :]
-
-    def letters(self, tokens: Sequence[int]) -> list[int]:
-        """Numbers of whole letters of the first 0, 1, ... tokens."""
-        texts = (self.text(tokens[:i]) for i in range(len(tokens) + 1))
-        # With byte fallback a letter that has begun breaks the single bytes before it, too.
-        return list(accumulate((len(text.rstrip(_BROKEN)) for text in texts), max))
 
     def tokens(self, text: str) -> list[int]:
         """Other text where its beginning became one token with what is before it."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec, TargetArchitecture
-from crossspec_ros.models.config_files import BICUBIC, CLIP_MEAN, CLIP_STD, processor_settings, read_config
+from crossspec_ros.models.config_files import BICUBIC, CLIP_MEAN, CLIP_STD, processor_settings
 from crossspec_ros.models.transformers_family import (
-    LANGUAGE_RENAMED,
     FrameByFrameModel,
     Prompt,
     TransformersTarget,
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from transformers import VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 VIDEO = "<video>"
-PORT = "LanguageBind/Video-LLaVA-7B-hf"
-"""Hub id of the port."""
 _VIDEO_SEQ_LENGTH = 2056
 
 
@@ -59,21 +54,11 @@ class VideoLlavaArchitecture(TransformersTarget):
     family, config_class, behind = "Video-LLaVA", "VideoLlavaConfig", VideoLlava
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
     needs = (VIDEO,)
-    renamed = (
-        *LANGUAGE_RENAMED,
-        (re.compile(r"^((video|image)_tower|multi_modal_projector)\."), r"model.\1."),
-        (re.compile(r"^(model\.\w+_tower)\.vision_model\."), r"\1."),
-    )
+    # transformers renames the head for its own class alone.
+    key_mapping: ClassVar[Mapping[str, str]] = {r"^language_model\.lm_head\.": "lm_head."}
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
     class_tokens = 1
-
-    @classmethod
-    def spec_of(cls, folder: Path) -> InputSpec:
-        """As of any family; raises InputError also for the original Video-LLaVA."""
-        file = folder / "config.json"
-        refuse_ancestor(file, read_config(file, ["model_type"]))
-        return super().spec_of(folder)
 
     @classmethod
     def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
@@ -140,19 +125,10 @@ def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
     class VideoLlavaModule(VideoLlavaForConditionalGeneration):
         """Video-LLaVA without the tower for still images, through which no video goes."""
 
+        _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
+
         def __init__(self, config: VideoLlavaConfig) -> None:
             super().__init__(config)
             self.model.image_tower = None
 
     return VideoLlavaModule
-
-
-def refuse_ancestor(file: Path, values: Mapping[str, Any]) -> None:
-    """Raise InputError for the original Video-LLaVA."""
-    classes = values.get("architectures")
-    is_original = isinstance(classes, list) and "LlavaLlamaForCausalLM" in classes
-    if is_original or "mm_video_tower" in values:
-        raise InputError(
-            f"'{file}' is of the original Video-LLaVA, whose video tower attends over time, so that its "
-            f"frames cannot be read one by one as they come: take its port {PORT}"
-        )

@@ -1,12 +1,14 @@
-"""Recordings in bags of ROS 2 (sqlite3 or mcap) and of ROS 1, read without ROS; rosbag2 is written too."""
+"""Bags of ROS 2 (sqlite3 or mcap) and of ROS 1 as recordings, read without ROS; rosbag2 is written too."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
@@ -16,169 +18,227 @@ from crossspec_ros.events.cdr import (
     DVS_EVENTS,
     EVENT_PACKET,
     EVENT_TYPES,
+    IMAGE_TYPES,
     RecordedMessage,
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.sample_depth import SampleDepth, moved_up
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.recordings.asked import BEST, Asked
-from crossspec_ros.recordings.bag_reader import (
-    PACKED_SUFFIXES,
-    ROS1_SUFFIXES,
-    BagReader,
-    storage_files,
-)
-from crossspec_ros.recordings.choice import choose, has_images, unread_images
-from crossspec_ros.recordings.storage import StoredMessage, TopicKey
+from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topic, open_storage, zstd
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_images
+from crossspec_ros.yaml_files import read_yaml
 
-_TAIL_NS = 2_000_000_000
-"""End of a bag, which is in the order of recording, in which the latest stamp is looked for."""
+_PACKED = (".zstd", ".zst")
+_SUFFIXES = tuple(f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *_PACKED))
+_REPAIRS = {".bag": "`rosbag reindex`", ".db3": "`sqlite3 .recover`", ".mcap": "`mcap recover`"}
 
 
-class BagRecording:
-    """A bag of ROS 2 or ROS 1 as a Recording; choice.py says which of its topics are played.
+def storage_files(path: Path) -> list[Path]:
+    """Return the files of a bag that hold messages, in the order of recording; empty if `path` is no bag."""
+    if path.is_file():
+        return [path] if path.name.endswith((*_SUFFIXES, ".bag")) else []
+    names = {file.name for file in path.glob("*") if file.name.endswith(_SUFFIXES)}
+    # `unzstd` keeps the packed file.
+    found = [path / name for name in names if name == _unpacked(name) or _unpacked(name) not in names]
+    # bag_10 follows bag_9.
+    return sorted(found, key=lambda file: (len(file.name), file.name))
 
-    Raises InputError when the bag is damaged, has nothing to play, an unknown type or encoding of events, or
-    none of the topics that are asked for.
+
+def _unpacked(name: str) -> str:
+    return name.rpartition(".")[0] if name.endswith(_PACKED) else name
+
+
+class BagFiles:
+    """The open files of a bag, and what is wrong with them: `losses` and `remarks`, one sentence each.
+
+    `counts` has the number of messages of each topic, and `repeated` the number of those read so far that
+    only repeat the message before. Raises InputError where no file can be read.
     """
 
-    def __init__(self, path: Path, asked: Asked = BEST) -> None:
-        self.path = path
-        self.format = "ROS 1 bag" if path.suffix in ROS1_SUFFIXES else "rosbag2"
+    def __init__(self, path: Path) -> None:
+        self.counts: Counter[Topic] = Counter()
+        self.repeated: Counter[Topic] = Counter()
         self.losses: list[str] = []
-        self._torn = Counter[str]()
-        self._read = Counter[TopicKey]()
+        self.remarks: list[str] = []
+        self._storages: list[tuple[Path, BagStorage]] = []
         self._stack = ExitStack()
+        files = storage_files(path)
+        kind = Path(_unpacked(files[0].name)).suffix if files else ".mcap"
+        self.format = {".bag": "ROS 1 bag", ".db3": "rosbag2, sqlite3"}.get(kind, "rosbag2, mcap")
+        self.format += ", file compressed" * any(file.name.endswith(_PACKED) for file in files)
         try:
-            self._open(asked)
+            for file in self._named(path, files) if path.is_dir() else files:
+                self._open(file)
+            if not self._storages:
+                raise InputError(
+                    f"the bag '{path}' is damaged and no message of it can be read: "
+                    f"{'; '.join(self.losses) or 'it has no file'}"
+                )
         except BaseException:
             self.close()
             raise
 
-    def _open(self, asked: Asked) -> None:
-        with self._name_damage():
-            # A reader a stream: stamps and times of recording may differ in their order, and readers seek.
-            first = self._stack.enter_context(closing(BagReader(self.path)))
-            readers = [first, self._stack.enter_context(closing(BagReader(self.path)))]
-            choice = choose(readers[0], asked, self.path)
+    def close(self) -> None:
+        """Remove unpacked files."""
+        self._stack.close()
+
+    def first(self, topic: Topic) -> StoredMessage | None:
+        """Return the first message of a topic."""
+        return next((storage.first(topic) for _, storage in self._storages if storage.counts[topic]), None)
+
+    def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
+        """Yield the messages of these topics in log order; damage ends a file and is added to `losses`."""
+        for file, storage in self._storages:
+            last: dict[Topic, bytes] = {}
+            read: Counter[Topic] = Counter()
+            try:
+                for message in storage.messages(topics):
+                    topic = message.topic
+                    read[topic] += 1
+                    if topic.type in EVENT_TYPES or topic.type in IMAGE_TYPES:
+                        # A bag that two recorders or a bridge wrote has each message twice.
+                        if last.get(topic) == message.data:
+                            self.repeated[topic] += 1
+                            continue
+                        last[topic] = message.data
+                    yield message
+            except Exception as error:
+                self._lose_rest(file, error)
+                continue
+            for topic in topics:
+                if read[topic] < storage.counts[topic]:
+                    self._lose(
+                        f"{file.name} has {read[topic]} messages of {topic.name} in place of the "
+                        f"{storage.counts[topic]} in its index: copy it again"
+                    )
+
+    def _lose(self, loss: str) -> None:
+        if loss not in self.losses:
+            self.losses.append(loss)
+
+    def _lose_rest(self, file: Path, error: Exception) -> None:
+        """Add a loss for damage; raise the error of a full memory or a failing disk again."""
+        # The storage libraries promise no exception for damage. Those of bz2 are OSErrors without a number.
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
+            raise error
+        name = _unpacked(file.name)
+        repair = "`unzstd` and then " * (name != file.name) + _REPAIRS[Path(name).suffix]
+        self._lose(
+            f"{file.name} is cut or damaged ({one_line(error)}), and its rest is not read: copy it again, or "
+            f"repair it with {repair}"
+        )
+
+    def _open(self, file: Path) -> None:
+        source = file
+        try:
+            if file.name.endswith(_PACKED):
+                source = Path(self._stack.enter_context(TemporaryDirectory()), _unpacked(file.name))
+                with zstd.open(file) as packed, source.open("wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+        except (EOFError, zstd.ZstdError) as error:
+            self._lose_rest(file, error)
+        try:
+            storage = open_storage(source)
+        except Exception as error:
+            self._lose_rest(file, error)
+        else:
+            self._storages.append((file, storage))
+            self.counts.update(storage.counts)
+
+    def _named(self, folder: Path, files: list[Path]) -> list[Path]:
+        """Return the files that metadata.yaml names, or all files where it cannot be used."""
+        present = {_unpacked(file.name): file for file in files}
+        try:
+            metadata = read_yaml(folder / "metadata.yaml")["rosbag2_bagfile_information"]
+            named = {_unpacked(PurePath(name).name) for name in metadata["relative_file_paths"]}
+            if missing := sorted(named - present.keys()):
+                raise ValueError(f"it names {missing[0]}, which is missing")
+        except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
+            if len({re.sub(r"_\d+$", "", name.partition(".")[0]) for name in present}) > 1:
+                raise InputError(
+                    f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of "
+                    f"them, such as '{files[0]}'"
+                ) from None
+            self.remarks.append(
+                f"metadata.yaml cannot be used ({one_line(error)}), so all files beside it are read: "
+                f"`ros2 bag reindex` writes a new one"
+            )
+            return files
+        if extra := sorted(present.keys() - named):
+            self.remarks.append(
+                f"metadata.yaml does not name {', '.join(extra[:5])}, which does not play: `ros2 bag "
+                f"reindex` writes a new one"
+            )
+        return [file for name, file in present.items() if name in named]
+
+
+class BagRecording:
+    """A bag as a Recording; `topics.choose` chooses its topics.
+
+    Each topic is read in log order, and both are merged by their stamps. Raises InputError when the bag is
+    unreadable, has nothing to play, or lacks a requested topic.
+    """
+
+    def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
+        self.losses: list[str] = []
+        self._torn: Counter[str] = Counter()
+        self._files = BagFiles(path)
+        try:
+            self._choose(path, asked)
+        except BaseException:
+            self.close()
+            raise
+
+    def _choose(self, path: Path, asked: ReadOptions) -> None:
+        self.format = self._files.format
+        choice = choose(self._files.counts, self._files.first, asked, path)
         if choice is None:
-            topics = ", ".join(f"{topic} ({type_name})" for topic, type_name in readers[0].topics)
-            unread = "; ".join(unread_images(key) for key in readers[0].topics if has_images(key.type))
+            topics = sorted(self._files.counts)
+            named = ", ".join(f"{topic.name} ({topic.type})" for topic in topics) or "nothing"
+            unread = "; ".join(map(describe_unread_images, filter(is_unread_images, topics)))
             raise InputError(
-                f"the bag '{self.path}' has no events to play: record a topic of type {EVENT_PACKET} or "
-                f"{DVS_EVENTS} beside what it has, which is {topics or 'nothing'}"
-                f"{unread and f'; {unread}'}"
+                f"the bag '{path}' has no events to play: record a topic of type {EVENT_PACKET} or "
+                f"{DVS_EVENTS} beside {named}{unread and f'; {unread}'}"
             )
         events, image = choice.events, choice.image
-        depth = self._depth(readers[1], image.key) if image and not image.fault else SampleDepth()
-        self._shift = depth.shift
-        finding = depth.finding()
-        told = [f"{image.key.topic}: {finding}"] if image and finding else []
-        self.remarks = [*readers[0].remarks, *choice.remarks(), *told]
-        self._missing = readers[0].losses
-        self.event_topic = events.key.topic if events else None
-        self.event_type = EVENT_TYPES[events.key.type] if events else EVENT_PACKET
-        self.image_topic = image.key.topic if image else None
-        self.image_type = image.key.type if image else None
-        self._streams = []
-        if events:
-            self._streams.append((readers[0], events.key, "events", self.event_type))
-        if image:
-            self._streams.append((readers[1], image.key, "image", image.key.type))
-        with self._name_damage():
-            self.start_ns, self.end_ns = self._span()
         kind, needed = ("events", events) if events else ("images", image)
         if needed and needed.fault:
-            raise InputError(f"the {kind} of '{self.path}' cannot be read: {needed.fault}")
+            raise InputError(f"the {kind} of '{path}' cannot be read: {needed.fault}")
+        self.remarks: Sequence[str] = [*self._files.remarks, *choice.remarks()]
+        self.event_topic = events.topic.name if events else None
+        self.event_type = EVENT_TYPES[events.topic.type] if events else EVENT_PACKET
+        self.image_topic = image.topic.name if image else None
+        self.image_type = image.topic.type if image else None
+        self._streams = [("events", events.topic)] if events else []
+        self._streams += [("image", image.topic)] if image else []
+        firsts = [
+            next((one for one in merged(self._stream(*each)) if not one.stray), None)
+            for each in self._streams
+        ]
+        stamps = [message.stamp_ns for message in firsts if message]
+        if not stamps:
+            raise InputError(f"the bag '{path}' cannot be played: {'; '.join(self._files.losses)}")
+        self.start_ns = min(stamps)
 
     def close(self) -> None:
-        self._stack.close()
+        self._files.close()
 
     def messages(self) -> Iterator[RecordedMessage]:
         self._torn.clear()
-        self._read.clear()
         self.losses.clear()
-        streams = [self._stream(*stream) for stream in self._streams]
-        with self._name_damage():
-            yield from merged(*streams)
-        # Images of a folder may have told theirs in the same list.
-        self.losses += [
-            *self._missing,
-            *(f"{count} messages of {topic} are torn" for topic, count in self._torn.items()),
-            *(
-                f"{key.topic} has {self._read[key]} messages of the {reader.topics[key]} in its index"
-                for reader, key, *_ in self._streams
-                if self._read[key] < reader.topics[key]
-            ),
-        ]
+        yield from merged(*(self._stream(*stream) for stream in self._streams))
+        # Images of a folder add theirs to the same list.
+        self.losses += self._files.losses
+        self.losses += [f"{count} messages of {name} are torn" for name, count in self._torn.items()]
 
-    def _stream(
-        self, reader: BagReader, key: TopicKey, kind: str, type_name: str, since_ns: int | None = None
-    ) -> Iterator[RecordedMessage]:
-        for message in reader.messages(key, since_ns):
-            self._read[key] += 1
+    def _stream(self, kind: str, topic: Topic) -> Iterator[RecordedMessage]:
+        type_name = EVENT_TYPES.get(topic.type, topic.type)
+        for message in self._files.messages([topic]):
             try:
-                stamp = stamp_ns(message.data)
+                yield RecordedMessage(stamp_ns(message.data), kind, type_name, message.data)
             except InputError:
-                self._torn[key.topic] += 1
-            else:
-                data = self._moved_up(message) if kind == "image" and self._shift else message.data
-                yield RecordedMessage(stamp, kind, type_name, data)
-
-    def _depth(self, reader: BagReader, key: TopicKey) -> SampleDepth:
-        depth = SampleDepth()
-        with self._name_damage():
-            for message in reader.messages(key):
-                with suppress(Exception):  # Torn messages are told when they play.
-                    if not depth.add(typestore().deserialize_cdr(message.data, key.type)):
-                        break
-        return depth
-
-    def _moved_up(self, message: StoredMessage) -> bytes:
-        try:
-            image: Any = typestore().deserialize_cdr(message.data, message.type)
-            return bytes(typestore().serialize_cdr(moved_up(image, self._shift), message.type))
-        except Exception:  # rosbags promises none for damaged bytes
-            return message.data
-
-    def _span(self) -> tuple[int, int]:
-        firsts = _first(message for message in self.messages() if not message.stray)
-        for since_ns in (self._streams[0][0].end_ns - _TAIL_NS, None):
-            tails = merged(*(self._stream(*stream, since_ns=since_ns) for stream in self._streams))
-            if firsts and (lasts := [message.stamp_ns for message in tails if not message.stray]):
-                return firsts[0].stamp_ns, max(lasts)
-        raise ValueError("its index promises messages that are not there")
-
-    @contextmanager
-    def _name_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except (InputError, MemoryError):
-            raise
-        # The storage libraries promise no exception for a damaged file: struct.error, TypeError, OSError,
-        # database and decompression errors were seen.
-        except Exception as error:
-            raise InputError(
-                f"the bag '{self.path}' is damaged ({one_line(error)}): copy it again, or repair it with "
-                f"{remedy(self.path)}"
-            ) from error
-
-
-def remedy(path: Path) -> str:
-    """Command that repairs a bag."""
-    if path.suffix in ROS1_SUFFIXES:
-        return "`rosbag reindex`"
-    is_database = any(".db3" in file.suffixes for file in storage_files(path))
-    of_file = "`sqlite3 .recover`" if is_database else "`mcap recover`, of the mcap command line tool"
-    if any(file.name.endswith(PACKED_SUFFIXES) for file in storage_files(path)):
-        # Neither takes what is packed, nor does `ros2 bag reindex`.
-        return f"`unzstd --rm` and then {of_file}"
-    return f"`ros2 bag reindex` or {of_file}" if path.is_dir() else of_file
-
-
-def _first(messages: Iterator[RecordedMessage]) -> list[RecordedMessage]:
-    return [message for message, _ in zip(messages, range(1), strict=False)]
+                self._torn[topic.name] += 1
 
 
 @contextmanager

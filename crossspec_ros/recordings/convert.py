@@ -1,104 +1,65 @@
-"""`crossspec convert`: recordings of all formats, and live dv streams, to rosbag2."""
+"""`crossspec convert`: recordings of all formats to rosbag2."""
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
-import shutil
 import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_stream import DvStream
-from crossspec_ros.events.sandbox import SandboxedRecording
 from crossspec_ros.files import read_small, rename_folder
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.asked import BEST, Asked
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import (
-    DSEC_EVENTS,
     GROUND_TRUTH,
     MOST_TRUTH_BYTES,
     open_recording,
     tell_losses,
     tell_remarks,
 )
-from crossspec_ros.recordings.source import Recording
-
-_JPEG_QUALITY = 90
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command. Ctrl-C and SIGTERM complete the bag of a live stream and leave nothing of another one."""
-    if "://" in args.source:
-        if args.aligned:
-            raise InputError(
-                f"'{args.source}' cannot be aligned: leave out --aligned, which is for DSEC sequences"
-            )
-        if args.images or args.columns or args.time_unit:
-            raise InputError(
-                f"'{args.source}' is live: leave out --images, --columns and --time-unit, which are for "
-                f"recordings"
-            )
-        stream, stop = DvStream(args.source, args.frames), threading.Event()
-        with _on_signals(lambda *_: stop.set()):
-            record(stream, args.destination, stop, args.seconds)
-    else:
-        if args.frames or args.seconds is not None:
-            raise InputError(
-                f"'{args.source}' is not live: leave out --frames and --seconds, which are for tcp://HOST:PORT"
-            )
-        with _on_signals(signal.default_int_handler):
-            convert(found(args.source), args.destination, args.aligned, Asked.of(vars(args)))
+    """Run the command; Ctrl-C and SIGTERM leave no bag."""
+    with _interruptible():
+        convert(found(args.source), args.destination, ReadOptions.of(vars(args)))
 
 
-def convert(source: Path, bag: Path, aligned: bool = False, asked: Asked = BEST) -> None:
+def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
-    A bag's messages of events and of the played images stay as they are; other recordings become evt3
-    packets, and a DSEC sequence's frames JPEGs, `aligned` with its events where asked for. A
-    `ground_truth.json` of the source comes along into the bag's directory. Raises InputError when `source` is
-    no recording or damaged, or `bag` exists or cannot be written; then, and when interrupted, nothing is left
-    of it. A file that is damaged only in a part makes a bag of the rest, which is told.
+    A bag's messages of events and of the played images stay as they are; other recordings become evt3 packets
+    and images. The bag's directory gets a copy of the source's `ground_truth.json`. Losses are reported on
+    stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written; then, and
+    when interrupted, no bag is left.
     """
-    truth = _ground_truth(source)
-    with _whole(bag) as path, closing(_open(source, aligned, asked)) as recording:
+    truth = _read_truth(source)
+    with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:
         tell_remarks(recording)
-        with write_bag(path) as write, _progress(TaskProgressColumn(), TimeRemainingColumn()) as progress:
-            span_ns = recording.end_ns - recording.start_ns
-            task = progress.add_task(bag.name, total=span_ns, counts="")
-            copy, counts = _copier(write, recording)
+        topics = {"events": recording.event_topic, "image": recording.image_topic}
+        counts: Counter[str] = Counter()
+        with write_bag(path) as write, _progress() as progress:
+            task = progress.add_task(bag.name)
             for message in recording.messages():
-                copy(message)
-                done_ns = message.stamp_ns - recording.start_ns
-                progress.update(task, completed=done_ns, counts=_say(counts))
-            # The last packet is stamped with its first event, and the end is the last one's.
-            progress.update(task, completed=span_ns)
+                write(topics[message.kind] or "", message)
+                counts[message.kind] += 1
+                progress.update(
+                    task, description=f"{bag.name}: {counts['events']} packets, {counts['image']} images"
+                )
         if truth is not None:
             (path / GROUND_TRUTH).write_bytes(truth)
         tell_losses(recording)
 
 
-def _ground_truth(source: Path) -> bytes | None:
-    """True captions that come along with a recording; raises InputError where they lie elsewhere."""
+def _read_truth(source: Path) -> bytes | None:
+    """Return the true captions of a recording; raises InputError where they are a link."""
     path = source / GROUND_TRUTH
     if not path.is_symlink() and not path.exists():
         return None
@@ -106,69 +67,20 @@ def _ground_truth(source: Path) -> bytes | None:
         return read_small(path, MOST_TRUTH_BYTES, follow=False)
     except OSError as error:
         raise InputError(
-            f"'{path}' does not come along ({error.strerror or error}): remove it, or put the "
-            f"file itself there"
+            f"'{path}' cannot be copied ({error.strerror or error}): remove it, or put the file itself there"
         ) from None
 
 
-def record(stream: DvStream, bag: Path, stop: threading.Event, seconds: float | None = None) -> None:
-    """Write a live stream as a rosbag2 (mcap) until it ends, `stop` is set, or `seconds` have passed.
-
-    Raises InputError when no events come or `bag` exists or cannot be written; nothing is left of it then.
-    When the stream breaks later, the bag holds what came until then, and InputError says so.
-    """
-    broken = None
-    with _whole(bag) as path, closing(stream.messages()) as messages:
-        with write_bag(path) as write, _progress(TimeElapsedColumn()) as progress:
-            task = progress.add_task(bag.name, total=None, counts="")
-            copy, counts = _copier(write, stream)
-            end_s = None
-            try:
-                for message in messages:
-                    now_s = time.monotonic()
-                    if end_s is None and seconds is not None:
-                        end_s = now_s + seconds
-                    if message is not None:
-                        copy(message)
-                        progress.update(task, counts=_say(counts))
-                    if stop.is_set() or (end_s is not None and now_s >= end_s):
-                        break
-            except InputError as error:
-                if not counts["events"]:
-                    raise
-                broken = error
-        if not counts["events"]:
-            raise InputError(f"no events came from {stream}: uncover the camera's lens and record for longer")
-    if broken:
-        raise InputError(f"'{bag}' holds only what came until the stream broke: {broken}") from broken
-
-
-def _open(source: Path, aligned: bool, asked: Asked) -> Recording:
-    if aligned and asked.images:
-        raise InputError(f"the images of '{asked.images}' cannot be aligned: leave out --aligned or --images")
-    if (source / DSEC_EVENTS).exists() and not any(asked[2:]):
-        opener = "crossspec_ros.recordings.dsec:open_dsec"
-        return SandboxedRecording(source, opener, [str(source), _JPEG_QUALITY, aligned])
-    if aligned:
-        raise InputError(
-            f"'{source}' cannot be aligned: give a DSEC sequence, a directory with {DSEC_EVENTS}"
-        )
-    return open_recording(source, asked)
-
-
 @contextmanager
-def _whole(bag: Path) -> Iterator[Path]:
-    """Path to write a bag to, which gets its name only once the block has ended well."""
+def _new_bag(bag: Path) -> Iterator[Path]:
+    """Yield a path to write a bag to, which gets its name once the block has ended well."""
     if bag.exists():
         raise InputError(f"'{bag}' exists already: remove it first or choose another name for the bag")
-    # A folder, because a bag's name is in those of its files; one may be left of a run that was killed.
-    partial = bag.parent / f".{bag.name}.partial"
     try:
-        partial.mkdir(exist_ok=True)
-        with _alone(partial):
-            shutil.rmtree(partial / bag.name, ignore_errors=True)
-            yield partial / bag.name
-            rename_folder(partial / bag.name, bag)
+        # The files of a bag are named after its folder.
+        with TemporaryDirectory(prefix=f".{bag.name}.", dir=bag.parent) as scratch:
+            yield Path(scratch, bag.name)
+            rename_folder(Path(scratch, bag.name), bag)
     except OSError as error:
         raise InputError(
             f"'{bag}' cannot be written ({error}): give a folder where there is room and the right to write, "
@@ -176,53 +88,17 @@ def _whole(bag: Path) -> Iterator[Path]:
         ) from error
 
 
-@contextmanager
-def _alone(partial: Path) -> Iterator[None]:
-    """Hold the folder of what is not whole yet, and take it away in the end."""
-    # Never through a link, for its name is known to everybody.
-    folder = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another conversion is writing in '{partial}': wait for its end, or choose another name"
-            ) from None
-        try:
-            yield
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    finally:
-        os.close(folder)
-
-
-def _copier(
-    write: Callable[[str, RecordedMessage], None], source: Recording | DvStream
-) -> tuple[Callable[[RecordedMessage], None], Counter[str]]:
-    """A function that writes a message to its topic, and how many it has written of each kind."""
-    topics, counts = {"events": source.event_topic, "image": source.image_topic}, Counter[str]()
-
-    def copy(message: RecordedMessage) -> None:
-        topic = topics[message.kind]
-        assert topic is not None
-        write(topic, message)
-        counts[message.kind] += 1
-
-    return copy, counts
-
-
-def _say(counts: Counter[str]) -> str:
-    return f"{counts['events']} packets, {counts['image']} images"
-
-
-def _progress(*columns: ProgressColumn) -> Progress:
-    counts = TextColumn("{task.fields[counts]}")
-    return Progress(TextColumn("{task.description}"), BarColumn(), *columns, counts)
+def _progress() -> Progress:
+    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
 
 
 @contextmanager
-def _on_signals(handler: Callable[..., Any]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+def _interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM, too."""
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

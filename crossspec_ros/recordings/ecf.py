@@ -1,11 +1,11 @@
-"""Prophesee's Event Compression Format, the filter 0x8ECF of its HDF5 files, decoded.
+"""Decoder of Prophesee's Event Compression Format, the filter 0x8ECF of its HDF5 files.
 
 A chunk is, little-endian: uint32 `count << 2 | all_packed << 1 | x_p_packed`; uint64 time of the first event
 in us; the times; then, all packed, 24 bits `y << 12 | x << 1 | p` for each event; otherwise the y and,
 packed, 12 bits `x << 1 | p` for each event, or else the x and the p.
 
-- Times, bytes `step << 4 | repeats`; repeats of 15 stand for the uint16 that follows. Steps of 15 are no
-  events: their lower halves, the lowest first, are a longer step.
+- Times, bytes `step << 4 | repeats`; repeats of 15 stand for the uint16 that follows. Bytes with a step of 15
+  hold no event: their lower halves, the lowest first, are a longer step.
 - y, uint16 `y << 5 | repeats`; repeats of 31 stand for the uint16 that follows.
 - x, uint16 `x << 5 | mask`, with a bit for each of the five pixels to the right, the nearest on top.
 - p, bytes `p << 7 | repeats`; repeats of 127 stand for the uint16 that follows.
@@ -28,40 +28,38 @@ FILTER = 0x8ECF
 
 
 def filters_of(data: h5py.Dataset) -> list[int]:
-    """The numbers of the filters that it is packed with, in HDF5's registry."""
+    """Return the registered numbers of the filters that a data set is packed with."""
     packing = data.id.get_create_plist()
     return [packing.get_filter(i)[0] for i in range(packing.get_nfilters())]
 
 
 def is_ecf(data: h5py.Dataset) -> bool:
-    """Whether a data set holds events that are packed with ECF and nothing else."""
+    """Return whether a data set holds events that are packed with ECF and nothing else."""
     return filters_of(data) == [FILTER] and data.ndim == 1 and set("xypt") <= set(data.dtype.names or ())
 
 
 class EcfDataset:
-    """A list of events (N,) with fields x, y, p and t, which is read by slices as a data set of h5py is."""
+    """Events (N,) with fields x, y, p and t, read by slices like a data set of h5py."""
 
     def __init__(self, data: h5py.Dataset) -> None:
-        self.id, self.dtype, self.shape, self.ndim = data.id, data.dtype, data.shape, data.ndim
-        self.nbytes = data.nbytes
-        self._chunk = int(data.chunks[0])
+        self._data, self._chunk = data, int(data.chunks[0])
         self._last: tuple[int, np.ndarray] = (-1, np.empty(0, data.dtype))
 
     def __getitem__(self, where: slice) -> np.ndarray:
-        """Raises ValueError or OSError where a chunk is damaged."""
-        start, stop, _ = where.indices(self.shape[0])
-        parts = []
+        """Decode a slice; raises ValueError or OSError for a damaged chunk."""
+        start, stop, _ = where.indices(self._data.shape[0])
+        parts = [np.empty(0, self._data.dtype)]
         for index in range(start // self._chunk, -(-stop // self._chunk)):
             first = index * self._chunk
             parts.append(self._read(index)[max(start - first, 0) : stop - first])
-        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+        return np.concatenate(parts)
 
     def _read(self, index: int) -> np.ndarray:
         if self._last[0] != index:
             first = index * self._chunk
-            mask, data = self.id.read_direct_chunk((first,))
-            wanted = min(self._chunk, self.shape[0] - first)
-            events = np.frombuffer(data, self.dtype) if mask else decode_ecf(data, self._chunk)
+            mask, data = self._data.id.read_direct_chunk((first,))
+            wanted = min(self._chunk, self._data.shape[0] - first)
+            events = np.frombuffer(data, self._data.dtype) if mask else decode_ecf(data, self._chunk)
             if len(events) < wanted:
                 raise ValueError(f"a chunk has {len(events)} of {wanted} events")
             self._last = index, events[:wanted]
@@ -69,10 +67,10 @@ class EcfDataset:
 
 
 def decode_ecf(data: bytes, most: int) -> np.ndarray:
-    """The events of a chunk (N,), N up to `most`, with fields x, y, p and t; raises ValueError for damage."""
+    """Decode a chunk to events (N,), N up to `most`, with fields x, y, p and t; ValueError for damage."""
     count = int.from_bytes(data[:4], "little") >> 2
     if len(data) < 12 or count > most:
-        raise ValueError(f"a chunk of {len(data)} bytes is said to have {count} events, of up to {most}")
+        raise ValueError(f"a chunk of {len(data)} bytes states {count} events, of up to {most}")
     t, x, y, p = (np.empty(count, kind) for kind in (np.int64, np.uint16, np.uint16, np.uint16))
     if not _decode(np.frombuffer(data, np.uint8), t, x, y, p):
         raise ValueError("a chunk of ECF is damaged")
@@ -86,7 +84,7 @@ _BYTES = "Array(uint8, 1, 'C', readonly=True)"
 
 @compiled(f"int64({_BYTES}, int64, int64)")
 def _word(data: np.ndarray, place: int, size: int) -> int:
-    """The number of so many bytes there, as if zeros followed the data."""
+    """Read a number of `size` bytes; zeros follow the data."""
     value: Any = np.int64(0)
     for i in range(size):
         if place + i < data.size:
@@ -96,7 +94,7 @@ def _word(data: np.ndarray, place: int, size: int) -> int:
 
 @compiled(f"int64({_BYTES}, int64, int64, int64)")
 def _packed(data: np.ndarray, place: int, i: int, size: int) -> int:
-    """The i-th of numbers of which four share three words of `size` bytes, each with 6 * `size` bits."""
+    """Read the i-th packed number; four numbers of 6 * `size` bits share three words of `size` bytes."""
     word, part = place + i // 4 * 3 * size, 2 * size
     a, b, c = _word(data, word, size), _word(data, word + size, size), _word(data, word + 2 * size, size)
     if i % 4 == 0:
@@ -110,9 +108,9 @@ def _packed(data: np.ndarray, place: int, i: int, size: int) -> int:
 
 @compiled(f"int64({_BYTES}, int64, uint16[::1], int64, int64)")
 def _runs(data: np.ndarray, place: int, column: np.ndarray, size: int, bits: int) -> int:
-    """Fill a column from words of `size` bytes: a value above the `bits` that say how often it stands.
+    """Fill a column from words of `size` bytes: a value, and in the lower `bits` its repeats.
 
-    Returns where the words end, -1 where they are damaged.
+    Return the end of the words, -1 for damage.
     """
     most = (1 << bits) - 1
     done = 0
@@ -134,7 +132,7 @@ def _runs(data: np.ndarray, place: int, column: np.ndarray, size: int, bits: int
 
 @compiled(f"boolean({_BYTES}, int64[::1], uint16[::1], uint16[::1], uint16[::1])")
 def _decode(data: np.ndarray, t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray) -> bool:
-    """Fill t, x, y and p, as many as the chunk says; False where it is damaged."""
+    """Fill t, x, y and p from a chunk; False for damage."""
     count, flags = t.size, data[0] & 3
     place: Any = 12
     time: Any = _word(data, 4, 8)

@@ -1,276 +1,297 @@
-"""HDF5 recordings of any layout that is known."""
+"""HDF5 recordings in the documented layouts of DSEC, MVSEC, M3ED, E2VID, Prophesee and v2e.
+
+Sources: https://dsec.ifi.uzh.ch/data-format, https://daniilidis-group.github.io/mvsec,
+https://m3ed.io/data_overview/datafiles, https://github.com/TimoStoff/event_utils (E2VID),
+https://docs.prophesee.ai/stable/data/file_formats/hdf5.html and https://github.com/SensorsINI/v2e.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from functools import partial
-from itertools import product
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
-from crossspec_ros.recordings.arrays import (
-    BLOCK,
-    NAMED,
-    ColumnEvents,
-    ColumnFile,
-    table_roles,
-)
-from crossspec_ros.recordings.asked import BEST, Asked
-from crossspec_ros.recordings.fields import choose_unit, to_us
-from crossspec_ros.recordings.hdf5_file import Hdf5File
-from crossspec_ros.recordings.hdf5_layouts import Column, Layout, find_layout, others_than
-from crossspec_ros.recordings.names import COLUMN_NAMES, MOST_COLUMNS, OFFSET_NAMES, ROLES, texts_of, unit_of
-from crossspec_ros.recordings.sensor_size import (
-    is_size,
-    stated_sizes,
-)
-from crossspec_ros.recordings.soundness import leaving_open, not_played
+from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import Recording, SourceRecording
+from crossspec_ros.recordings.tables import (
+    BLOCK,
+    Block,
+    TableEvents,
+    choose_unit,
+    columns_option,
+    naming_damage,
+    refuse_columns,
+    to_us,
+)
+
+with suppress(ImportError):
+    import hdf5plugin  # noqa: F401, its import registers its filters with HDF5
 
 EVENTS_FILE = "events.h5"
 """File that makes a folder an HDF5 recording."""
+_CACHE_BYTES = 64 << 20
+"""Cache for unpacked chunks of each data set."""
+
+Column = tuple[str, int | str | None]
+"""Data set, and the column of (N, k) or the field that is meant; None for all of (N,)."""
 
 
-def open_hdf5(path: Path, asked: Asked = BEST) -> Recording:
-    """An HDF5 file of one of `LAYOUTS`, or a folder with such an events.h5, as a recording.
+class Layout(NamedTuple):
+    """Places of events and images in a file."""
 
-    A folder's images may lie beside the events, in a folder images.
+    name: str
+    events: tuple[Column, ...]
+    """t, x, y and p."""
+    unit: str
+    size: str | None = None
+    """Attribute or data set with both sides of the sensor."""
+    usual_size: tuple[int, int] | None = None
+    """(width, height) of the data set's camera, for files that do not state it."""
+    images: tuple[tuple[str, str], ...] = ()
+    """Data sets of images and of their times; for a group, the attribute of each image with its time."""
 
-    Raises InputError when it is damaged or of no layout that is known.
+
+def _lists(group: str, names: str = "t x y p") -> tuple[Column, ...]:
+    return tuple((f"{group}/{name}", None) for name in names.split())
+
+
+def _parts(name: str, *parts: int | str) -> tuple[Column, ...]:
+    return tuple((name, part) for part in parts)
+
+
+_M3ED_SIZE = "prophesee/left/calib/resolution"
+_M3ED_IMAGES = (("ovc/rgb/data", "ovc/ts"), ("ovc/left/data", "ovc/ts"))
+_MVSEC_IMAGES = (("davis/left/image_raw", "davis/left/image_raw_ts"),)
+LAYOUTS = (
+    Layout("DSEC", _lists("events"), "us"),
+    Layout("MVSEC", _parts("davis/left/events", 2, 0, 1, 3), "s", None, (346, 260), _MVSEC_IMAGES),
+    Layout("M3ED", _lists("prophesee/left"), "us", _M3ED_SIZE, (1280, 720), _M3ED_IMAGES),
+    Layout(
+        "E2VID", _lists("events", "ts xs ys ps"), "s", "sensor_resolution", images=(("images", "timestamp"),)
+    ),
+    Layout("Prophesee", _parts("CD/events", "t", "x", "y", "p"), "us", "geometry"),
+    Layout("v2e", _parts("events", 0, 1, 2, 3), "us", images=(("frame", "frame_ts"),)),
+)
+
+
+def open_hdf5(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Recording:
+    """Open an HDF5 file in one of `LAYOUTS`, or a folder with such an events.h5.
+
+    Raises InputError when the file is damaged or has another layout, and as `TableEvents` does.
     """
-    file = Hdf5File(path / EVENTS_FILE if path.is_dir() else path)
-    try:
-        layout = find_layout(file)
-        events = Hdf5Events(file, layout, asked)
-        pictures = find_pictures(file, layout, events)
-        if others := [*events.unused, *others_than(layout, file, pictures is not None)]:
-            events.remarks.append(not_played(file.path, others))
-        return SourceRecording(file.path, events, pictures)
-    except BaseException:
-        file.close()
-        raise
+    file = path / EVENTS_FILE if path.is_dir() else path
+    events, images = open_streams(file, options)
+    return SourceRecording(file, events, images)
 
 
-_MOST_BLOCKS = 32
-"""Blocks of a table that are looked at for what its columns are."""
+def open_streams(
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, usual_size: tuple[int, int] | None = None
+) -> tuple[Hdf5Events, Hdf5Images | None]:
+    """Open the events and images of a file; `usual_size` is (width, height) where the file states none."""
+    with ExitStack() as stack, naming_damage(path):
+        file = Hdf5File(path)
+        stack.callback(file.close)
+        streams = (events := Hdf5Events(file, options, usual_size)), _open_images(file, events)
+        stack.pop_all()
+        return streams
 
 
-class Hdf5Events(ColumnEvents):
-    """The events of a file as an EventSource; closing it closes the file.
+class Hdf5File:
+    """An open file of which links and data in other files are refused."""
 
-    Raises InputError when there are none, or when the data sets are no events.
-    """
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = h5py.File(path, "r", rdcc_nbytes=_CACHE_BYTES)
 
-    def __init__(self, file: Hdf5File, layout: Layout, asked: Asked = BEST) -> None:
-        self._file, columns = file, _Hdf5Columns(file, layout, asked)
-        container = f"HDF5, {layout.name}"
-        super().__init__(file.path, [file.path], lambda path: columns, container, asked.time_unit)
-        self.unused = columns.unused
-        self.width, self.height = self.size
+    def get(self, name: str) -> h5py.Group | h5py.Dataset | None:
+        """Return a group, or a data set of numbers; None where there is nothing of that name."""
+        node = self._file
+        for part in name.split("/"):
+            # `in` and `[]` would open the file that a link leads to.
+            link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+            if link is None:
+                return None
+            if not isinstance(link, h5py.HardLink):
+                raise InputError(f"'{self.path}' has a link in place of '{name}': store the data there")
+            node = node[part]
+        if isinstance(node, h5py.Dataset):
+            kinds = {node.dtype[field].kind for field in node.dtype.names or ()} or {node.dtype.kind}
+            if node.is_virtual or node.external or not kinds <= {*"iufb"}:
+                raise InputError(f"'{self.path}' has no numbers of its own in '{name}': store them there")
+        return node
+
+    def dataset(self, name: str) -> h5py.Dataset:
+        """Return a data set of numbers; raises InputError where there is none."""
+        node = self.get(name)
+        if not isinstance(node, h5py.Dataset):
+            raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
+        unknown = [number for number in filters_of(node) if not h5py.h5z.filter_avail(number)]
+        if unknown and not is_ecf(node):
+            raise InputError(
+                f"'{self.path}' is packed with the unknown filter {unknown[0]}: pip install hdf5plugin, or "
+                f"pack it anew with `h5repack -f GZIP=4`"
+            )
+        return node
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the few numbers of an attribute or a data set, or in a text such as 1280x720; else none."""
+        group, _, last = name.rpartition("/")
+        node = self.get(group) if group else self._file
+        found = node.attrs.get(last) if node is not None else None
+        if found is None and isinstance(data := self.get(name), h5py.Dataset) and data.size <= 2:
+            found = data[()]
+        if isinstance(found, bytes | str):
+            found = [int(number) for number in re.findall(r"\d+", str(found))]
+        return [] if found is None else [int(number) for number in np.asarray(found).reshape(-1)]
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
-class _Hdf5Columns(ColumnFile):
-    """The events of a file as a ColumnFile."""
+class Hdf5Events(TableEvents):
+    """The events of a file as an EventSource; closing it closes the file."""
 
-    is_sampled = True
-
-    def __init__(self, file: Hdf5File, layout: Layout, asked: Asked) -> None:
-        self._file, self._layout, self._places = file, layout, layout.columns
-        self._data = {name: file.events(name) for name, _ in self._places}
-        self.unit, self.usual_size = layout.unit, layout.usual_size
-        self._nodes = self._find_nodes()
-        # Told together with the other data sets.
-        self.unused: list[str] = []
-        lengths = {_column_length(file.path, self._data[name], (name, part)) for name, part in self._places}
+    def __init__(self, file: Hdf5File, options: ReadOptions, usual_size: tuple[int, int] | None) -> None:
+        self._file, self.layout = file, _find_layout(file)
+        data = {name: file.dataset(name) for name, _ in self.layout.events}
+        self._data = {name: EcfDataset(one) if is_ecf(one) else one for name, one in data.items()}
+        lengths = {one.shape[0] for one in data.values()}
         if len(lengths) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")
-        (self.length,) = lengths
-        if len(self._places) == 1 and self.length:
-            self._find_columns(asked)
-        elif asked.columns and len(self._places) > 1:
-            raise InputError(f"'{file.path}' leaves nothing open: {NAMED}")
-        t, part = self._places[0]
-        own = unit_of(partial(self._stated, t), is_of_times=part is None)
-        others = (unit_of(partial(self._stated, node)) for node in self._nodes)
-        self.unit = self.unit or own or next(filter(None, others), None)
-        for node, name in product(self._nodes, OFFSET_NAMES):
-            # At the top others may be those of other sensors.
-            if node == "/" and name != OFFSET_NAMES[0]:
-                continue
-            value = self._stated(node, name)
-            if value is None and (fields := file.fields(f"{node}/{name}".strip("/"))):
-                value = f"data of shape {fields[1]}"
-            if value is not None and self.offset is None:
-                self.offset = name, value
+        (self._length,) = lengths
+        self._columns = self.layout.events
+        name, part = self._columns[0]
+        kind = (data[name].dtype[part] if isinstance(part, str) else data[name].dtype).kind
+        # Each layout documents whole us or seconds with fractions; a file of another type differs from it.
+        stated = self.layout.unit if (self.layout.unit == "s") == (kind == "f") else None
+        if len(data) > 1 or isinstance(part, str):
+            refuse_columns(file.path, options)
+        elif named := columns_option(file.path, options, data[name].shape[1]):
+            self._columns, stated = _parts(name, *named[:4]), named.unit
+        self.unit = choose_unit(file.path, options, stated)
+        self._offset_us = int(to_us(np.array(file.numbers("t_offset") or [0]), self.unit)[0])
+        size = _stated_size(file, self.layout) or usual_size or self.layout.usual_size
+        description = f"HDF5, {self.layout.name}, times in {self.unit}"
+        super().__init__(file.path, description, self._read_blocks, size)
 
-    def _find_columns(self, asked: Asked) -> None:
-        """Find which columns of a table are which."""
-        ((name, _),) = self._places
-        step = max(BLOCK, -(-self.length // _MOST_BLOCKS))
-        with self._file.naming_damage(), leaving_open(self._file.path):
-            stated = (self._file.attribute(one, node) for node in self._nodes for one in COLUMN_NAMES)
-            names = next((texts for value in stated if (texts := texts_of(value))), [])
-            found = table_roles(self._data[name], range(0, self.length, step), asked, names)
-        self.said, self.unit = (found.unit, None) if asked.columns else (None, found.unit)
-        self.unused = [f"{name}, {other}" for other in found.names]
-        self._places = tuple((name, found.roles[role]) for role in ROLES)
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
-    def read(self, start: int, stop: int) -> list[np.ndarray]:
+    def _read(self, start: int, stop: int) -> list[np.ndarray]:
         read = {name: data[start:stop] for name, data in self._data.items()}
         return [
-            read[name][:, part] if isinstance(part, int) else read[name] if part is None else read[name][part]
-            for name, part in self._places
+            read[name] if part is None else read[name][:, part] if isinstance(part, int) else read[name][part]
+            for name, part in self._columns
         ]
 
-    def _find_nodes(self) -> list[str]:
-        """Nodes that may state something of the events: themselves, their or the layout's group, the file."""
-        group = self._places[0][0].rpartition("/")[0]
-        nodes = [self._places[0][0], group or "/", "/"]
-        if self._layout.size_group and self._file.is_group(self._layout.size_group):
-            nodes.append(self._layout.size_group)
-        return [*dict.fromkeys(nodes)]
-
-    def stated_sizes(self) -> list[tuple[int, int]]:
-        """Stated sizes: attributes or data sets."""
-        with self._file.naming_damage():
-            for node in self._nodes:
-                sizes = stated_sizes(partial(self._stated, node))
-                if sizes and not is_size(*sizes[0]):
-                    raise ValueError("it states a sensor of {}x{}".format(*sizes[0]))
-                if sizes:
-                    return sizes
-        return []
-
-    def _stated(self, node: str, name: str) -> object:
-        value = self._file.attribute(name, node)
-        return self._file.statement(f"{node}/{name}".strip("/")) if value is None else value
+    def _read_blocks(self) -> Iterator[Block]:
+        damage: list[str] = []
+        for start in range(0, self._length, BLOCK):
+            try:
+                t, x, y, p = self._read(start, start + BLOCK)
+            except (OSError, ValueError, RuntimeError) as error:
+                damage.append(one_line(error))
+            else:
+                yield Block(to_us(t, self.unit, self._offset_us), x, y, p)
+        if damage:
+            raise InputError(
+                f"'{self._file.path}' has {len(damage)} damaged parts of up to {BLOCK} events ({damage[0]}): "
+                f"copy it again"
+            )
 
 
-def _column_length(path: Path, data: h5py.Dataset, column: Column) -> int:
-    """Number of events of a column; raises InputError when it is none."""
+def _find_layout(file: Hdf5File) -> Layout:
+    for layout in LAYOUTS:
+        if all(_has_column(file, column) for column in layout.events):
+            return layout
+    known = ", ".join(f"{layout.name} ({layout.events[0][0]})" for layout in LAYOUTS)
+    raise InputError(
+        f"'{file.path}' has no events in a known layout, which are {known}: store t (us), x, y and p with "
+        f"numpy.savez('events.npz', t_us=t, x=x, y=y, p=p)"
+    )
+
+
+def _has_column(file: Hdf5File, column: Column) -> bool:
     name, part = column
-    fits = {
-        type(None): data.ndim == 1 and data.dtype.names is None,
-        str: data.ndim == 1 and part in (data.dtype.names or ()),
-        int: data.ndim == 2 and data.dtype.names is None and 4 <= data.shape[1] <= MOST_COLUMNS,
-    }[type(part)]
-    if not fits:
-        wanted = {str: f"a field {part}", int: "four columns"}.get(type(part), "one number")
-        raise InputError(
-            f"'{path}' has '{name}' of shape {data.shape} and type {data.dtype!s:.80}: store {wanted} for "
-            f"each of its events"
-        )
-    return int(data.shape[0])
+    data = file.get(name)
+    if not isinstance(data, h5py.Dataset):
+        return False
+    if isinstance(part, int):
+        return data.ndim == 2 and data.shape[1] >= 4
+    return data.ndim == 1 and (part is None or part in (data.dtype.names or ()))
 
 
-_MAX_PICTURE_BYTES = 64 << 20
+def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
+    """Return (width, height) as the file states it, or those of v2e's frames."""
+    group = layout.events[0][0].rpartition("/")[0]
+    found: list[int] = []
+    for prefix in (f"{group}/" if group else "", ""):
+        found = found or [number for side in ("width", "height") for number in file.numbers(prefix + side)]
+    if not found and layout.size:
+        # E2VID states the height first; no sensor is higher than it is wide.
+        found = sorted(file.numbers(layout.size), reverse=True)
+    if not found and layout.name == "v2e" and file.get("frame") is not None:
+        found = [*file.dataset("frame").shape[:0:-1]]
+    if found and (len(found) != 2 or not is_size(*found)):
+        raise InputError(f"'{file.path}' states a sensor of {found} pixels: correct its width and height")
+    return (found[0], found[1]) if found else None
 
 
 class Hdf5Images:
-    """The pictures of a file as an ImageSource of raw images, in the order of their times."""
+    """The images of a file as an ImageSource of raw images, in the order of their times."""
 
     topic = "/camera/image_raw"
     type = IMAGE
 
-    def __init__(self, file: Hdf5File, stamps_us: np.ndarray, data: h5py.Dataset | list[str]) -> None:
-        """`data` are all pictures, or the names of data sets of one."""
-        self._file, self._stamps_us, self._data = file, stamps_us, data
+    def __init__(self, path: Path, stamps_us: np.ndarray, data: list[h5py.Dataset] | h5py.Dataset) -> None:
+        self._path, self._stamps_us, self._data = path, stamps_us, data
         self._order = np.argsort(stamps_us, kind="stable").tolist()
-        self.start_ns, self.end_ns = int(stamps_us.min()) * 1000, int(stamps_us.max()) * 1000
 
     def messages(self) -> Iterator[RecordedMessage]:
-        damaged: dict[int, str] = {}
+        """Yield all readable images; raises InputError at the end for damaged ones."""
+        damage: list[str] = []
         for i in self._order:
             try:
-                message = self._message(i)
-            # InputError: of one that has a data set of its own.
-            except (InputError, OSError, ValueError, RuntimeError) as error:
-                damaged[i] = one_line(error)
-                continue
-            yield message
-        if damaged:
-            reason = next(iter(damaged.values()))
+                pixels, stamp_ns = np.squeeze(self._data[i]), int(self._stamps_us[i]) * 1000
+                encoding = {2: "mono8", 3: "bgr8"}[pixels.ndim]
+                message = image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)
+            except (OSError, ValueError, RuntimeError, LookupError) as error:
+                damage.append(one_line(error))
+            else:
+                yield RecordedMessage(stamp_ns, "image", IMAGE, message)
+        if damage:
             raise InputError(
-                f"'{self._file.path}' has {len(damaged)} of its {len(self._order)} images in damaged parts "
-                f"({reason}): copy it again"
+                f"'{self._path}' has {len(damage)} of its {len(self._order)} images in damaged parts "
+                f"({damage[0]}): copy it again"
             )
 
-    def _message(self, i: int) -> RecordedMessage:
-        pixels, stamp_ns = self._pixels(i), int(self._stamps_us[i]) * 1000
-        encoding = "mono8" if pixels.ndim == 2 else "bgr8"
-        return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, encoding))
-
-    def _pixels(self, i: int) -> np.ndarray:
-        if isinstance(self._data, list):
-            data = self._file.dataset(self._data[i])
-            _check_picture(self._file.path, data.name, data.shape, data.dtype)
-            pixels = data[()]
-        else:
-            # A chunk with several of them stays in HDF5's cache.
-            pixels = self._data[i]
-        return np.ascontiguousarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
-
     def close(self) -> None:
-        """The events close the file."""
+        """Do nothing: the events close the file."""
 
 
-def find_pictures(file: Hdf5File, layout: Layout, events: Hdf5Events) -> Hdf5Images | None:
-    """The pictures of a file, where it has any; raises InputError when they are none, or lack times."""
-    pictures = next((pictures for pictures in layout.pictures if file.has(pictures.data)), None)
-    found = pictures and (
-        _stack(file, pictures.data, pictures.stamps) if pictures.stamps else _listed(file, pictures.data)
-    )
-    if not found:
-        return None
-    data, stamps = found
-    with file.naming_damage():
-        # Numbers of the events' kind have their unit.
-        are_whole = stamps.dtype.kind != "f" or bool((stamps == np.rint(stamps)).all())
-        is_like_events = stamps.dtype.kind == events.kind
-        stamps_us = to_us(stamps, events.unit if is_like_events else choose_unit(stamps, are_whole))
-        if stamps_us.min() < 0:
-            raise ValueError(f"its images have times from {stamps.min()} to {stamps.max()}")
-        return Hdf5Images(file, stamps_us, data)
-
-
-def _stack(file: Hdf5File, name: str, stamps_name: str) -> tuple[h5py.Dataset, np.ndarray] | None:
-    data, stamps = file.dataset(name), file.dataset(stamps_name)
-    if stamps.ndim != 1 or data.shape[:1] != stamps.shape:
-        raise InputError(
-            f"'{file.path}' has {name} of shape {data.shape} with {stamps_name} of shape {stamps.shape}: "
-            f"there must be one time for each image"
-        )
-    if not len(data):
-        return None
-    _check_picture(file.path, name, data.shape[1:], data.dtype)
-    with file.naming_damage():
-        return data, stamps[:]
-
-
-def _listed(file: Hdf5File, group: str) -> tuple[list[str], np.ndarray] | None:
-    names = [f"{group}/{name}" for name in file.names(group)]
-    stamps = []
-    for name in names:
-        stamp = np.asarray(file.attribute("timestamp", name) if file.has(name) else None)
-        with file.naming_damage():
-            if stamp.dtype.kind not in "iuf" or stamp.shape not in ((), (1,)):
-                raise ValueError(f"the image {name} has no time in an attribute timestamp")
-        stamps.append(stamp.reshape(()))
-    return (names, np.array(stamps)) if names else None
-
-
-def _check_picture(path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Raise InputError unless it is (H, W) or (H, W, 1 or 3) uint8 of a size that a camera can have."""
-    is_picture = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3))
-    if not is_picture or dtype != np.uint8 or not 0 < np.prod(shape, dtype=float) <= _MAX_PICTURE_BYTES:
-        raise InputError(
-            f"'{path}' has images {name} of shape {shape} and type {dtype!s:.80}: store (height, width) or "
-            f"(height, width, 3) of uint8, up to {_MAX_PICTURE_BYTES >> 20} MB each"
-        )
+def _open_images(file: Hdf5File, events: Hdf5Events) -> Hdf5Images | None:
+    for name, stamps_name in events.layout.images:
+        node = file.get(name)
+        if isinstance(node, h5py.Group) and len(node):
+            data = [file.dataset(f"{name}/{part}") for part in sorted(node)]
+            stamps = np.array([float(one.attrs[stamps_name]) for one in data])
+        elif isinstance(node, h5py.Dataset) and len(node):
+            data, stamps = node, file.dataset(stamps_name)[:]
+        else:
+            continue
+        stamps_us = to_us(stamps, events.unit)
+        if len(stamps) != len(data) or stamps_us.min() < 0:
+            raise InputError(f"'{file.path}' has no valid time for each image of '{name}': copy it again")
+        return Hdf5Images(file.path, stamps_us, data)
+    return None

@@ -1,4 +1,4 @@
-"""`crossspec info`: what a recording holds and what is wrong with it, whoever made it."""
+"""`crossspec info`: contents of a recording, and findings with their remedies."""
 
 from __future__ import annotations
 
@@ -14,51 +14,48 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from crossspec_ros.events.sandbox import checked, words
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.reader_process import words
 from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
+_JOB = "crossspec_ros.recordings.survey:survey_words"
 _SECOND = 1_000_000_000
-# Where the output goes into a file, topic names stay whole.
+# Rich would cut topic names in a file.
 _FILE_WIDTH = 160
 _SHORTEST_S = 0.9
-"""Part of a window of a second that it must have not to be partial (windows/quality.py)."""
+"""A shorter window of a second is partial (windows/quality.py)."""
 _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Survey `args.path`, print the report, and write it as JSON if asked."""
+    """Print the report on `args.path`, and write it as JSON on request."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(escape(args.path.name), total=1.0)
-        report = survey(args.path, lambda share: progress.update(task, completed=share), Asked.of(vars(args)))
+        options = ReadOptions.of(vars(args))
+        report = survey(args.path, options, lambda share: progress.update(task, completed=share))
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
 def survey(
-    path: Path, tick: Callable[[float], None] = lambda share: None, asked: Asked = BEST
+    path: Path, options: ReadOptions = DEFAULT_OPTIONS, tick: Callable[[float], None] = lambda share: None
 ) -> dict[str, Any]:
-    """The report of `survey.survey`, made in a child; `tick` is told the share that has been read, 0 to 1.
+    """Return the report of `survey.survey`, made in a child; call `tick` with the share that has been read.
 
     Raises InputError as that does.
     """
     with telling_unreadable(path):
         find_format(path)
-    beside = [asked.images] if asked.images else []
-    for word in words(
-        path, "crossspec_ros.recordings.survey:survey_told", [str(path), *asked.texts()], *beside
-    ):
-        if "report" in word:
-            return checked(word, "report", (dict,))
-        tick(checked(word, "share", (float,)))
-    raise AssertionError("a survey ends with its report")
+    for word in words(path, _JOB, [str(path), *options.texts()], *options.beside()):
+        tick(word.get("share", 1.0))
+    return dict(word["report"])
 
 
 def _print(report: dict[str, Any], verbose: bool) -> None:
-    """Length, windows, rates and findings, then the topics; zeros and raw times only if `verbose`."""
+    """Print length, windows, rates and findings, then the topics; zeros and raw times only if `verbose`."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _FILE_WIDTH
@@ -87,10 +84,12 @@ def _print(report: dict[str, Any], verbose: bool) -> None:
 
 
 def _windows(duration_s: float, cameras: Iterable[dict[str, Any]]) -> str:
-    """Number of windows of a second the cameras' stamps lie in; those in a topic's gaps, which replay
-    skips, are counted as well."""
+    """Return the number of windows of a second that the cameras' stamps span.
+
+    It counts the windows in gaps, too, which replay skips.
+    """
     if duration_s < _SHORTEST_S:
-        return "shorter than a window of a second: no caption of it will rest on a whole one"
+        return "shorter than a window of a second: every window is partial"
     stamped = [topic for topic in cameras if topic["first_stamp_ns"] is not None]
     spans = sorted((t["first_stamp_ns"] // _SECOND, t["last_stamp_ns"] // _SECOND + 1) for t in stamped)
     count = reached = 0
@@ -102,7 +101,7 @@ def _windows(duration_s: float, cameras: Iterable[dict[str, Any]]) -> str:
 
 
 def _rate(topic: dict[str, Any]) -> str:
-    """Rate of a camera's topic, and how large its pictures are."""
+    """Return the rate of a camera's topic, its resolutions and its encodings."""
     what = f"{_words(topic['rate_hz'])} {'images' if topic['kind'] == 'images' else 'packets'} a second"
     if topic.get("events_per_s"):
         what = f"{topic['events_per_s']:,.0f} events a second in {what}"

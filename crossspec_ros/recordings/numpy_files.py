@@ -1,253 +1,193 @@
-"""`.npz` files of plain arrays, folders of numbered ones, and `.npy` files: tables of events, and the pickled
-dicts of published samples, opened without running them.
-
-A pickle names functions for its reader to call. Here the names of what numpy pickles its arrays with lead to
-harmless stand-ins, and every other name is refused.
-"""
+"""`.npz` files, folders of numbered `.npz` files, and `.npy` files, among them EventGPT's pickled dicts."""
 
 from __future__ import annotations
 
 import io
 import pickle
 import re
-import zipfile
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.files import check_regular
-from crossspec_ros.recordings.arrays import (
-    NAMED,
-    STATEMENTS,
-    ColumnEvents,
-    Columns,
-    read_arrays,
-    split_table,
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.sensor_size import is_size
+from crossspec_ros.recordings.tables import (
+    BLOCK,
+    Block,
+    TableEvents,
+    ask,
+    choose_unit,
+    columns_option,
+    find_columns,
+    has_fractions,
+    naming_damage,
+    refuse_columns,
+    to_us,
 )
-from crossspec_ros.recordings.asked import BEST, Asked
-from crossspec_ros.recordings.names import COLUMN_NAMES, find_roles, texts_of
-from crossspec_ros.recordings.soundness import leaving_open, not_played
 
-_LITTLE_BYTES = 256
-"""Size of an array, with its header, below which it says something of the others."""
-_MOST_STATED = 64
-"""Values of an array that says something of the others, at most."""
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
-def read_npz(path: Path, asked: Asked = BEST) -> ColumnEvents:
-    """The events of a `.npz` with arrays as `read_arrays` wants them, or with a table of them first; of a
-    folder those of all in it, by their numbers.
+class _Table(NamedTuple):
+    """Events of one file: t, x, y and p (N,) as stored, their unit, and (width, height) where stated."""
 
-    Raises InputError when one is damaged, holds pickles, or its arrays are
-    no events, and where the files of a folder are not numbered.
+    columns: list[np.ndarray]
+    unit: str | None
+    size: tuple[int, int] | None
+
+
+def read_npz(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
+    """Open a `.npz` file of event arrays or of one table, or a folder of numbered ones as one recording.
+
+    Raises InputError when a file is damaged, when columns or unit are unknown, when the files of a folder are
+    not numbered, and as `TableEvents` does.
     """
+
+    def load(file: Path) -> _Table:
+        with naming_damage(file), np.load(file, allow_pickle=False) as arrays:
+            return _find_table(file, arrays, options)
+
     if path.is_file():
-        events = ColumnEvents(path, [path], partial(_npz_columns, asked=asked), "npz", asked.time_unit)
-        with zipfile.ZipFile(path) as archive:
-            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
-        names, table = _played([*sizes])
-        played = {*names, table}
-        if others := [name for name, size in sizes.items() if size > _LITTLE_BYTES and name not in played]:
-            events.remarks.append(not_played(path, others))
-        return events
-    numbered = []
+        return _open_tables(path, [path], load, "npz", options)
+    files = []
     for file in path.glob("*.npz"):
-        check_regular(file)
         number = _NUMBERED_NAME.fullmatch(file.stem)
-        numbered.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
-    if len({prefix for prefix, _, _ in numbered}) > 1:
+        files.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
+    if len({prefix for prefix, *_ in files}) > 1:
         raise InputError(
-            f"'{path}' has files .npz whose names do not only differ by a number: give one of them, or a "
-            f"folder with those of one recording, as in 0001.npz, 0002.npz"
+            f"'{path}' has .npz files whose names differ by more than a number: give one file, or a folder "
+            f"of one recording, such as 0001.npz, 0002.npz"
         )
-    files = [file for *_, file in sorted(numbered)]
-    events = ColumnEvents(
-        path, files, partial(_npz_columns, asked=asked), f"{len(files)} files npz", asked.time_unit
-    )
-    if missing := _missing([number for _, number, _ in sorted(numbered)]):
-        events.remarks.append(
-            f"files .npz numbered {missing} are not there: copy them too, if they belong to it"
-        )
-    return events
+    return _open_tables(path, [file for *_, file in sorted(files)], load, f"{len(files)} files npz", options)
 
 
-def _played(names: Sequence[str]) -> tuple[list[str], str | None]:
-    """Names of the arrays of events and of what they say of them, and of a table where there are none."""
-    events = [names[index] for index in find_roles(names)[0].values()]
-    tables = [name for name in names if name not in STATEMENTS]
-    statements = [name for name in names if name in STATEMENTS]
-    return events + statements, tables[0] if tables and not events else None
+def read_npy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
+    """Open a structured array, a table (N, 4 or more), or a pickled dict of arrays as EventGPT publishes it.
 
-
-def _missing(numbers: list[int]) -> str:
-    """The numbers between that are missing, in words; nothing where most do not count on by one."""
-    steps = [b - a for a, b in pairwise(numbers)]
-    if 2 * steps.count(1) < len(steps):
-        return ""
-    gaps = [(a + 1, b - 1) for a, b in pairwise(numbers) if b - a > 1]
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps)
-
-
-def _npz_columns(path: Path, asked: Asked) -> Columns:
-    try:
-        # By zipfile, because np.load goes by the content and would open a bare array too.
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-        if broken is not None:
-            raise ValueError(f"{broken} is damaged")
-        with np.load(path, allow_pickle=False) as file:
-            with leaving_open(path):
-                names, table_name = _played(file.files)
-            # An array of objects says nothing that is read.
-            arrays = {name: file[name] for name in names if name not in STATEMENTS or _is_plain(file, name)}
-            table = file[table_name] if table_name else None
-    except (MemoryError, InputError):
-        raise
-    # numpy promises no exception for a damaged header; SyntaxError and TokenError were seen.
-    except Exception as error:
-        raise InputError(
-            f"'{path}' is damaged or no .npz of plain arrays ({error}): write it again with "
-            f"numpy.savez(FILE, t=t, x=x, y=y, p=p)"
-        ) from error
-    with leaving_open(path):
-        if table is not None:
-            header = [text for name in COLUMN_NAMES for text in texts_of(arrays.get(name))]
-            arrays |= split_table(table, asked, header)
-        elif asked.columns:
-            raise ValueError(NAMED)
-        return read_arrays(arrays, path)
-
-
-def _is_plain(file: np.lib.npyio.NpzFile, name: str) -> bool:
-    try:
-        return bool(file[name].size <= _MOST_STATED)
-    except ValueError:
-        return False
-
-
-_NUMBERS = re.compile("[iufb][1248]")
-
-
-def read_npy(path: Path, asked: Asked = BEST) -> ColumnEvents:
-    """The events of a structured array, of one of shape (N, 4), or of a pickled dict of arrays.
-
-    Raises InputError when the file is damaged, holds anything but numbers, or its arrays are no events.
+    Raises InputError as `read_npz` does.
     """
-    return ColumnEvents(path, [path], partial(_npy_columns, asked=asked), "npy", asked.time_unit)
+
+    def load(file: Path) -> _Table:
+        with naming_damage(file):
+            with file.open("rb") as stream:
+                np.lib.format.read_magic(stream)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+                content = _unpickle(stream.read()) if dtype.hasobject and shape == () else None
+            if content is None:
+                return _find_table(file, {"": np.load(file, mmap_mode="r")}, options)
+            table = _find_table(file, content, options)
+            return table._replace(unit=table.unit or "us")
+
+    return _open_tables(path, [path], load, "npy", options)
 
 
-def _npy_columns(path: Path, asked: Asked) -> Columns:
-    try:
-        with open(path, "rb") as file:
-            version = np.lib.format.read_magic(file)
-            is_pickle = False
-            if version == (1, 0):
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                is_pickle = shape == () and dtype.hasobject
-            # Mapped, so that no header can ask for more memory than its file has bytes.
-            content: Any = _load(file.read()) if is_pickle else np.load(path, mmap_mode="r")
-    except MemoryError:
-        raise
-    # Whatever it was that the bytes of a broken or hostile pickle made the unpickler stumble over.
-    except Exception as error:
-        detail = one_line(error)[:200]
-        raise InputError(
-            f"'{path}' is damaged or holds no plain arrays ({detail}): store t (us), x, y and p with "
-            f"numpy.savez"
-        ) from error
-    with leaving_open(path):
-        if is_pickle and asked.columns:
-            raise ValueError(NAMED)
-        return read_arrays(content if is_pickle else split_table(content, asked), path)
+def _open_tables(
+    path: Path, files: Sequence[Path], load: Callable[[Path], _Table], description: str, options: ReadOptions
+) -> TableEvents:
+    load = lru_cache(maxsize=1)(load)
+    first = next((table for table in map(load, files) if len(table.columns[0])), load(files[0]))
+    unit = choose_unit(path, options, first.unit, has_fractions(first.columns[0]))
+
+    def blocks() -> Iterator[Block]:
+        middle = -np.inf
+        for file in files:
+            t, x, y, p = load(file).columns
+            if len(t):
+                before, middle = middle, float(np.median(t))
+                if middle < before:
+                    raise InputError(
+                        f"'{file}' has earlier times than the file before: add the start of each file to its "
+                        f"times, or play a single file"
+                    )
+            for start in range(0, len(t), BLOCK):
+                part = slice(start, start + BLOCK)
+                yield Block(to_us(t[part], unit), x[part], y[part], p[part])
+
+    return TableEvents(path, f"{description}, times in {unit}", blocks, first.size)
 
 
-def _load(data: bytes) -> dict[str, Any]:
-    outer = _NumpyUnpickler(io.BytesIO(data)).load()
-    content = outer.items[0] if isinstance(outer, _Array) and len(outer.items) == 1 else None
-    if not isinstance(content, dict):
-        raise pickle.UnpicklingError("it is no dict")
-    if not all(isinstance(name, str) for name in content):
-        raise pickle.UnpicklingError("it has an array whose name is no text")
-    return {name: value.array if isinstance(value, _Array) else value for name, value in content.items()}
+def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptions) -> _Table:
+    """Find the arrays t, x, y and p, or the first table, among named arrays."""
+    names, columns = list(arrays), list[np.ndarray]()
+    if found := find_columns(names):
+        columns = [arrays[names[index]] for index in found[:4]]
+    else:
+        tables = (array for name in names if isinstance(array := arrays[name], np.ndarray))
+        table = next((array for array in tables if array.dtype.names or array.ndim == 2), None)
+        if table is None:
+            there = ", ".join(filter(None, names))[:200] or "another array"
+            raise InputError(f"'{path}' has no arrays t, x, y and p but {there}: store those four")
+        if fields := table.dtype.names:
+            found = find_columns(fields)
+            columns = [table[fields[index]].reshape(-1) for index in found[:4]] if found else []
+        elif found := columns_option(path, options, table.shape[1]):
+            columns, options = [table[:, index] for index in found[:4]], DEFAULT_OPTIONS
+    if not found:
+        raise ask(path, "does not name its columns")
+    refuse_columns(path, options)
+    if len({np.shape(column) for column in columns}) > 1 or not all(map(_is_list_of_numbers, columns)):
+        raise InputError(f"'{path}' has t, x, y and p of other shapes or types: store four lists of numbers")
+    size = None
+    if "width" in names and "height" in names:
+        size = int(arrays["width"]), int(arrays["height"])
+        if not is_size(*size):
+            raise InputError(f"'{path}' states a sensor of {size[0]}x{size[1]}: correct width and height")
+    stated = str(arrays["time_unit"]) if "time_unit" in names else None
+    return _Table(columns, found.unit or stated, size)
 
 
-class _NumpyUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> object:
-        try:
-            return _STAND_INS[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which is no part of an array"
-            ) from None
+def _is_list_of_numbers(column: object) -> bool:
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iufb"
 
 
-class _StandIn:
-    """A function that a pickle can call and not change."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        self._function = function
-
-    def __call__(self, *args: object) -> object:
-        return self._function(*args)
-
-    def __setstate__(self, state: object) -> None:
-        raise pickle.UnpicklingError("it changes a function")
+def _unpickle(data: bytes) -> dict[str, Any]:
+    """Load a pickled dict in an array without calling what the pickle names."""
+    outer = _DictUnpickler(io.BytesIO(data)).load()
+    (content,) = outer.value
+    return {str(name): value.value if isinstance(value, _Array) else value for name, value in content.items()}
 
 
-class _Type:
-    """In place of a numpy.dtype: its kind and size as in "u2", and "O8" for the dict's own wrapper."""
+class _Dtype:
+    """Replacement for numpy.dtype in a pickle: the dtype of a number, or of the dict itself."""
 
-    __slots__ = ("name", "order")
-
-    def __init__(self, name: object, *_: object) -> None:
-        if name != "O8" and not (isinstance(name, str) and _NUMBERS.fullmatch(name)):
-            raise pickle.UnpicklingError(f"it has values of type {name!r}")
-        self.name, self.order = name, "|"
+    def __init__(self, name: str, *_: object) -> None:
+        if not re.fullmatch("[iufb][1248]|O8", name):
+            raise pickle.UnpicklingError(f"it has values of type {name}")
+        self.name = self.full = name
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = state[1]
-
-    def numpy(self) -> np.dtype:
-        """Raises UnpicklingError for objects."""
-        if self.name == "O8" or self.order not in ("<", ">", "=", "|"):
-            raise pickle.UnpicklingError("it has an array of objects")
-        return np.dtype(self.order + self.name)
+        self.full = f"{state[1]}{self.name}"
 
 
 class _Array:
-    """In place of a numpy.ndarray: `array` views bytes of the pickle; `items` are an object array's."""
-
-    __slots__ = ("array", "items")
+    """Replacement for numpy.ndarray in a pickle, whose own state can point to any memory."""
 
     def __init__(self, *_: object) -> None:
-        self.array: np.ndarray | None = None
-        self.items: list[Any] = []
+        self.value: Any = []
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, is_fortran, content = state
+        _, shape, dtype, is_fortran, content = state
         if isinstance(content, list):
-            self.items = content
+            self.value = content
         else:
-            self.array = np.frombuffer(content, kind.numpy()).reshape(shape, order="F" if is_fortran else "C")
+            flat = np.frombuffer(content, dtype.full)
+            self.value = flat.reshape(shape[::-1]).T if is_fortran else flat.reshape(shape)
 
 
-def _scalar(kind: _Type, content: bytes) -> object:
-    return np.frombuffer(content, kind.numpy(), count=1)[0]
-
-
-_STAND_INS: dict[tuple[str, str], object] = {
-    ("numpy", "ndarray"): "numpy.ndarray",
-    ("numpy", "dtype"): _StandIn(_Type),
+_ALLOWED: dict[tuple[str, str], object] = {
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): _Dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
 }
-# The module has been renamed in numpy 2.
-for _core in ("numpy.core.multiarray", "numpy._core.multiarray"):
-    _STAND_INS[_core, "_reconstruct"] = _StandIn(_Array)
-    _STAND_INS[_core, "scalar"] = _StandIn(_scalar)
+
+
+class _DictUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of an array")
+        return _ALLOWED[module, name]

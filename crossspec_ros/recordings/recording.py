@@ -1,4 +1,4 @@
-"""One front door to recordings: whatever the format, the same messages come out."""
+"""Open recordings of all formats as streams of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import check_regular, read_small
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import BEST, Asked
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from crossspec_ros.recordings.source import Recording
@@ -38,14 +38,14 @@ class Format(NamedTuple):
     """A file that a folder of this format has in it."""
     is_source: bool = True
     has_topics: bool = False
-    """Whether there may be several of a kind; the opener takes `Asked` as well."""
+    """Whether there may be several of a kind; the opener takes `ReadOptions` as well."""
     has_numbers: bool = False
-    """Whether its columns or the unit of its times may have to be said; the opener takes `Asked` as well."""
+    """Whether `--columns` and `--time-unit` apply; the opener takes `ReadOptions` as well."""
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
             return self.contents is not None and (path / self.contents).exists()
-        # Those who read bags go by the suffix themselves, and know small letters only.
+        # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
 
@@ -75,13 +75,12 @@ _FORMATS = (
         is_source=False,
         has_numbers=True,
     ),
-    Format("a ROS 1 bag", _BAG, (".bag", ".active"), is_source=False, has_topics=True),
-    Format("", "crossspec_ros.events.dv:AedatRecording", (".aedat4",), is_source=False),
+    Format("a ROS 1 bag", _BAG, (".bag",), is_source=False, has_topics=True),
+    Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",), is_source=False),
     _NPZ,
     Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
-    Format("", f"{_HERE}.aedat3:Aedat3Events", (".aedat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
     Format(
         "",
@@ -99,20 +98,12 @@ _VIDEO = (
     "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
 )
 _FOREIGN = {
-    ".bin": "save t (us), x, y and p with numpy.savez, in N-MNIST's layout after tonic.io.read_mnist_file",
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
-    ".gguf": "give a recording; it is a model, and models are folders of .safetensors and config.json",
     ".mat": "save t (us), x, y and p with numpy.savez, after scipy.io.loadmat",
     ".es": "save t (us), x, y and p with numpy.savez, after loris.read_file",
-    ".pkl": "load it where you trust it, and save t (us), x, y and p with numpy.savez",
-    ".zip": "unpack it with `unzip` and give what is in it",
-    ".gz": "unpack it with `gunzip` and give what is in it",
-    ".zst": "unpack it with `unzstd` and give what is in it",
-    ".zstd": "unpack it with `unzstd` and give what is in it",
-    ".lz4": "unpack it with `lz4 -d` and give what is in it",
-    ".7z": "unpack it with `7z x` and give what is in it",
+    **dict.fromkeys((".zip", ".gz", ".7z", ".lz4", ".zst", ".zstd"), "unpack it and give its content"),
 }
-"""Remedies that make files which people have into ones that are read."""
+"""Remedies for files of other formats."""
 
 
 def _sentence() -> str:
@@ -125,26 +116,26 @@ FORMATS = _sentence()
 """Formats that can be opened, as messages and help texts say it."""
 
 
-def open_recording(path: Path, asked: Asked = BEST) -> Recording:
+def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording of any of `FORMATS`, to be read in a child; a rosbag2 may be a directory or a file.
 
     Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
     what is `asked`, and as `image_folder.FolderImages` does.
     """
-    from crossspec_ros.events.sandbox import SandboxedRecording
+    from crossspec_ros.recordings.reader_process import ChildRecording
 
     with telling_unreadable(path):
         find_format(path)
     opener = f"{__name__}:open_told"
-    return SandboxedRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
+    return ChildRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
 
 
 def open_told(path: str, *texts: str) -> Recording:
     """`open_here` with texts, as a child gets them."""
-    return open_here(Path(path), Asked.of_texts(*texts))
+    return open_here(Path(path), ReadOptions.of_texts(*texts))
 
 
-def open_here(path: Path, asked: Asked = BEST) -> Recording:
+def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording as `open_recording` does, in this process, for what made the file itself."""
     with telling_unreadable(path):
         recording = _open(path, find_format(path), asked)
@@ -177,10 +168,6 @@ def find_format(path: Path) -> Format:
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     if format := _format_of(path):
         return format
-    if path.is_file() and path.name.lower().endswith((".bag", *_ROSBAG2.suffixes)):
-        raise InputError(
-            f"'{path}' ends in capitals: rename it to end in {''.join(path.suffixes[-2:]).lower()}"
-        )
     if path.is_dir():
         _name_recordings_in(path)
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -204,21 +191,15 @@ def _format_of(path: Path) -> Format | None:
 
 
 def _name_recordings_in(folder: Path) -> None:
-    """Raise InputError that names the recordings in a folder that is none, and the images there."""
-    from crossspec_ros.recordings.image_folder import picture_folders
-
+    """Raise InputError that names the recordings in a folder that is none."""
     # Texts may be of anything.
     found = [path for path in sorted(folder.iterdir()) if path.suffix != ".txt" and _format_of(path)]
     if found:
-        images = [path for path in picture_folders(folder) if not {path, *path.parents} & {*found}]
-        takes = f", with --images '{images[0]}'" if len(images) == 1 else ""
         names = " or ".join(f"'{path}'" for path in found[:5])
-        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}{takes}")
+        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}")
 
 
-def _open(path: Path, format: Format, asked: Asked) -> Recording:
-    from crossspec_ros.events.sandbox_child import renew_time
-
+def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     elif format.contents and not format.has_topics:
@@ -227,8 +208,6 @@ def _open(path: Path, format: Format, asked: Asked) -> Recording:
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
     opener = resolve_name(format.opener)
-    # Where numba keeps no cache, that took long.
-    renew_time()
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
     if format.has_topics:
         return opened

@@ -1,9 +1,9 @@
-"""Recordings, and what a format has to give to be one: blocks of events, and pictures where it has any."""
+"""Contract of a recording, and a recording made of blocks of events and images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -14,88 +14,72 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
-from crossspec_ros.files import read_small
 
-_HEAD_BYTES = 64_000
-"""Comments of a file of times, at most."""
-_LINE_BYTES = 1000
-"""Line of a file of times, at most: it may have the name of an image."""
 WINDOW_US = 1_000_000
 """Events that are late by less are sorted."""
 LATE_US = 5_000
 """Events that are late by less are drawn right (windows/slices.py)."""
-MOST_BACK = 0.01
-"""Share of the events whose times may be more than a window back, where all can be looked at."""
-# Pictures of published data sets are below 1 MB.
-_MOST_PICTURE = 64 << 20
 
 
 class Recording(Protocol):
     """A recorded event stream, an image stream, or both."""
 
     format: str
-    """Name of the format, and how it is read, for people."""
+    """Name of the format and how it is read, for people."""
     event_topic: str | None
     event_type: str
-    """The usual one where there are no events."""
+    """The default type if there are no events."""
     image_topic: str | None
     image_type: str | None
     start_ns: int
-    """Earliest stamp of any message, ROS time."""
-    end_ns: int
-    """Latest stamp of any message."""
+    """Stamp of the first message, ROS time."""
     remarks: Sequence[str]
-    """A sentence for each thing to know before it plays, such as what else it has that could be played."""
+    """Sentences for the user before it plays, such as other topics that could be played."""
     losses: list[str]
-    """A sentence for each thing that could not be read; complete once `messages` has ended."""
+    """A sentence for each part that could not be read; complete once `messages` has ended."""
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """Both streams from the start, merged by stamp; raises InputError where nothing more can be read."""
+        """Yield both streams from the start, merged by stamp; raises InputError if it cannot go on."""
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 class EventSource(Protocol):
     """The events of one sensor, in order."""
 
     format: str
-    """Name of the format, and how it is read, for people."""
-    start_us: int
-    """Time of the first event, ROS time = the recording's time."""
-    end_us: int
-    """Time of the last one."""
+    """Name of the format and how it is read, for people."""
 
     def batches(self) -> Iterator[EventBatch]:
-        """Blocks of about a million events from the start.
+        """Yield blocks of about a million events from the start, on ROS time = the recording's time.
 
-        Raises InputError in the end when the file is damaged, after all blocks that could be read.
+        Raises InputError at the end if the file is damaged, after all blocks that could be read.
         """
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 class ImageSource(Protocol):
-    """The pictures that belong to them, in order."""
+    """Images that belong to the events, in order."""
 
     topic: str
     type: str
     """As in `sensor_msgs/msg/Image`."""
-    start_ns: int
-    end_ns: int
 
     def messages(self) -> Iterator[RecordedMessage]:
-        """All that can be read from the start; raises InputError in the end when some are damaged."""
+        """Yield all readable images from the start; raises InputError at the end if some are damaged."""
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 class SourceRecording:
-    """Events and pictures as a Recording: evt3 packets of 10 ms, each stamped with its first event.
+    """Events and images as a Recording: evt3 packets of 10 ms, each stamped with its first event.
 
-    What of a damaged file could be read plays; the rest is told in `losses`.
+    The stream ends with a packet without events that carries the time of the last event. The readable part of
+    a damaged file plays; `losses` names the rest. Raises InputError if there are no events.
     """
 
     event_topic: str | None = "/event_camera/events"
@@ -104,24 +88,33 @@ class SourceRecording:
     def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
         self._path, self._events, self._images = path, events, images
         self.format = events.format
-        # Few formats leave anything open.
         self._remarks: list[str] = [*getattr(events, "remarks", ())]
         self.remarks: Sequence[str] = self._remarks
         self.losses: list[str] = []
         self.image_topic = images.topic if images else None
         self.image_type = images.type if images else None
-        start_ns = first_sound_ns(self._packets(), events)
-        self.start_ns = min([start_ns, *([images.start_ns] if images else [])])
-        self.end_ns = max([events.end_us * 1000, *([images.end_ns] if images else [])])
+        self._begun = self._pass()
+        first = next(self._begun)
+        self._read = [first]
+        while self._read[-1].stray and (message := next(self._begun, None)):
+            self._read.append(message)
+        # A stray begins no window.
+        self.start_ns = (first if self._read[-1].stray else self._read[-1]).stamp_ns
 
     def messages(self) -> Iterator[RecordedMessage]:
-        self.losses.clear()
-        return merged(self._packets(), self._pictures())
+        # The first pass goes on with the one that found the start, so that nothing is read twice.
+        begun, self._begun = chain(self._read, self._begun), self._pass()
+        self._read = []
+        return begun
 
     def close(self) -> None:
         self._events.close()
         if self._images:
             self._images.close()
+
+    def _pass(self) -> Iterator[RecordedMessage]:
+        self.losses.clear()
+        yield from merged(self._packets(), self._pictures())
 
     def _packets(self) -> Iterator[RecordedMessage]:
         message = None
@@ -131,7 +124,9 @@ class SourceRecording:
         except InputError as error:
             if message is None:
                 raise
-            self.losses.append(str(error))
+            self._lose(error)
+        if message is None:
+            raise InputError(f"'{self._path}' has no events: choose another recording, or copy it again")
 
     def tell(self, remark: str) -> None:
         """Add a remark, once for all passes."""
@@ -143,22 +138,29 @@ class SourceRecording:
             if self._images:
                 yield from self._images.messages()
         except InputError as error:
+            self._lose(error)
+
+    def _lose(self, error: InputError) -> None:
+        if str(error) not in self.losses:
             self.losses.append(str(error))
 
 
 def packets(
     path: Path, batches: Iterator[EventBatch], tell: Callable[[str], None] = lambda remark: None
 ) -> Iterator[RecordedMessage]:
-    """The events of a file as packets."""
-    cutter = PacketCutter(path)
-    for batch in in_order(batches, tell):
-        yield from cutter.cut(batch)
+    """Yield the events of a file as packets, and at last a packet with the time of the last event.
 
-
-def first_sound_ns(packets: Iterator[RecordedMessage], events: EventSource) -> int:
-    """Stamp of the first event: a very first one that is a stray begins no window."""
-    sound = (message.stamp_ns for message in merged(packets) if not message.stray)
-    return next(sound, events.start_us * 1000)
+    Raises the InputError of the batches after that.
+    """
+    cutter, damage = PacketCutter(path), None
+    try:
+        for batch in in_order(batches, tell):
+            yield from cutter.cut(batch)
+    except InputError as error:
+        damage = error
+    yield from cutter.finish()
+    if damage:
+        raise damage
 
 
 def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iterator[EventBatch]:
@@ -195,37 +197,9 @@ def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iter
         yield held
 
 
-def count_back(t: np.ndarray) -> int:
-    """Number of times (N,) that are more than a window behind the one before, or behind the latest so far.
-
-    The latest is that since the last jump: a stray, or a clock that was set, makes no others late.
-    """
-    steps = np.diff(t, prepend=t[:1])
-    is_jump = abs(steps) > WINDOW_US
-    smooth = np.cumsum(np.where(is_jump, 0, steps))
-    is_late = np.maximum.accumulate(smooth) - smooth > WINDOW_US
-    return int(np.count_nonzero(is_late | (is_jump & (steps < 0))))
-
-
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:
     """For a source to raise in the end: how much of a file could not be used, by kind."""
     kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()) if count)
     return InputError(
         f"some of '{path}' could not be decoded ({kinds}), the rest was: copy or record it again"
     )
-
-
-def read_times(path: Path, images: int) -> str:
-    """The text of a file with the times of so many images.
-
-    Raises OSError where it has far more or cannot be read, and UnicodeDecodeError.
-    """
-    return read_small(path, _HEAD_BYTES + _LINE_BYTES * images).decode()
-
-
-def read_picture(path: Path) -> bytes:
-    """The bytes of a PNG or JPEG file; raises OSError for what else a link may lead to."""
-    data = read_small(path, _MOST_PICTURE)
-    if not data.startswith((b"\x89PNG", b"\xff\xd8")):
-        raise OSError("it is neither PNG nor JPEG")
-    return data

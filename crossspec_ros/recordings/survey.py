@@ -1,13 +1,13 @@
-"""All that can be told about a recording: what it holds and what is wrong with it, whoever made it."""
+"""Report on a recording: counts of each topic, and findings with their remedies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -16,196 +16,98 @@ from crossspec_ros.events.cdr import (
     IMAGE,
     IMAGE_TYPES,
 )
-from crossspec_ros.events.sandbox_child import send
-from crossspec_ros.recordings.asked import BEST, Asked
-from crossspec_ros.recordings.bag import remedy
-from crossspec_ros.recordings.bag_reader import (
-    ROS1_SUFFIXES,
-    BagReader,
-    salvage,
-    storage_files,
-)
-from crossspec_ros.recordings.choice import Choice, choose, has_images, is_unread, unread_images
-from crossspec_ros.recordings.event_survey import EventSurvey
-from crossspec_ros.recordings.image_folder import WithImages
+from crossspec_ros.recordings.bag import BagFiles, storage_files
+from crossspec_ros.recordings.bag_storage import Topic
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.reader_process import Word
 from crossspec_ros.recordings.recording import open_here, telling_unreadable
-from crossspec_ros.recordings.storage import Losses, StoredMessage, TopicKey
-from crossspec_ros.recordings.topic_survey import ImageSurvey, TopicSurvey
+from crossspec_ros.recordings.topic_survey import EventSurvey, ImageSurvey, TopicSurvey
+from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_events, is_unread_images
 
 _SECOND = 1_000_000_000
-_STEP = 0.01
-"""Shares of a recording that are told."""
+_YEAR_S = 365.25 * 86400
+_MAX_START_NS = _SECOND
+"""A stream that begins later than the other leaves whole windows without it."""
 
-Tick = Callable[[float], None]
-"""Told from time to time which share of the recording has been read, 0 to 1."""
-
-
-def survey_told(path: str, *texts: str) -> Iterator[dict[str, Any]]:
-    """`survey` in a child, whose parent is told the shares on the way and the report in the end."""
-    told = 0.0
-
-    def tick(share: float) -> None:
-        nonlocal told
-        if share >= told + _STEP:
-            told = share
-            send({"share": share})
-
-    yield {"report": survey(Path(path), tick, Asked.of_texts(*texts))}
+_TICKS = 100
+"""Shares of a bag that are reported."""
+Report = dict[str, Any]
 
 
-class _Damaged(Exception):
-    """The ordinary reader of bags gave up."""
+def survey(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Report:
+    """Return the report on a recording, ready for JSON.
 
-
-def survey(path: Path, tick: Tick = lambda share: None, asked: Asked = BEST) -> dict[str, Any]:
-    """All that can be told about a recording, ready for JSON; what is wrong with it is in `findings`.
-
-    Of a folder of images those that are played in place of its own are told as well.
-
-    Raises InputError when `path` is no recording, when no message of it can be read, or when it has not what
-    is `asked`.
+    Raises InputError when `path` is no recording, is unreadable, or lacks a requested topic.
     """
-    with telling_unreadable(path):
-        if not storage_files(path):
-            return _survey_recording(path, tick, asked)
-        try:
-            return _survey_bag(path, tick, asked)
-        except _Damaged as error:
-            return _survey_damaged_bag(path, str(error))
+    *_, word = survey_words(str(path), *asked.texts())
+    return dict(word["report"])
 
 
-def _survey_recording(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
-    surveys: dict[str, TopicSurvey] = {}
+def survey_words(path: str, *texts: str) -> Iterator[Word]:
+    """Yield {"share": part of a bag that has been read, 0 to 1}, and in the end {"report": ...}.
+
+    This is the job of the reader process; `texts` are those of `ReadOptions`.
+    """
+    file, options = Path(path), ReadOptions.of_texts(*texts)
+    with telling_unreadable(file):
+        if storage_files(file) and not options.images:
+            yield from _survey_bag(file, options)
+        else:
+            yield {"report": _survey_recording(file, options)}
+
+
+def _survey_bag(path: Path, asked: ReadOptions) -> Iterator[Word]:
+    with closing(BagFiles(path)) as files:
+        choice = choose(files.counts, files.first, asked, path)
+        topics = {topic: _topic_survey(topic) for topic in files.counts}
+        total = files.counts.total()
+        for number, message in enumerate(files.messages(topics), 1):
+            topics[message.topic].add(message.log_ns, message.data)
+            if number * _TICKS // total > (number - 1) * _TICKS // total:
+                yield {"share": number / total}
+        found = [*_incomplete(files.losses), *files.remarks]
+        found += [
+            f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
+            f"recorder, and no bridge in both directions"
+            for topic, count in files.repeated.items()
+        ]
+        plays = str(choice) if choice else None
+        yield {"report": _report(path, files.format, topics.values(), found, plays)}
+
+
+def _survey_recording(path: Path, asked: ReadOptions) -> Report:
+    topics: dict[str, TopicSurvey] = {}
     with closing(open_here(path, asked)) as recording:
-        span_ns = max(1, recording.end_ns - recording.start_ns)
-        topics = {"events": recording.event_topic, "image": recording.image_topic}
+        names = {"events": recording.event_topic, "image": recording.image_topic}
+        losses = recording.losses
         try:
             reached_ns = recording.start_ns
             for message in recording.messages():
                 reached_ns = reached_ns if message.stray else message.stamp_ns
-                topic = topics[message.kind]
-                assert topic is not None
-                if topic not in surveys:
-                    surveys[topic] = _make_survey(topic, message.type, absolute_stamps=True)
-                surveys[topic].add(reached_ns, message.data)
-                tick((reached_ns - recording.start_ns) / span_ns)
-            losses = recording.losses
+                topic = Topic(names[message.kind] or "", message.type)
+                if topic.name not in topics:
+                    topics[topic.name] = _topic_survey(topic, absolute_stamps=True)
+                topics[topic.name].add(reached_ns, message.data)
         except InputError as error:
-            losses = [*recording.losses, str(error)]
-    return _report(path, recording.format, surveys.values(), [*_told(losses), *recording.remarks])
+            losses = [*losses, str(error)]
+        found = [*_incomplete(losses), *recording.remarks]
+        return _report(path, recording.format, topics.values(), found, None)
 
 
-def _survey_bag(path: Path, tick: Tick, asked: Asked) -> dict[str, Any]:
-    with ExitStack() as stack:
-        with _naming_damage():
-            bag = stack.enter_context(closing(BagReader(path)))
-            choice = choose(bag, asked, path)
-        surveys = {key: _make_survey(*key) for key in bag.topics}
-        promised, packed = bag.promised, bag.compression
-        for count, message in enumerate(_bag_messages(bag)):
-            surveys[TopicKey(message.topic, message.type)].add(message.recorded_ns, message.data)
-            tick(count / max(1, promised))
-        found = [*_told(bag.losses), *bag.remarks]
-    read = sum(topic.messages for topic in surveys.values())
-    if read != promised:
-        found.append(
-            f"its index promises {promised} messages, but {read} are there: repair it with {remedy(path)}"
-        )
-    format = f"{_bag_format(path)}, {packed} compressed" if packed else _bag_format(path)
-    if asked.images:
-        described, survey = _survey_images(path, asked, asked.images, found)
-        surveys[TopicKey(survey.topic, survey.type)] = survey
-        format += described
-    # With the images of a folder, the choice is not what is played.
-    return _report(path, format, surveys.values(), found, None if asked.images else choice)
-
-
-def _survey_images(path: Path, asked: Asked, images: Path, found: list[str]) -> tuple[str, TopicSurvey]:
-    """Images of a folder, and that they are played in place of a bag's own."""
-    with closing(open_here(path, asked._replace(images=None))) as recording:
-        beside = WithImages(recording, images)
-    survey = _make_survey(str(images), COMPRESSED_IMAGE)
-    try:
-        for message in beside.images.messages():
-            survey.add(message.stamp_ns, message.data)
-    except InputError as error:
-        found.append(f"only a part of the images could be read: {error}")
-    return beside.format.removeprefix(recording.format), survey
-
-
-def _told(losses: Iterable[str]) -> list[str]:
+def _incomplete(losses: Iterable[str]) -> list[str]:
     return [f"only a part of the recording could be read: {loss}" for loss in losses]
 
 
-def _bag_messages(bag: BagReader) -> Iterator[StoredMessage]:
-    with _naming_damage():
-        yield from bag.messages()
-
-
-def _survey_damaged_bag(path: Path, reason: str) -> dict[str, Any]:
-    surveys: dict[tuple[str, str], TopicSurvey] = {}
-    losses = Losses()
-    for message in salvage(path, losses):
-        key = (message.topic, message.type)
-        if key not in surveys:
-            surveys[key] = _make_survey(*key)
-        surveys[key].add(message.recorded_ns, message.data)
-    if not surveys:
-        raise InputError(
-            f"the bag '{path}' is damaged ({reason}) and no message of it can be read: copy it again"
-        )
-    read = sum(topic.messages for topic in surveys.values())
-    reasons = [reason, *losses.told()]
-    found = [
-        f"the bag cannot be played as it is ({'; '.join(reasons)}), but {read} messages could be read: copy "
-        f"it again, or repair it with {remedy(path)}"
-    ]
-    return _report(path, _bag_format(path), surveys.values(), found)
-
-
-def _bag_format(path: Path) -> str:
-    first = storage_files(path)[0]
-    if first.name.endswith(ROS1_SUFFIXES):
-        return "ROS 1 bag"
-    return "rosbag2, " + ("sqlite3" if ".db3" in first.suffixes else "mcap")
-
-
-@contextmanager
-def _naming_damage() -> Iterator[None]:
-    """Storage libraries promise no exception for a damaged file, so any error of theirs means damage."""
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:
-        raise _Damaged(one_line(error)) from error
-
-
-def _make_survey(topic: str, type_name: str, absolute_stamps: bool = False) -> TopicSurvey:
-    """The survey that fits a topic's type."""
-    if type_name in EVENT_TYPES:
-        return EventSurvey(topic, type_name, absolute_stamps)
-    if type_name in IMAGE_TYPES:
-        return ImageSurvey(topic, type_name)
-    return TopicSurvey(topic, type_name)
-
-
 def _report(
-    path: Path,
-    format: str,
-    surveys: Iterable[TopicSurvey],
-    found: list[str],
-    choice: Choice | None = None,
-) -> dict[str, Any]:
+    path: Path, format: str, surveys: Iterable[TopicSurvey], found: list[str], plays: str | None
+) -> Report:
     topics = sorted(surveys, key=lambda topic: topic.topic)
     for topic in topics:
         topic.finish()
-    recorded = [
-        time for topic in topics for time in (topic.recorded.first, topic.recorded.last) if time is not None
+    recorded = [time for topic in topics for time in topic.recorded.ends()]
+    found += _compare(topics) + [
+        f"{topic.topic.name}: {text}" for topic in topics for text in topic.findings()
     ]
-    findings = (
-        found + _findings(topics) + [f"{t.topic}: {finding}" for t in topics for finding in t.findings()]
-    )
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return {
         "path": str(path),
@@ -214,38 +116,63 @@ def _report(
         "messages": sum(topic.messages for topic in topics),
         "duration_s": (max(recorded) - min(recorded)) / _SECOND if recorded else 0.0,
         "topics": [topic.figures() for topic in topics],
-        "plays": str(choice) if choice else None,
-        "findings": findings,
+        "plays": plays,
+        "findings": found,
     }
 
 
-def _findings(topics: list[TopicSurvey]) -> list[str]:
-    """Faults of the recording as a whole."""
-    events = [topic for topic in topics if isinstance(topic, EventSurvey) and topic.events]
-    unread = [topic for topic in topics if topic.messages and is_unread(topic.type)]
-    images = [topic for topic in topics if isinstance(topic, ImageSurvey) and topic.messages]
+def _topic_survey(topic: Topic, absolute_stamps: bool = False) -> TopicSurvey:
+    if topic.type in EVENT_TYPES:
+        return EventSurvey(topic, absolute_stamps)
+    return ImageSurvey(topic) if topic.type in IMAGE_TYPES else TopicSurvey(topic)
+
+
+def _compare(topics: list[TopicSurvey]) -> list[str]:
+    """Return findings about a missing stream, and about events and images that do not fit together."""
+    filled = [topic for topic in topics if topic.messages]
+    events = [topic for topic in filled if isinstance(topic, EventSurvey)]
+    images = [topic for topic in filled if isinstance(topic, ImageSurvey)]
     found = []
-    if not events and not any(isinstance(topic, EventSurvey) and topic.messages for topic in topics):
+    if not events:
+        unread = [topic.topic for topic in filled if is_unread_events(topic.topic)]
         meaning = ", so captions come from the images alone" if images and not unread else ""
-        types = "".join(f", and {topic.topic} is of type {topic.type}, which is not read" for topic in unread)
+        types = "".join(f", and {topic.name} is of type {topic.type}, which is not read" for topic in unread)
         found.append(
             f"there are no events{meaning}{types}: record a topic of type {EVENT_PACKET} or {DVS_EVENTS} as "
             f"well"
         )
-    elif not events:
-        found.append("no event could be read: see below why, or open the camera's lens")
     if not images:
-        keys = [TopicKey(topic.topic, topic.type) for topic in topics if topic.messages]
-        meaning = ", so captions come from events alone" if events else ""
-        way = "; ".join(unread_images(key) for key in keys if has_images(key.type)) or (
-            f"record images as well, in a bag as {IMAGE} or {COMPRESSED_IMAGE}"
+        remedies = [describe_unread_images(topic.topic) for topic in filled if is_unread_images(topic.topic)]
+        meaning = ", so captions come from events alone" if any(topic.events for topic in events) else ""
+        found.append(
+            f"there are no images{meaning}: "
+            f"{'; '.join(remedies) or f'record images as well, in a bag as {IMAGE} or {COMPRESSED_IMAGE}'}"
         )
-        found.append(f"there are no images{meaning}: {way}")
-    for event_topic in events:
-        for image_topic in images:
-            if not event_topic.stamps.overlaps(image_topic.stamps):
-                found.append(
-                    f"the stamps of {event_topic.topic} and {image_topic.topic} have no time in common, so "
-                    f"no window has both: bring both cameras to one clock"
-                )
+    found += [text for event in events for image in images for text in _compare_times(event, image)]
     return found
+
+
+def _compare_times(events: EventSurvey, images: ImageSurvey) -> Iterator[str]:
+    spans = events.ends_ns(), images.ends_ns()
+    if not all(spans):
+        return
+    (first, last), (image_first, image_last) = spans
+    offset_s = (image_first - first) / _SECOND
+    apart = f"{abs(offset_s) / _YEAR_S:.1f} years" if abs(offset_s) > _YEAR_S else f"{abs(offset_s):.1f} s"
+    order = f"{apart} {'before' if offset_s < 0 else 'after'} the events of {events.topic.name}"
+    if image_first == image_last == 0:
+        yield (
+            f"all stamps of {images.topic.name} are 0, so no window has both events and images: let its "
+            f"driver set header.stamp in ROS time"
+        )
+    elif max(image_first - last, first - image_last) > _MAX_START_NS:
+        guess = " (time since boot?)" if min(first, image_first) < _YEAR_S * _SECOND else ""
+        yield (
+            f"the images of {images.topic.name} are stamped {order}{guess}, so they have no time in common "
+            f"and no window has both: let both drivers stamp in ROS time, by one clock"
+        )
+    elif abs(image_first - first) > _MAX_START_NS:
+        yield (
+            f"the images of {images.topic.name} begin {order}, so windows lack one of both: start both "
+            f"drivers before the recorder, or bring both cameras to one clock"
+        )

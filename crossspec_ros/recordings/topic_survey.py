@@ -1,24 +1,36 @@
-"""A topic of a recording, counted message by message, and what is wrong with it."""
+"""A topic of a recording: its figures, and findings with their remedies."""
 
 from __future__ import annotations
 
-import statistics
-from abc import ABC, abstractmethod
-from array import array
+import hashlib
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.cdr import COMPRESSED_IMAGE, EVENT_TYPES, stamp_ns, typestore
-from crossspec_ros.events.sample_depth import SampleDepth
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.camera_images import camera_array, compressed_array, wide_samples
+from crossspec_ros.events.cdr import (
+    COMPRESSED_IMAGE,
+    DVS_EVENTS,
+    EVENT_TYPES,
+    is_end_mark,
+    stamp_ns,
+    typestore,
+)
+from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
+from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
+from crossspec_ros.recordings.bag_storage import Topic
 
-SECOND = 1_000_000_000
-_TELLING_DELAY_NS = SECOND
+_SECOND = 1_000_000_000
+_MAX_BACK_US = 5_000
+"""Later events are dropped (windows/slices.py)."""
+_DEPTH_IMAGES = 50
 
 
 class Times:
@@ -27,65 +39,58 @@ class Times:
     def __init__(self) -> None:
         self.first: int | None = None
         self.last: int | None = None
-        self.back = 0
-        self.furthest_back = 0
+        self.back = self.furthest_back = 0
 
     def add(self, time: int) -> None:
-        """Take the next time, of any unit."""
-        if self.last is None:
-            self.first = time
-        elif time < self.last:
-            self.back += 1
-            self.furthest_back = max(self.furthest_back, self.last - time)
-        self.last = time
+        """Add one time."""
+        self.add_all(np.array([time]))
 
     def add_all(self, times: np.ndarray) -> None:
-        """Take the next times (N,), int64 of any unit and at least one."""
-        self.add(int(times[0]))
-        # np.diff would take longer than the rest of what is done with a small packet.
+        """Add times (N,), int64 of any unit and at least one."""
+        first = int(times[0])
         steps = times[1:] - times[:-1]
-        if (steps < 0).any():
-            self.back += int(np.count_nonzero(steps < 0))
-            self.furthest_back = max(self.furthest_back, -int(steps.min()))
+        back = [self.last - first] if self.last is not None and first < self.last else []
+        if len(steps) and steps.min() < 0:
+            back += (-steps[steps < 0]).tolist()
+        self.back += len(back)
+        self.furthest_back = max(self.furthest_back, *back, 0)
+        self.first = first if self.first is None else self.first
         self.last = int(times[-1])
 
-    def span(self) -> int:
-        """From the first to the last time, 0 when there are none."""
-        return 0 if self.first is None or self.last is None else self.last - self.first
+    def ends(self) -> list[int]:
+        """Return the first and the last time, or nothing."""
+        return [] if self.first is None or self.last is None else [self.first, self.last]
 
-    def overlaps(self, other: Times) -> bool:
-        """Whether the spans of both have a time in common."""
-        spans = (self.first, self.last, other.first, other.last)
-        if None in spans:
-            return False
-        first, last, other_first, other_last = (time or 0 for time in spans)
-        return first <= other_last and other_first <= last
+    def span(self) -> int:
+        """Return the time from the first to the last, 0 where there are none."""
+        ends = self.ends()
+        return ends[1] - ends[0] if ends else 0
 
 
 class TopicSurvey:
-    """A topic of any type: how many messages, and when they were recorded."""
+    """A topic of any type: number of messages, and when they were recorded."""
 
     kind = "other"
 
-    def __init__(self, topic: str, type_name: str) -> None:
-        self.topic, self.type = topic, type_name
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
         self.messages = 0
         self.recorded = Times()
 
-    def add(self, recorded_ns: int, data: bytes) -> None:
-        """Take the topic's next message: when it was recorded, and its CDR bytes."""
+    def add(self, log_ns: int, data: bytes) -> None:
+        """Add the topic's next message: its time of recording and its CDR bytes."""
         self.messages += 1
-        self.recorded.add(recorded_ns)
+        self.recorded.add(log_ns)
 
     def finish(self) -> None:
-        """Nothing follows."""
+        """Finish what waits for further messages."""
 
     def figures(self) -> dict[str, Any]:
-        """All that is known, ready for JSON."""
-        span_s = self.recorded.span() / SECOND
+        """Return all figures, ready for JSON."""
+        span_s = self.recorded.span() / _SECOND
         return {
-            "topic": self.topic,
-            "type": self.type,
+            "topic": self.topic.name,
+            "type": self.topic.type,
             "kind": self.kind,
             "messages": self.messages,
             "rate_hz": (self.messages - 1) / span_s if span_s > 0 else None,
@@ -94,63 +99,60 @@ class TopicSurvey:
         }
 
     def findings(self) -> list[str]:
-        """A sentence, with the remedy, for each thing that is wrong."""
+        """Return a sentence with the remedy for each fault."""
         return []
 
 
-class StampedSurvey(TopicSurvey, ABC):
-    """A topic whose messages are read; a message that cannot be read is counted."""
+class StampedSurvey(TopicSurvey):
+    """A topic of events or images, whose messages are read."""
 
-    def __init__(self, topic: str, type_name: str) -> None:
-        super().__init__(topic, type_name)
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
         self.stamps = Times()
-        self.strays = self.gaps = self.longest_gap_ns = 0
-        self._finder = StrayFinder[int]()
-        self.unreadable = Kinds()
-        self._delay_sum_ns = 0
-        self._definition = EVENT_TYPES.get(type_name, type_name)
+        self._strays = self._gaps = self._longest_gap_ns = 0
+        self._finder = StrayFinder[None]()
+        self._unreadable: Counter[str] = Counter()
+        self._encodings: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
 
-    def add(self, recorded_ns: int, data: bytes) -> None:
-        super().add(recorded_ns, data)
+    def add(self, log_ns: int, data: bytes) -> None:
+        super().add(log_ns, data)
         try:
             stamp, message = stamp_ns(data), self._parse(data)
-        # rosbags promises no exception for damaged bytes; struct.error, ValueError and others were seen.
+        except MemoryError:
+            raise
+        # rosbags promises no exception for damaged bytes.
         except Exception as error:
-            self.unreadable.see(str(error) or type(error).__name__)
+            self._unreadable[str(error) or type(error).__name__] += 1
             return
-        if message is None:
-            return
-        self._judge(self._finder.add(recorded_ns, stamp))
-        self._take(stamp, message)
+        if message is not None:
+            self._judge(self._finder.add(None, stamp))
+            self._take(stamp, message)
 
     def finish(self) -> None:
-        """Judge the last stamps, now that nothing follows."""
         self._judge(self._finder.finish())
 
-    def _judge(self, judged: Iterable[Judged[int]]) -> None:
-        for recorded_ns, stamp, is_stray in judged:
-            if is_stray:
-                self.strays += 1
-                continue
-            if self.stamps.last is not None and stamp - self.stamps.last > FORWARD_JUMP_NS:
-                self.gaps += 1
-                self.longest_gap_ns = max(self.longest_gap_ns, stamp - self.stamps.last)
-            self.stamps.add(stamp)
-            self._delay_sum_ns += recorded_ns - stamp
-            self._take_stamp(stamp)
+    def ends_ns(self) -> list[int]:
+        """Return the first and last time by which windows sort the messages, or nothing."""
+        return self.stamps.ends()
 
-    def _take_stamp(self, stamp: int) -> None:
-        """A stamp that is no stray."""
+    def _judge(self, judged: Iterable[Judged[None]]) -> None:
+        for _, stamp, is_stray in judged:
+            if is_stray:
+                self._strays += 1
+                continue
+            gap_ns = stamp - (stamp if self.stamps.last is None else self.stamps.last)
+            if gap_ns > FORWARD_JUMP_NS:
+                self._gaps += 1
+                self._longest_gap_ns = max(self._longest_gap_ns, gap_ns)
+            self.stamps.add(stamp)
 
     def _parse(self, data: bytes) -> Any:
-        """The message, or None for one that is a player's and no camera's."""
-        return typestore().deserialize_cdr(data, self._definition)
+        """Return the message, or None for one of a player."""
+        return typestore().deserialize_cdr(data, EVENT_TYPES.get(self.topic.type, self.topic.type))
 
     @abstractmethod
     def _take(self, stamp: int, message: Any) -> None: ...
-
-    def _delay_ns(self) -> float:
-        return self._delay_sum_ns / max(1, self.messages - self.unreadable.total() - self.strays)
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -159,157 +161,239 @@ class StampedSurvey(TopicSurvey, ABC):
             "last_stamp_ns": self.stamps.last,
             "stamps_back": self.stamps.back,
             "furthest_stamp_back_ms": self.stamps.furthest_back / 1e6,
-            "stray_stamps": self.strays,
-            "gaps": self.gaps,
-            "longest_gap_s": self.longest_gap_ns / SECOND,
-            "mean_recording_delay_ms": self._delay_ns() / 1e6,
-            "unreadable_messages": self.unreadable.total(),
+            "stray_stamps": self._strays,
+            "gaps": self._gaps,
+            "longest_gap_s": self._longest_gap_ns / _SECOND,
+            "unreadable_messages": self._unreadable.total(),
+            "encodings": dict(self._encodings),
         }
 
     def findings(self) -> list[str]:
         found = []
-        if self.unreadable:
-            reason, _ = self.unreadable.most_common(1)[0]
+        if self._unreadable:
+            reason, _ = self._unreadable.most_common(1)[0]
             found.append(
-                f"{self.unreadable.total()} of {self.messages} messages are no {self.type} ({reason}): copy "
-                f"the recording again, or check which definition its recorder had"
+                f"{self._unreadable.total()} of {self.messages} messages are no {self.topic.type} "
+                f"({reason}): copy the recording again, or check which definition its recorder had"
             )
-        if self.strays:
+        if self._strays:
             found.append(
-                f"{self.strays} stamps lie far from those before and behind them, so no window goes by them: "
-                f"check the node, or what wrote the file, that gave them"
+                f"{self._strays} stamps lie far from those before and behind them, so windows ignore them: "
+                f"check the node that sets the stamps"
             )
-        if self.gaps:
+        if self._gaps:
             found.append(
-                f"{self.gaps} gaps are longer than {FORWARD_JUMP_NS // SECOND} s, the longest is "
-                f"{self.longest_gap_ns / SECOND:.1f} s: replay skips them"
+                f"{self._gaps} gaps are longer than {FORWARD_JUMP_NS // _SECOND} s, the longest is "
+                f"{self._longest_gap_ns / _SECOND:.1f} s: replay skips them"
             )
         if self.stamps.back:
             found.append(
                 f"the stamps go back {self.stamps.back} times, by up to "
-                f"{self.stamps.furthest_back / 1e6:.1f} ms: a clock was set while recording, several nodes "
-                f"publish here, or the events of a file are not in order: sort these by time"
+                f"{self.stamps.furthest_back / 1e6:.1f} ms: synchronise the clock of this camera's host, and "
+                f"let one node publish here"
             )
-        if abs(self._delay_ns()) > _TELLING_DELAY_NS:
+        if len(self._sizes) > 1 or len(self._encodings) > 1:
+            kinds = ", ".join([*self._encodings, *self._sizes])
             found.append(
-                f"the stamps are {self._delay_ns() / SECOND:.1f} s behind the times of recording on "
-                f"average: check that the cameras' hosts have one clock, since windows go by the stamps"
+                f"the encoding or size changes ({kinds}): only messages of the first size are used, so "
+                f"record one camera a topic"
             )
         return found
 
 
-_LONGEST, _MOST = 300, 20
-_OTHERS = "others"
+class EventSurvey(StampedSurvey):
+    """A topic of event packets or of dvs_msgs arrays.
 
+    `absolute_stamps` means that a packet's stamp is the sensor's time of its first event, as in recordings
+    other than bags. The report then has full times of events, of which evt3 carries 24 bits only.
+    """
 
-def cut(text: str) -> str:
-    """The text, or how it begins."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} [...]"
+    kind = "events"
 
+    def __init__(self, topic: Topic, absolute_stamps: bool = False) -> None:
+        super().__init__(topic)
+        self.events = self._on = 0
+        self._absolute_stamps = absolute_stamps
+        self._is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
+        self._times = Times()
+        self._digest = StreamDigest()
+        self._refused: Counter[str] = Counter()
+        self._dvs, self._packets = DvsDecoder(), PacketDecoder()
 
-class Kinds(Counter[str]):
-    """Counts of texts; those that are too many for one recording are counted as one."""
+    def ends_ns(self) -> list[int]:
+        return [time * 1000 for time in self._times.ends()] if self._is_dvs else super().ends_ns()
 
-    def see(self, text: str) -> str:
-        """Count a text; returns what it is counted as."""
-        kind = cut(text)
-        if kind not in self and len(self) >= _MOST:
-            kind = _OTHERS
-        self[kind] += 1
-        return kind
+    def _parse(self, data: bytes) -> Any:
+        if self._is_dvs:
+            return None if is_dvs_end_mark(data) else data
+        packet = super()._parse(data)
+        return None if is_end_mark(packet) else packet
+
+    def _take(self, stamp: int, message: Any) -> None:
+        try:
+            batch = self._dvs.decode(message) if self._is_dvs else self._packets.decode(message)
+        except InputError as error:
+            self._refused[str(error)] += 1
+            batch = None
+        sized = message if batch is None else batch
+        self._encodings["dvs" if self._is_dvs else message.encoding] += 1
+        self._sizes[f"{sized.width}x{sized.height}"] += 1
+        if batch is None or not len(batch):
+            return
+        self._times.add_all(batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t)
+        self._digest.add(batch)
+        self.events += len(batch)
+        self._on += int(np.count_nonzero(batch.p))
+
+    def _damage(self) -> Counter[str]:
+        return self._dvs.damage + self._packets.damage
+
+    def figures(self) -> dict[str, Any]:
+        """Return all figures; this ends the digest, so call it once."""
+        # A single time that is far away would make the rate next to nothing.
+        span_us = self.stamps.span() // 1000 if self._strays else self._times.span()
+        return {
+            **super().figures(),
+            "resolutions": dict(self._sizes),
+            "events": self.events,
+            "on": self._on,
+            "off": self.events - self._on,
+            "first_event_us": self._times.first,
+            "last_event_us": self._times.last,
+            "events_per_s": self.events / span_us * 1e6 if span_us > 0 else None,
+            "sha256": self._digest.finish(),
+            "missing_packets": self._packets.missing,
+            "seq_restarts": self._packets.restarts,
+            "event_times_back": self._times.back,
+            "furthest_event_back_us": self._times.furthest_back,
+            "undecoded_packets": self._refused.total(),
+            "damage": dict(self._damage()),
+        }
+
+    def findings(self) -> list[str]:
+        found = super().findings()
+        found += [f"{count} packets were not decoded: {reason}" for reason, count in self._refused.items()]
+        if self._packets.missing:
+            found.append(
+                f"{self._packets.missing} packets are missing, by the gaps in `seq`: record with a larger "
+                f"cache, on a faster disk, or with a reliable subscription"
+            )
+        if self._packets.restarts:
+            found.append(
+                f"`seq` starts over {self._packets.restarts} times: the driver was restarted, or two of them "
+                f"publish here"
+            )
+        damage = self._damage()
+        if outside := damage.pop("events_outside_sensor", 0):
+            found.append(
+                f"{outside} events are outside the sensor of {', '.join(self._sizes)} pixels: check the "
+                f"width and height that the driver sends"
+            )
+        if damage:
+            kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()))
+            found.append(
+                f"some of the data could not be decoded ({kinds}), the rest was: check cable and driver, or "
+                f"copy the recording again"
+            )
+        if self.messages and not (self.events or self._refused or self._unreadable or damage or outside):
+            found.append(
+                f"all {self.messages} messages are empty: check the driver, or open the camera's lens"
+            )
+        if self._times.furthest_back > _MAX_BACK_US:
+            found.append(
+                f"the events' times go back {self._times.back} times, by up to "
+                f"{self._times.furthest_back / 1e3:.1f} ms: the sensor was restarted or overloaded; above "
+                f"{_MAX_BACK_US / 1e3:.0f} ms events are dropped as late"
+            )
+        return found
 
 
 class ImageSurvey(StampedSurvey):
-    """A topic of raw or compressed images. Of each encoding images are read until one can be; of the others
-    that are compressed only the end is looked at.
-    """
+    """A topic of raw or compressed images. Images of each encoding are read until one succeeds."""
 
     kind = "images"
 
-    def __init__(self, topic: str, type_name: str) -> None:
-        super().__init__(topic, type_name)
-        self._encodings, self._sizes = Kinds(), Kinds()
-        self._all_stamps = array("q")
-        self._short = 0
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
         self._readable: set[str] = set()
         self._faults: dict[str, str] = {}
-        self._depth = SampleDepth()
+        self._short = self._wide = self._largest = 0
 
     def _take(self, stamp: int, message: Any) -> None:
-        read: Callable[[Any], np.ndarray]
-        if self.type == COMPRESSED_IMAGE:
-            encoding, read = message.format, compressed_array
-            self._short += not _is_whole(message.data)
+        is_compressed = self.topic.type == COMPRESSED_IMAGE
+        encoding = message.format if is_compressed else message.encoding
+        self._encodings[encoding] += 1
+        if is_compressed:
+            self._short += not _has_end(message.data)
         else:
-            encoding, read = message.encoding, camera_array
-            self._sizes.see(f"{message.width}x{message.height}")
+            self._sizes[f"{message.width}x{message.height}"] += 1
             self._short += not len(message.data) or len(message.data) < message.height * message.step
-        kind = self._encodings.see(encoding)
-        if kind not in self._readable:
-            self._try(kind, read, message)
-        if kind in self._readable:
-            self._depth.add(message)
-
-    def _try(self, encoding: str, read: Callable[[Any], np.ndarray], message: Any) -> None:
         try:
-            pixels = read(message)
+            if encoding not in self._readable:
+                pixels = compressed_array(message) if is_compressed else camera_array(message)
+                self._readable.add(encoding)
+                if is_compressed:
+                    self._sizes[f"{pixels.shape[1]}x{pixels.shape[0]}"] += 1
+            samples = None if is_compressed or self._wide == _DEPTH_IMAGES else wide_samples(message)
+            if samples is not None:
+                self._wide += 1
+                self._largest = max(self._largest, int(samples.max()))
         except InputError as error:
-            self._faults[encoding] = str(error)
-            return
-        self._readable.add(encoding)
-        if self.type == COMPRESSED_IMAGE:
-            self._sizes.see(f"{pixels.shape[1]}x{pixels.shape[0]}")
-
-    def _take_stamp(self, stamp: int) -> None:
-        self._all_stamps.append(stamp)
-
-    def _intervals(self) -> tuple[float, int]:
-        """The median interval in ns, and how many images are missing by it, not counting gaps."""
-        steps = np.diff(np.frombuffer(self._all_stamps, np.int64))
-        steps = steps[(steps > 0) & (steps <= FORWARD_JUMP_NS)]
-        if not len(steps):
-            return 0.0, 0
-        median = statistics.median(steps.tolist())
-        return median, int(np.maximum(np.rint(steps / median) - 1, 0).sum())
+            self._faults.setdefault(encoding, str(error))
 
     def figures(self) -> dict[str, Any]:
-        median, missing = self._intervals()
         return {
             **super().figures(),
-            "encodings": dict(self._encodings),
             "resolutions": list(self._sizes),
-            "median_interval_ms": median / 1e6,
-            "missing_images": missing,
             "empty_or_short_images": self._short,
         }
 
     def findings(self) -> list[str]:
         found = super().findings()
-        median, missing = self._intervals()
-        if missing:
-            found.append(
-                f"{missing} images are missing, by the median interval of {median / 1e6:.1f} ms: record "
-                f"compressed images, with a larger cache, or on a faster disk"
-            )
-        for encoding, count in self._encodings.items():
+        for encoding, fault in self._faults.items():
             if encoding not in self._readable:
-                found.append(f"{count} images in {encoding} cannot be read: {self._faults[encoding]}")
-        if depth := self._depth.finding():
-            found.append(depth)
+                found.append(f"{self._encodings[encoding]} images in {encoding} cannot be read: {fault}")
         if self._short:
             found.append(
                 f"{self._short} images are empty, cut or no pictures: check the node that sends them"
             )
-        if len(self._sizes) > 1 or len(self._encodings) > 1:
-            kinds = ", ".join([*self._encodings, *self._sizes])
-            found.append(f"the images change ({kinds}): only those of the first size are used")
+        if 0 < self._largest < 1 << 14:
+            found.append(
+                f"the largest sample of 16 bits is {self._largest} in the first {self._wide} images, and "
+                f"captions use the upper 8 bits: let the camera publish mono8, rgb8 or bgr8, or all 16 bits"
+            )
         return found
 
 
-def _is_whole(picture: np.ndarray) -> bool:
-    """Whether a PNG or JPEG, or whatever else it is, has its end."""
+class StreamDigest:
+    """SHA-256 over x (little-endian uint16) of the whole stream, then y (uint16), then p (uint8).
+
+    y and p wait in temporary files (in TMPDIR, 3 bytes an event) until the last x has been added.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (finish() closes them)
+
+    def add(self, batch: EventBatch) -> None:
+        """Add the stream's next events."""
+        self._hash.update(np.ascontiguousarray(batch.x, "<u2").data)
+        for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
+            file.write(np.ascontiguousarray(values, kind).data)
+
+    def finish(self) -> str:
+        """Return the digest as 64 hex digits; nothing can be added after it."""
+        for file in self._waiting:
+            file.seek(0)
+            while block := file.read(1 << 20):
+                self._hash.update(block)
+            file.close()
+        return self._hash.hexdigest()
+
+
+def _has_end(picture: np.ndarray) -> bool:
     data = picture.tobytes()
     if data.startswith(b"\x89PNG"):
         return data.endswith(b"IEND\xaeB`\x82")
-    # Some cameras fill up what follows the end.
+    # Some cameras fill up the rest of the buffer.
     return data.rstrip(b"\0").endswith(b"\xff\xd9") if data.startswith(b"\xff\xd8") else bool(data)

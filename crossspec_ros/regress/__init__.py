@@ -1,1 +1,1 @@
-"""Guards a recording's captions: replayed in code against goldens, through the nodes against a baseline."""
+"""Comparison of a recording's captions, replayed in code, with goldens."""

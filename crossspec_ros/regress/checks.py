@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from xml.etree import ElementTree
@@ -60,16 +60,6 @@ def all_differences(checks: list[Check]) -> list[Difference]:
     return [difference for check in checks for difference in check.differences]
 
 
-def diff(expected: str, actual: str) -> Iterator[tuple[str, str, str]]:
-    """(common, only expected, only actual) runs of words in order; of each either the first or the others."""
-    old, new = expected.split(), actual.split()
-    for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            yield " ".join(old[i:j]), "", ""
-        else:
-            yield "", " ".join(old[i:j]), " ".join(new[k:m])
-
-
 def marked(
     expected: str,
     actual: str,
@@ -77,10 +67,15 @@ def marked(
     added: Callable[[str], str] = "{{+{}+}}".format,
     common: Callable[[str], str] = str,
 ) -> str:
-    """Both sentences in one, each run of words in the marks of its kind."""
+    """Merge both sentences into one, each run of words in the marks of its kind."""
+    old, new = expected.split(), actual.split()
     parts: list[str] = []
-    for same, old, new in diff(expected, actual):
-        parts += [mark(words) for mark, words in ((common, same), (removed, old), (added, new)) if words]
+    for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append(common(" ".join(old[i:j])))
+        else:
+            runs = ((removed, old[i:j]), (added, new[k:m]))
+            parts += [mark(" ".join(words)) for mark, words in runs if words]
     return " ".join(parts)
 
 

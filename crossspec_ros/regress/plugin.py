@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,19 +21,10 @@ def crossspec_regress() -> Regress:
     and which `crossspec regress BAG --update` writes; nothing differs in an empty list. Raises InputError
     where the bag, the models or the goldens do not fit together.
     """
-    return partial(_regress, live=False)
 
+    def compare(*arguments: Any, **options: Any) -> list[Difference]:
+        from crossspec_ros.regress.regression import regress
 
-@pytest.fixture(scope="session")
-def crossspec_regress_live() -> Regress:
-    """As `crossspec_regress`, and then replays the bag through the nodes, on the machine of the baseline.
+        return regress(*arguments, **options)
 
-    `crossspec regress BAG --live --update` writes that.
-    """
-    return partial(_regress, live=True)
-
-
-def _regress(*arguments: Any, **options: Any) -> list[Difference]:
-    from crossspec_ros.regress.regression import regress
-
-    return regress(*arguments, **options)
+    return compare

@@ -1,4 +1,4 @@
-"""`crossspec regress`: whether a recording is still captioned as it was, and as fast."""
+"""`crossspec regress`: compare a recording's captions with goldens."""
 
 from __future__ import annotations
 
@@ -7,27 +7,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.regress.baseline import (
-    LATENCIES,
-    Baseline,
-    Tolerances,
-    live_checks,
-    read_baseline,
-    write_baseline,
-)
 from crossspec_ros.regress.checks import Check, Difference, all_differences, junit, verdict
 from crossspec_ros.regress.golden import (
     Golden,
@@ -40,7 +29,6 @@ from crossspec_ros.regress.golden import (
     record,
     write_golden,
 )
-from crossspec_ros.regress.live_replay import OtherLoad, ReplayError, Tick, live_replays, silent
 from crossspec_ros.regress.page import Page
 
 if TYPE_CHECKING:
@@ -48,8 +36,12 @@ if TYPE_CHECKING:
 
 WINDOWS = "windows.json"
 """File of the goldens in their folder."""
-LIVE = "live.json"
-"""File of the baseline there."""
+Tick = Callable[[str], None]
+"""Called with the work in progress."""
+
+
+def silent(what: str) -> None:
+    """Do nothing; a Tick."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,12 +50,10 @@ def run(args: argparse.Namespace) -> int:
     folder = args.golden or golden_folder(args.path)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with closing(setup), bar as progress:
-        task = progress.add_task("", total=1.0)
+        task = progress.add_task("", total=None)
 
-        def tick(what: str, share: float | None) -> None:
-            progress.update(
-                task, description=what, total=None if share is None else 1.0, completed=share or 0.0
-            )
+        def tick(what: str) -> None:
+            progress.update(task, description=what)
 
         return _update(setup, folder, args, tick) if args.update else _compare(setup, folder, args, tick)
 
@@ -74,30 +64,25 @@ def regress(
     models: Path | str | None = None,
     question: str | None = None,
     config: Path | str | None = None,
-    live: bool = False,
 ) -> list[Difference]:
-    """The differences from the goldens in the folder `golden`, by default beside the bag.
-
-    With `live` the nodes are compared with the baseline there too, within the default tolerances.
+    """Return the differences from the goldens in the folder `golden`, by default beside the bag.
 
     Raises InputError when the goldens are missing or belong to something else.
     """
     paths = [None if path is None else Path(path) for path in (golden, models, config)]
     folder = paths[0] or golden_folder(Path(bag))
     with closing(Setup(Path(bag), paths[1], question, paths[2])) as setup:
-        return all_differences(compared(setup, folder, Tolerances() if live else None))
+        return all_differences(compared(setup, folder))
 
 
 def compared(
     setup: Setup,
     folder: Path,
-    tolerances: Tolerances | None = None,
     page: Page | None = None,
     tick: Tick = silent,
 ) -> list[Check]:
-    """The checks of a replay in code, whose windows go to `page`, and with tolerances those of the nodes."""
+    """Return the checks of a replay in code, whose windows go to `page`."""
     golden = read_golden(folder / WINDOWS, setup)
-    baseline = read_baseline(folder / LIVE, setup) if tolerances else None
     expected = {record.end_ns: record for record in golden.windows}
 
     def look(captioned: Captioned, new: Record) -> None:
@@ -105,10 +90,7 @@ def compared(
             name, old = golden.window_name(new.end_ns), expected.get(new.end_ns)
             page.add(name, captioned, old, passed=not compare_window(name, old, new).differences)
 
-    checks = compare(golden, windows_in_code(setup, look, tick))
-    if baseline and tolerances:
-        checks += live_checks(setup, golden, baseline, tolerances, tick)
-    return checks
+    return compare(golden, windows_in_code(setup, look, tick))
 
 
 def windows_in_code(
@@ -123,9 +105,11 @@ def windows_in_code(
     from crossspec_ros.captioning.assembly import load_decoder
     from crossspec_ros.captioning.code_replay import captions
 
-    tick("loading the models", None)
+    tick("loading the models")
     windows, counts = [], Counter[str]()
-    for captioned in captions(setup, load_decoder, lambda share: tick("replaying in code", share), counts):
+    for captioned in captions(
+        setup, load_decoder, lambda seconds: tick(f"replaying in code, {seconds:.1f} s"), counts
+    ):
         windows.append(record(captioned))
         look(captioned, windows[-1])
     if not windows:
@@ -134,11 +118,8 @@ def windows_in_code(
 
 
 def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
-    if args.html and find_spec("matplotlib") is None:
-        raise InputError("--html needs matplotlib, which is missing: run `pip install matplotlib`")
     page = Page() if args.html else None
-    tolerances = Tolerances(args.latency, args.acceptance, args.dropped) if args.live else None
-    checks = compared(setup, folder, tolerances, page, tick)
+    checks = compared(setup, folder, page, tick)
     name = setup.bag.resolve().name
     if args.junit:
         write_report(args.junit, junit(name, checks).decode())
@@ -155,31 +136,10 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
     if args.junit or args.html:
         raise InputError("--update compares nothing: leave out --junit and --html, or run again without it")
-    PlayerSettings.check({"rate": args.rate})
     golden = windows_in_code(setup, tick=tick)
     write_golden(folder / WINDOWS, setup, golden)
     print(f"{folder / WINDOWS}: {len(golden.windows)} windows")
-    if args.live:
-        load = OtherLoad()
-        try:
-            baseline = Baseline(args.rate, live_replays(setup, args.rate, args.repeats, tick))
-        except ReplayError as error:
-            raise InputError(f"no baseline was written, because a replay {error}") from None
-        write_baseline(folder / LIVE, setup, baseline)
-        print(f"{folder / LIVE}: {_spread(baseline)}; {load.sentence()}")
     return 0
-
-
-def _spread(baseline: Baseline) -> str:
-    """The medians of its replays, which are close together on an idle machine."""
-    figures = []
-    for what, key in LATENCIES.items():
-        medians = [
-            f"{np.median([getattr(window, key) for window in repeat.values()] or [np.nan]):.1f}"
-            for repeat in baseline.repeats
-        ]
-        figures.append(f"median {what} in each replay {', '.join(medians)} ms")
-    return "; ".join(figures)
 
 
 def _print(checks: Sequence[Check]) -> None:

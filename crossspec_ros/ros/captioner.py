@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
+from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
@@ -36,7 +36,6 @@ from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
@@ -44,6 +43,9 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from rclpy.subscription import MessageInfo
 
 DISCOVERY_S = 5.0
 """Nodes that start together may need three seconds to find each other, Fast DDS's announcement period."""
@@ -59,13 +61,13 @@ _ACTIVE = {
     "changed": "windows are captioned that show something else than the one captioned last",
     "asked": "no window is captioned before somebody asks on ~/question, ~/ask or ~/ask_action",
 }
-NO_WINDOWS = "no window has come yet: check that the synchronizer runs, and its topics in /diagnostics"
+NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
 def load(settings: CaptionerSettings) -> Decoder:
-    """Load and warm up the decoder, as it is asked for; smaller where memory runs out and that is asked for.
+    """Load and warm up the decoder.
 
     Raises InputError for missing or broken checkpoints, missing devices, bad sampling and too little memory.
     """
@@ -95,9 +97,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._active_s = math.inf
         self._questions: Questions | None = None
         self._bond: Bond | None = None
-        self._diagnostics = Diagnostics(
-            self, self._read_counters, TopicWatch(self, self._inputs), self._pulses
-        )
+        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses)
         self._failure: Exception | None = None
         self._is_started = not self._settings.autostart
         if self._settings.autostart:
@@ -137,9 +137,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             return self._fail("load its models and warm up", error)
         # A decoder without models, as tests have it, is nowhere.
         pair = getattr(self._decoder, "pair", None)
-        has_own = pair is not None and not is_remote(self._settings.target)
-        asked = asked_placement(self._settings) if has_own else None
-        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, asked)
+        placement = None if pair is None or is_remote(self._settings.target) else pair.placement
+        self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, placement)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
@@ -166,7 +165,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._worker = CaptionWorker(
             self._decoder,
             self._settings.question,
-            on_draft=lambda text: self._outcomes.text("caption_draft", text),
+            on_draft=self._outcomes.drafted,
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
@@ -301,19 +300,24 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         while not all(map(self.count_publishers, topics)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
-    def _take_frame(self, message: Image) -> None:
-        self._take(lambda: self._take_image(message, self._assembler.add_frame, is_frame=True))
+    # Of the topics' messages only the publisher's time tells the order.
+    def _take_frame(self, message: Image, info: MessageInfo) -> None:
+        self._take(lambda: self._take_image(message, info, self._assembler.add_frame, is_frame=True))
 
-    def _take_event_image(self, message: Image) -> None:
-        self._take(lambda: self._take_image(message, self._assembler.add_event_image, is_frame=False))
+    def _take_event_image(self, message: Image, info: MessageInfo) -> None:
+        self._take(lambda: self._take_image(message, info, self._assembler.add_event_image, is_frame=False))
 
     def _take_image(
-        self, message: Image, add: Callable[[int, np.ndarray], list[Window]], is_frame: bool
+        self,
+        message: Image,
+        info: MessageInfo,
+        add: Callable[[int, np.ndarray, int], list[Window]],
+        is_frame: bool,
     ) -> list[Window]:
-        """The windows that an image completes; it is read ahead where there is room for it in its window."""
+        """Return the windows that an image completes; an image of an open window is read ahead."""
         stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
         taken = self._assembler.taken
-        windows = add(stamp_ns, image)
+        windows = add(stamp_ns, image, info["source_timestamp"])
         reads_ahead = self._settings.mode != "autoregressive" and self._assembler.taken > taken
         if self._worker is not None and reads_ahead:
             grid = self._assembler.grid
@@ -323,12 +327,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 self._worker.stream_event_image(grid.index(stamp_ns - 1), image)
         return windows
 
-    def _take_closed(self, message: WindowClosed) -> None:
+    def _take_closed(self, message: WindowClosed, info: MessageInfo) -> None:
         end_ns = to_ns(message.header.stamp)
         self._closed_ns[end_ns] = time.perf_counter_ns()
         if len(self._closed_ns) > MOST_CLOSED:  # nobody closes these windows
             del self._closed_ns[next(iter(self._closed_ns))]
-        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message)))
+        published_ns = info["source_timestamp"]
+        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message), published_ns=published_ns))
 
     def _take(self, complete: Callable[[], list[Window]]) -> None:
         try:

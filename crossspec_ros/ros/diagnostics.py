@@ -15,10 +15,8 @@ from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.aggregate import HARDWARE_ID, Aggregate
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
 from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
@@ -28,6 +26,8 @@ __all__ = ["STEADY", "Diagnostics", "Reading"]
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For what must go on while simulated time stands still."""
 
+HARDWARE_ID = "crossspec"
+"""Hardware id of all statuses of these nodes on `/diagnostics`."""
 LASTING_S = 5.0
 """Seconds that a fault lasts before the log tells it as well."""
 LOOK_S = 1.0
@@ -35,7 +35,7 @@ LOOK_S = 1.0
 
 
 class Diagnostics:
-    """Publishes one status per part of a node, and those of its callbacks, memory, threads and topics.
+    """Publishes one status per part of a node, and those of its callbacks, memory and threads.
 
     `pulses` are those of the node's own threads at the time; a dead or stuck one ends the node, and so does a
     callback that is stuck.
@@ -45,19 +45,16 @@ class Diagnostics:
         self,
         node: GuardedNode,
         read: Callable[[], Mapping[str, Reading]],
-        topics: TopicWatch,
         pulses: Callable[[], Iterable[Pulse]] = tuple,
     ) -> None:
         self._node = node
         self._read = read
-        self._topics = topics
         self.threads = ThreadWatch(lambda: [node.boundary.pulse, *pulses()])
         self._memory = MemoryWatch()
         self._parts: dict[str, PartHealth] = {}
         self._faults: dict[str, tuple[str, float]] = {}
         """By part, the sentence and since when it holds, in monotonic seconds; infinite once logged."""
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._aggregate = Aggregate(node)
         self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
         # One odd message can leave hundreds of MB free in the heap, which nobody else could use.
         self._trim = node.create_timer(MINUTE_S, give_back, clock=STEADY)
@@ -67,9 +64,8 @@ class Diagnostics:
     def _publish(self) -> None:
         message = self._message()
         # Each for itself, so that one which fails leaves the others to be told.
-        for tell in self._tell_parts, self._tell_topics, self._tell_callbacks, self._publisher.publish:
+        for tell in self._tell_parts, self._tell_callbacks, self._publisher.publish:
             self._attempt(tell, message)
-        self._attempt(self._aggregate.publish)
         (threads, *_) = message.status
         # A thread may have died since, and no node ends without a word.
         if threads.level == DiagnosticStatus.ERROR:
@@ -80,9 +76,6 @@ class Diagnostics:
 
     def _tell_parts(self, message: DiagnosticArray) -> None:
         self._add_readings(message, {**self._read(), "memory": self._memory.reading(time.monotonic())})
-
-    def _tell_topics(self, message: DiagnosticArray) -> None:
-        self._add(message, "topics", *self._topics.status())
 
     def _tell_callbacks(self, message: DiagnosticArray) -> None:
         failure = self._node.boundary.last_failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.captioning.wording import seconds
-from crossspec_ros.environment import discovery_hint
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import RecordedMessage, event_packet, to_ns
@@ -26,13 +24,12 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_recording, true_captions
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Backlog, Pace
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import Peers, publishers_of
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES
@@ -52,8 +49,6 @@ _TAKEN: dict[str, tuple[type, tuple[str, ...], int]] = {
     "window_closed": (WindowClosed, (EVENTS, FRAMES), 1),
 }
 """Topics of the synchronizer, the streams that it has taken where one comes out, and ns before its stamp."""
-DISCOVERY_S = 3.5
-"""Until all others have found a node that was started again; Fast DDS announces every 3 s."""
 
 
 class PlayerNode(GuardedNode):
@@ -66,7 +61,7 @@ class PlayerNode(GuardedNode):
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
         path = found(self._settings.path)
-        self._recording = open_recording(path, Asked.of(vars(self._settings)))
+        self._recording = open_recording(path, ReadOptions.of(vars(self._settings)))
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
         self._truth = true_captions(path)
@@ -85,18 +80,14 @@ class PlayerNode(GuardedNode):
         self._lateness_ns = round(self._settings.max_lateness_s * SECOND)
         self._pace = Pace(self._settings.rate)
         self._backlog = Backlog(self._grid, self._lateness_ns)
+        # Windows with published messages, but for those that were already waited for.
         self._played: set[int] = set()
-        # Windows that a report may be waited for, and the ends of those that have one.
+        # Published windows that have no report yet, and the newest window that has one.
         self._awaited: set[int] = set()
-        self._reported: set[int] = set()
+        self._newest = -1
         self._failed = self._unreported = 0
         # Where the captioner counts its seconds from as well.
         self._first_ns: int | None = None
-        # The last window that nobody may have any more.
-        self._lost = -1
-        reports, closings = map(self.resolve_topic_name, ("report", "window_closed"))
-        self._captioner = Peers(lambda: publishers_of(self, reports))
-        self._synchronizer = Peers(lambda: publishers_of(self, closings))
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "report", self._take_report, RELIABLE)
         # Raw, because the stamps behind the header's first bytes are all that matters.
@@ -135,7 +126,7 @@ class PlayerNode(GuardedNode):
     def _play_once(self) -> None:
         reached: int | None = None
         self._next_clock_s = 0.0
-        for message in parts(self._recording.messages(), self._recording.end_ns):
+        for message in parts(self._recording.messages()):
             if isinstance(message, Break):
                 self._end_part(message)
                 reached = None
@@ -207,10 +198,9 @@ class PlayerNode(GuardedNode):
         """Windows start anew, and may be those of before."""
         with self._news:
             self._awaited.clear()
-            self._reported.clear()
+            self._newest = -1
             self._backlog.give_up()
         self._played.clear()
-        self._lost = -1
         # Before either stream: a short one might not seem to jump back by itself.
         self._topics["events"].publish(self._reach(stamp_ns))
         self._sleep(SETTLE_S)
@@ -243,11 +233,12 @@ class PlayerNode(GuardedNode):
     def _pause_for_report(self, reached_ns: int) -> None:
         """Wait for the last window that must have closed by now; one that a gap jumps over never closes."""
         began_s = time.monotonic()
-        self._give_up_lost()
         over = self._grid.index(reached_ns - self._lateness_ns - SECOND // 20)
-        due = [index for index in self._played if index < over]
-        if due and self._settings.every_window:
-            self._await_report(max(due))
+        last = max((index for index in self._played if index < over), default=None)
+        if last is not None:
+            self._played = {index for index in self._played if index >= last}
+            if self._settings.every_window:
+                self._await_report(last)
         self._pace.shift(time.monotonic() - began_s)
 
     def _close_each(self, reached_ns: int, stamp_ns: int) -> None:
@@ -271,7 +262,7 @@ class PlayerNode(GuardedNode):
         end_ns, timeout_s = self._grid.end(index), self._settings.caption_timeout_s
         deadline_s, was_away = time.monotonic() + timeout_s, False
         tell_s, told = time.monotonic() + TELL_S, ""
-        while not self._is_settled(end_ns) and index > self._give_up_lost():
+        while not self._is_settled(index):
             now_s, is_away = time.monotonic(), not self._captioner_is_ready()
             if is_away:
                 deadline_s, was_away = now_s + RETURN_S, True
@@ -293,28 +284,13 @@ class PlayerNode(GuardedNode):
                 self._news.wait(0.02)
             self._check_context()
 
-    def _give_up_lost(self) -> int:
-        """The last window that no report is waited for, because a node was started again after it."""
-        synchronizers = self._synchronizer.started_again()
-        if names := [*synchronizers, *self._captioner.started_again()]:
-            self._lost = max(self._played, default=-1)
-            self.get_logger().warning(
-                f"{plain_text(' and '.join(names))} was started again: no report is waited for of what was "
-                f"played before"
-            )
-        if synchronizers and self._settings.every_window:
-            # A captioner comes when it knows the synchronizer; a synchronizer does not wait for anybody.
-            self._sleep(DISCOVERY_S)
-        return self._lost
-
-    def _is_settled(self, end_ns: int) -> bool:
+    def _is_settled(self, index: int) -> bool:
+        """Whether a window is reported, or passed over: reports come in order."""
         with self._news:
-            if end_ns in self._reported:
-                return True
-            # Reports come in order.
-            if is_passed_over := any(later > end_ns for later in self._reported):
+            if index in self._awaited and index < self._newest:
+                self._awaited.discard(index)
                 self._unreported += 1
-            return is_passed_over
+            return index not in self._awaited
 
     def _await_audience(self) -> None:
         deadline_s = time.monotonic() + self._settings.startup_timeout_s
@@ -322,8 +298,7 @@ class PlayerNode(GuardedNode):
         while missing := self._missing_audience():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
-                    f"after {self._settings.startup_timeout_s:g} s {missing}{discovery_hint(os.environ)}: "
-                    f"start those nodes too"
+                    f"after {self._settings.startup_timeout_s:g} s {missing}: start those nodes too"
                 )
             if time.monotonic() >= tell_s:
                 told = self._tell_waiting(told, f"the other nodes, whose models take time to load: {missing}")
@@ -363,12 +338,12 @@ class PlayerNode(GuardedNode):
         with self._news:
             end_ns = to_ns(message.header.stamp)
             index = self._grid.index(end_ns - 1)
-            # Anybody may report anything.
+            # Other nodes may publish reports too.
             if index in self._awaited and end_ns == self._grid.end(index):
-                if end_ns not in self._reported:
-                    self._failed += message.level == WindowReport.ERROR
-                    self._tell_truth(message, end_ns)
-                self._reported.add(end_ns)
+                self._awaited.discard(index)
+                self._newest = max(self._newest, index)
+                self._failed += message.level == WindowReport.ERROR
+                self._tell_truth(message, end_ns)
             self._news.notify_all()
 
     def _tell_truth(self, message: WindowReport, end_ns: int) -> None:

@@ -1,9 +1,8 @@
-"""The camera node: an iniVation camera, a dv network stream or an aedat4 file on the topics of a driver."""
+"""The camera node: an iniVation camera or a dv network stream on the topics of a driver."""
 
 from __future__ import annotations
 
 import math
-import struct
 import threading
 import time
 from collections import Counter
@@ -18,24 +17,16 @@ from sensor_msgs.msg import Image
 from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_camera import Link, Source, open_sources
-from crossspec_ros.events.dv_stream import Unusable
-from crossspec_ros.events.host_clock import HostClock
-from crossspec_ros.events.packets import MAX_US
+from crossspec_ros.events.dv_camera import Link, Source, Unusable, open_sources
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import ThreadError, run
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
-_STAMP_AT = 4
-"""Offset of the header's stamp in a serialized message, behind four bytes of encapsulation."""
-_NAME_AT = 12
-"""Offset of its frame_id."""
 
 
 class DvCameraNode(GuardedNode):
@@ -44,27 +35,23 @@ class DvCameraNode(GuardedNode):
     def __init__(self, **options: Any) -> None:
         super().__init__("dv_camera", automatically_declare_parameters_from_overrides=True, **options)
         settings = declare(self, CameraSettings)
-        self._sources = open_sources(settings.source, settings.frames, settings.roi, settings.biases)
+        self._sources = open_sources(settings.source, settings.frames)
         # Subscribers may ask for either reliability; the synchronizer asks for none.
         self._topics = {
             "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),
             "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
         }
-        self._clock_of_camera = HostClock(time.time_ns)
-        # Of a simulation or a recording, stamps are ROS time already.
-        simulated = self.get_parameter("use_sim_time").value
-        self._keeps_stamps = simulated or not all(source.is_live for source in self._sources)
         self._published = Counter[str](events=0, image=0)
         self._disconnections, self._unusable = Counter[Source](), Counter[Source]()
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
-        self._diagnostics = Diagnostics(self, self._read_counters, TopicWatch(self, ()), self._pulses.values)
+        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses.values)
 
     def capture(self) -> None:
-        """Publish until a recording ends.
+        """Publish until a source fails.
 
-        Raises InputError when a source cannot work, ExternalShutdownException when told to stop.
+        Raises InputError if a source cannot work, ExternalShutdownException if the node is to stop.
         """
         with ThreadPoolExecutor(len(self._sources), "dv_camera") as pool:
             try:
@@ -81,8 +68,6 @@ class DvCameraNode(GuardedNode):
                 raise
             except BaseException as error:
                 raise ThreadError(f"the camera's thread has ended ({error!r}): start it again") from error
-        if not any(source.is_live for source in self._sources):
-            self.get_logger().info("end of the recording")
 
     def stop(self) -> None:
         """End the threads; `capture` then returns."""
@@ -95,14 +80,14 @@ class DvCameraNode(GuardedNode):
         is_up, since_s = False, time.monotonic()
         # A server that comes and goes all the time must not fill the log: of its losses, few are told.
         told_s, is_told = -math.inf, True
-        for item in source.items(self._stop):
+        for item in source.items(self._stop, lambda: self.get_clock().now().nanoseconds):
             if isinstance(item, RecordedMessage):
                 with self._pulses[source].busy():
-                    self._publish(source, item)
+                    self._topics[item.kind].publish(item.data)
+                self._published[item.kind] += 1
             elif isinstance(item, Unusable):
                 self._leave_out(source, item.why)
             elif isinstance(item, Link) and item.is_up:
-                self._clock_of_camera.reconnected()
                 self._complaints.pop(source, None)
                 if is_told:
                     away_s = time.monotonic() - since_s
@@ -118,21 +103,6 @@ class DvCameraNode(GuardedNode):
                     told_s, is_told = now_s, True
                 self._disconnections[source] += is_up
                 is_up = False
-
-    def _publish(self, source: Source, message: RecordedMessage) -> None:
-        stamp_ns = message.stamp_ns
-        if not self._keeps_stamps:
-            stamp_ns = self._clock_of_camera.to_host_ns(stamp_ns)
-        if not 0 <= stamp_ns < MAX_US * 1000:
-            self._leave_out(source, f"its clock jumped to {stamp_ns} ns of ROS time, which ends in 2038")
-            return
-        data = bytearray(message.data)
-        struct.pack_into("<iI", data, _STAMP_AT, *divmod(stamp_ns, 1_000_000_000))
-        if message.kind == "events":
-            # Those who read count anew whenever they are started again.
-            struct.pack_into("<Q", data, _seq_at(data), self._published["events"])
-        self._topics[message.kind].publish(bytes(data))
-        self._published[message.kind] += 1
 
     def _leave_out(self, source: Source, why: str) -> None:
         self._unusable[source] += 1
@@ -161,14 +131,6 @@ def _part(source: Source) -> str:
 
 def _what(source: Source) -> str:
     return f"{_part(source)} of {source}"
-
-
-def _seq_at(data: bytes | bytearray) -> int:
-    """Offset of its number in a serialized EventPacket: behind frame_id, height and width."""
-    (length,) = struct.unpack_from("<I", data, _NAME_AT)
-    size_at = _NAME_AT + 4 + length + -length % 4
-    # Numbers of 8 bytes stand at multiples of 8 from the encapsulation on.
-    return size_at + 8 + -(size_at + 8 - _STAMP_AT) % 8
 
 
 def main(args: Sequence[str] | None = None) -> None:

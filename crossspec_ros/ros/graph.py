@@ -27,7 +27,7 @@ from crossspec_ros.captioning.replay_parameters import (
 from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE, found, share_dir
-from crossspec_ros.recordings.asked import ASKED, Asked
+from crossspec_ros.recordings.options import OPTION_NAMES, ReadOptions
 
 CAMERAS = ("davis", "dvxplorer", "prophesee", "dv_network", "topics")
 EVENTS_TOPIC = "event_camera/events"
@@ -176,7 +176,6 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "config": lambda name, text: found(text),
     "rate": read_number,
     "loop": read_flag,
-    "fallback": read_flag,
 }
 """Arguments of the graphs that are no text, and how each is read."""
 
@@ -196,7 +195,7 @@ def plan(kind: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     processes: Iterable[Process]
     if kind == "replay":
         path = found(values.pop("sequence", "rosbags/synthetic_drive"))
-        asked = Asked.of({name: values.pop(name, "") for name in ASKED})
+        asked = ReadOptions.of({name: values.pop(name, "") for name in OPTION_NAMES})
         processes, choice = replay_graph(replay_parameters(path, asked=asked, **values)), ""
     else:
         processes, choice = live_graph(values.pop("camera", ""), **values)

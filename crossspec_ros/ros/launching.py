@@ -56,7 +56,6 @@ CAPTIONS = {
     "engine": f"torch or llama.cpp, what runs the target's language model; {AS_CONFIGURED}",
     "device": f"auto, cpu, cuda or cuda:N, where the models run; {AS_CONFIGURED}",
     "draft_device": f"cpu, cuda or cuda:N, where the draft runs; {AS_CONFIGURED}",
-    "fallback": f"true: where the models do not fit, smaller numbers or the CPU are taken; {AS_CONFIGURED}",
     "generation": f"greedy, or published: sampled as the target's publisher says; {AS_CONFIGURED}",
     "question": f"what is asked about every window; {AS_CONFIGURED}",
     "questions": f"standing questions, | between them, each with its choices in brackets; {AS_CONFIGURED}",

@@ -20,8 +20,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.camera_images import pixels_of
-from crossspec_ros.events.encoded_images import encoded_size
+from crossspec_ros.events.camera_images import encoded_size, pixels_of
 from crossspec_ros.image_bounds import check_size
 from crossspec_ros.windows.resize import MOST_ENLARGED
 from crossspec_ros.windows.window import Counts
@@ -168,8 +167,8 @@ def _size(item: tuple[str, Any] | None) -> int:
 
 def _pixel_bytes(compressed: Sequence[int]) -> int:
     try:
-        width, height = encoded_size(bytes(compressed)) or (0, 0)
+        width, height = encoded_size(bytes(compressed))
         check_size(width, height)
-    except InputError:  # it will be refused, and takes no time
+    except (InputError, OSError):  # it will be refused, and takes no time
         return 0
     return 3 * width * height

@@ -39,6 +39,8 @@ SETTLE_S = 0.5
 """Until those who listen to a new publisher have found it, and have taken what was published."""
 MOST_REPORTS = 32
 """Reports at once: those who listen keep 64 until they take them."""
+MAX_DRAFTS = 8
+"""Event drafts that wait for the captions of their windows."""
 MOST_MISSED = 3600
 """Windows that closed while the node was inactive and are reported later: an hour of them."""
 
@@ -73,8 +75,8 @@ class Outcomes:
         self._forgotten = 0
         self._telling: Timer | None = None
         self._origin_ns: int | None = None
-        # Words of the event draft, until the caption of their window.
-        self._draft = ""
+        # Texts of event drafts by the index of their window, until its caption is published.
+        self._drafts: dict[int, str] = {}
 
     def open(self) -> None:
         """Publish all topics but `~/report`."""
@@ -96,12 +98,17 @@ class Outcomes:
 
     def text(self, topic: str, text: str) -> None:
         """Publish a text for people."""
-        if topic == "caption_draft":
-            self._draft = text
         publisher = self._topics.get(topic)
         # Told to end, ROS fails in whatever is under way.
         if publisher is not None and self._node.context.ok():
             publisher.publish(String(data=text))
+
+    def drafted(self, index: int, text: str) -> None:
+        """Publish the event draft of the open window `index`, and keep it for its caption."""
+        self._drafts[index] = text
+        while len(self._drafts) > MAX_DRAFTS:
+            del self._drafts[next(iter(self._drafts))]
+        self.text("caption_draft", text)
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
         """Publish the answer to a standing question about a window, or log why there is none."""
@@ -239,7 +246,7 @@ class Outcomes:
         stages, window = latencies(outcome.trace), outcome.window
         dropped = self.summary.counts["skipped"]
         message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
-        draft, self._draft = self._draft, ""
+        draft = self._drafts.pop(window.index, "")
         # The report comes whatever fails before, and last: a replay waits for it.
         try:
             self._publish_caption(message, topics)

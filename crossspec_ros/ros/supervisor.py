@@ -15,9 +15,9 @@ from types import FrameType
 
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
 from crossspec_ros.children import start
-from crossspec_ros.environment import ros_environment, ros_faults, server_fault
+from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.ros.graph import Process, replay_graph
 
 INTERRUPT_S = 5.0
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         args.rate,
         args.mode,
         args.config,
-        asked=Asked.of(vars(args)),
+        asked=ReadOptions.of(vars(args)),
         **placed,
     )
     shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
@@ -61,8 +61,6 @@ def supervise(processes: Sequence[Process], environment: Mapping[str, str], log:
                 f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
                 f"caption recordings without ROS by crossspec caption"
             )
-    if fault := next(ros_faults(environment), None) or server_fault(environment):
-        raise InputError(fault)
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

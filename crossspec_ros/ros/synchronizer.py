@@ -7,14 +7,13 @@ import queue
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
-from itertools import permutations
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.health import InputHealth
-from crossspec_ros.captioning.settings import EVENT_TYPES, SynchronizerSettings
+from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.ros.boundary import GuardedNode, described
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import (
@@ -26,22 +25,12 @@ from crossspec_ros.ros.messages import (
     message_class,
 )
 from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.peers import TopicWatch
 from crossspec_ros.ros.run import run
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update, WindowClosed
 from crossspec_ros.windows.window import EVENTS, FRAMES, Counts
 
-_IMAGE_TYPES = {"raw": "sensor_msgs/Image", "compressed": "sensor_msgs/CompressedImage"}
-_REMEDIES = {
-    **{(other, kind): f"set event_type to {kind}" for other, kind in permutations(EVENT_TYPES, 2)},
-    **{
-        (_IMAGE_TYPES[other], _IMAGE_TYPES[transport]): f"set image_transport to {transport}"
-        for other, transport in permutations(_IMAGE_TYPES, 2)
-    },
-}
-"""Against a publisher of the second type where the first is subscribed."""
 _MOST_FRAME_ID = 256
 """Characters; it is copied into every image."""
 
@@ -66,7 +55,7 @@ class SynchronizerNode(GuardedNode):
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = self._pulse.start(self._work, "synchronizer")
-        events = self.create_subscription(
+        self.create_subscription(
             message_class(settings.event_type),
             "events",
             lambda message: self._enqueue(EVENTS, message),
@@ -74,15 +63,10 @@ class SynchronizerNode(GuardedNode):
             raw=self._pipeline.stream.raw,
         )
         image_type = Image if settings.image_transport == "raw" else CompressedImage
-        image = self.create_subscription(
+        self.create_subscription(
             image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
         )
-        self._diagnostics = Diagnostics(
-            self,
-            self._read_counters,
-            TopicWatch(self, (events, image), _REMEDIES),
-            lambda: (self._pulse,),
-        )
+        self._diagnostics = Diagnostics(self, self._read_counters, lambda: (self._pulse,))
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""

@@ -18,11 +18,9 @@ from typing import Any
 from ray import serve
 from ray.serve import metrics
 from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
-from ray.serve.handle import DeploymentHandle
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.conversation import again_and_again, converse, refusal
-from crossspec_ros.serving.encoders import Encoders, FrameEncoder
 from crossspec_ros.serving.fleet import COUNTS
 from crossspec_ros.serving.options import ServeOptions, read_tokens
 from crossspec_ros.telemetry.process_memory import keep_heap
@@ -34,7 +32,6 @@ SERVICER = "crossspec_ros.serving.conversation:add_servicer"
 GAUGES = {
     "robots": "robots whose stream is open",
     "answering": "windows whose answer is in work",
-    "encoder_failures": "requests that no encoder replica served, so that the target did",
     **COUNTS,
 }
 """Gauges that Prometheus gets, each as ray_crossspec_NAME."""
@@ -50,10 +47,9 @@ _MOST_OF_A_TOKEN = 4
 class CaptionServer:
     """A replica: the target in its own process, and up to `robots` streams."""
 
-    def __init__(self, options: ServeOptions, encoder: DeploymentHandle | None = None) -> None:
+    def __init__(self, options: ServeOptions) -> None:
         target = options.load_target()
-        self._encoders = Encoders(encoder, options.encoders, target) if encoder else None
-        self._fleet = options.fleet(target, self._encoders)
+        self._fleet = options.fleet(target)
         self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
         # The streams that are open, by the robot whose token they have.
         self._open: defaultdict[str, list[asyncio.Task[Any] | None]] = defaultdict(list)
@@ -123,7 +119,6 @@ class CaptionServer:
         values = self._fleet.counts | {
             "robots": self._fleet.robots,
             "answering": self._fleet.engine.scheduler.answering,
-            "encoder_failures": self._encoders.failures if self._encoders else 0,
         }
         for name, gauge in self._gauges.items():
             gauge.set(values[name])
@@ -145,10 +140,4 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     options = ServeOptions.of(arguments)
     limits = {"max_ongoing_requests": options.robots + _STRANGERS, **options.deployment}
     deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
-    if not options.encoders:
-        return deployment.bind(options)
-    placed = dict(options.encoder_deployment)
-    if "autoscaling_config" not in placed:
-        placed["num_replicas"] = options.encoders
-    encoder: serve.Deployment = serve.deployment(name="encoder", **placed)(FrameEncoder)
-    return deployment.bind(options, encoder.bind(options))
+    return deployment.bind(options)

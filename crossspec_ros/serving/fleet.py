@@ -14,7 +14,6 @@ from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.engine.batching import Elsewhere
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.runner import Runner
@@ -131,12 +130,11 @@ class Fleet:
         self,
         target: VideoTarget,
         settings: FleetSettings,
-        encode_elsewhere: Elsewhere | None = None,
         runner: Runner | None = None,
     ) -> None:
         """Without a `runner` the target's own body runs."""
         self.target, self.settings = target, settings
-        self.engine = LocalEngine(target, None, settings.robots, encode_elsewhere, runner)
+        self.engine = LocalEngine(target, None, settings.robots, runner)
         self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
         self._sharing = threading.Lock()
         self._robots: dict[str, Robot] = {}
@@ -147,7 +145,6 @@ class Fleet:
         self.cost: PassCost | None = None
         self.threads = ThreadWatch(self._pulses)
         """To be looked at once a second; a dead or stuck thread is the end of the server."""
-        self._elsewhere = encode_elsewhere
         self.lanes = Lanes()
         self.rate = Rate()
 
@@ -242,7 +239,7 @@ class Fleet:
         self.engine.close()
 
     def _pulses(self) -> list[Pulse]:
-        pulses = [*self.engine.pulses, *self.lanes.pulses, *getattr(self._elsewhere, "pulses", ())]
+        pulses = [*self.engine.pulses, *self.lanes.pulses]
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:

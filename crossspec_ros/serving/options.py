@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
-from crossspec_ros.models.placement import DTYPES, ENGINES, TORCH, Placement, available, is_gguf
+from crossspec_ros.models.placement import DTYPES, ENGINES, TORCH, Placement, available
 
 if TYPE_CHECKING:
-    from crossspec_ros.engine.batching import Elsewhere
     from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.serving.fleet import Fleet
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 class ServeOptions:
     """The options of `crossspec serve`, and the `args` of config/serve.yaml.
 
-    `deployment` goes to Ray Serve as it is: num_replicas, autoscaling_config, ray_actor_options and the like;
-    `encoder_deployment` likewise, for the `encoders` replicas that only encode frames.
+    `deployment` goes to Ray Serve as it is: num_replicas, autoscaling_config, ray_actor_options and the like.
     """
 
     target: str = ""
@@ -37,9 +35,7 @@ class ServeOptions:
     idle_s: float = 60.0
     tokens: str = ""
     threads: int = 1
-    encoders: int = 0
     deployment: Mapping[str, Any] = field(default_factory=dict)
-    encoder_deployment: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ServeOptions:
@@ -49,26 +45,19 @@ class ServeOptions:
             if name not in known:
                 raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
-        from crossspec_ros.drafting.proposer import HEADS, proposer_names
+        from crossspec_ros.drafting.proposer import HEADS, USUAL
 
         options = cls(**arguments)
         names = options.proposer_names
-        usable = [name for name in proposer_names() if name != HEADS]
+        usable = [name for name in USUAL if name != HEADS]
         if wrong := [name for name in names if name not in usable]:
             raise InputError(
                 f"'{wrong[0]}' drafts for no fleet: proposers are of {', '.join(usable)}, comma between"
             )
         if not 1 <= options.robots <= 64:
             raise InputError(f"room for {options.robots} robots is asked for: take 1 to 64 a replica")
-        if not 0 <= options.encoders <= 64:
-            raise InputError(f"{options.encoders} replicas for encoding are asked for: take 0 to 64")
         if options.engine not in ENGINES:
             raise InputError(f"engine is '{options.engine}': it must be one of {', '.join(ENGINES)}")
-        if options.encoders and (options.engine != TORCH or is_gguf(options.target)):
-            raise InputError(
-                "replicas for encoding are asked for, but those are torch's, and captions by llama.cpp would "
-                "not be the target's own: set encoders to 0"
-            )
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
@@ -90,7 +79,7 @@ class ServeOptions:
         models = tiny_models()
         return load_pair(models, self.threads, self.placement(), self.target, NO_DRAFT).target
 
-    def fleet(self, target: VideoTarget, encode_elsewhere: Elsewhere | None = None) -> Fleet:
+    def fleet(self, target: VideoTarget) -> Fleet:
         """The fleet of this target, warm."""
         from crossspec_ros.captioning.assembly import placed_runner
         from crossspec_ros.models.hub import target_path
@@ -107,7 +96,7 @@ class ServeOptions:
         )
         folder = target_path(tiny_models(), self.target)
         runner = placed_runner(target, self.placement(), self.threads, [folder])
-        fleet = Fleet(target, settings, encode_elsewhere, runner)
+        fleet = Fleet(target, settings, runner)
         fleet.warm_up()
         return fleet
 

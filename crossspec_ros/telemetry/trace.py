@@ -13,6 +13,19 @@ DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
 TARGET_STAGES = ("frame_encode", "target_prefill", "standing", "verify", "decode")
 LATENCIES = ("total", "first_token", *DRAFT_STAGES, "target_prefill", "verify", "hidden", "queue")
 """Stages that the captioner publishes under `~/latency/`."""
+ROWS = {"target": (*TARGET_STAGES, "propose"), "draft": DRAFT_STAGES, "queue": ("queue",)}
+STAGE_COLOURS = {
+    "frame_encode": "#9ecae1",
+    "target_prefill": "#3182bd",
+    "standing": "#6baed6",
+    "propose": "#756bb1",
+    "verify": "#31a354",
+    "decode": "#a1d99b",
+    "event_encode": "#fdd0a2",
+    "draft_prefill": "#fd8d3c",
+    "draft_decode": "#d94801",
+    "queue": "#cccccc",
+}
 
 
 @dataclass(frozen=True)

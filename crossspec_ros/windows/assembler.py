@@ -21,7 +21,7 @@ _OPEN_WINDOWS = 2
 
 
 class _Image(NamedTuple):
-    index: int
+    window: int
     published_ns: int
     stamp_ns: int
     pixels: np.ndarray
@@ -47,7 +47,7 @@ class _ClosedWindow:
     is_emitted: bool = False
 
     def takes(self, image: _Image) -> bool:
-        return self.index == image.index and self.since_ns < image.published_ns <= self.published_ns
+        return self.index == image.window and self.since_ns < image.published_ns <= self.published_ns
 
 
 class WindowAssembler:
@@ -100,7 +100,9 @@ class WindowAssembler:
         for topic, images in zip(self._topics, window.images, strict=True):
             images.extend(image for image in topic.open if window.takes(image))
             # Images of this window that were published earlier belong to one that never closed.
-            left = (one for one in topic.open if one.index != index or one.published_ns > window.published_ns)
+            left = (
+                one for one in topic.open if one.window != index or one.published_ns > window.published_ns
+            )
             topic.open = deque(left, topic.open.maxlen)
         return self._ready()
 
@@ -127,7 +129,7 @@ class WindowAssembler:
             self.counts["late_images"] += 1
             return self._ready()
         images = topic.open if window is None else window.images[self._topics.index(topic)]
-        alike = [one for one in images if one.index == index]
+        alike = [one for one in images if one.window == index]
         if alike and alike[0].pixels.shape != pixels.shape:
             self.counts["size_changes"] += 1
         elif len(alike) >= MAX_IMAGES:
@@ -158,7 +160,8 @@ class WindowAssembler:
         window.images = [], []
         lacking = [counts.frames - len(frames), counts.event_images - len(event_images)]
         missing, surplus = (sum(max(0, sign * count) for count in lacking) for sign in (1, -1))
-        self.counts.update(missing=missing, surplus_images=surplus)
+        self.counts["missing"] += missing
+        self.counts["surplus_images"] += surplus
         return Window(
             window.index,
             self.grid.start(window.index),

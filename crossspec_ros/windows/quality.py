@@ -28,7 +28,7 @@ _EVERY = 3
 
 
 def flags(window: Window) -> tuple[str, ...]:
-    """Names of what is wrong with the window's inputs:
+    """Return the names of the faults of the window's inputs.
 
     - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events say that something
       moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;

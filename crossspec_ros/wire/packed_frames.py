@@ -8,7 +8,6 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import compressed_array
-from crossspec_ros.events.encoded_images import encoded_size
 from crossspec_ros.image_bounds import check_size
 from crossspec_ros.wire import captions_pb2 as wire
 
@@ -33,9 +32,6 @@ def read_frame(message: wire.Frame) -> np.ndarray:
         raise InputError(f"a frame has {size} pixels: send frames that have some")
     check_size(message.width, message.height)
     if message.compressed:
-        # Before it is decompressed.
-        if encoded_size(message.data) not in (None, (message.width, message.height)):
-            raise InputError(f"a frame of {size} is of another size within: send its own")
         frame = compressed_array(SimpleNamespace(format="png or jpeg", data=message.data))
         if frame.shape[:2] != (message.height, message.width):
             raise InputError(f"a frame of {size} is of another size within: send its own")

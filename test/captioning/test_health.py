@@ -37,10 +37,7 @@ COUNTERS = r"""(?x)
 """
 COUNTING = [
     *("events/" + name for name in ("batch.py", "clock.py", "dvs.py", "evt2.py", "evt3.py", "fixed.py")),
-    *(
-        "events/" + name
-        for name in ("libcaer_cmp.py", "packed.py", "packet_decoder.py", "splice.py", "stream.py")
-    ),
+    *("events/" + name for name in ("libcaer_cmp.py", "packed.py", "packet_decoder.py", "stream.py")),
     *("windows/" + name for name in ("assembler.py", "pipeline.py", "synchronizer.py")),
     *("ros/" + name for name in ("captioner.py", "diagnostics.py", "dv_camera.py")),
     "ros/synchronizer.py",

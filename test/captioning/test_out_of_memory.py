@@ -1,4 +1,4 @@
-"""Models that do not fit are refused, or with models.fallback taken smaller; the diagnostics say so."""
+"""Models that do not fit into memory are refused, and sampling that cannot be."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from crossspec_msgs.msg import WindowClosed, WindowReport
 from fakes import FakeDecoder
 
 from crossspec_ros.captioning import asked_models
-from crossspec_ros.captioning.health import CaptionHealth
-from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, load_smaller
+from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
@@ -27,22 +26,6 @@ from crossspec_ros.ros import captioner
 
 class Models:
     """Something large."""
-
-
-def full(n, error):
-    """A loader that runs out of memory `n` times, the models half loaded, and says which choices it saw."""
-    seen, held = [], []
-
-    def load(placement):
-        assert not any(ref() for ref in held), "what an earlier try had loaded is still there"
-        models = Models()
-        seen.append(str(placement))
-        if len(seen) <= n:
-            held.append(weakref.ref(models))
-            raise error
-        return models
-
-    return load, seen
 
 
 def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
@@ -85,39 +68,6 @@ def test_sampling_that_contradicts_or_cannot_be(tmp_path, said, given, sentence)
         asked_models.asked_sampling(settings)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 5])
-def test_each_failure_leads_to_the_next_choice_and_gives_its_memory_back(n):
-    load, seen = full(n, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
-    assert isinstance(load_smaller(Placement("float32", "cuda:0"), load), Models)
-    assert (
-        seen
-        == [
-            "float32 on cuda:0",
-            "bf16 on cuda:0",
-            "int8 on cuda:0",
-            "nf4 on cuda:0",
-            "nf4 on cuda:0, draft on cpu",
-            "bf16 on cpu",
-        ][: n + 1]
-    )
-
-
-def test_out_of_choices_the_last_failure_is_told_in_a_sentence():
-    load, seen = full(9, torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"))
-    with pytest.raises(InputError) as error:
-        load_smaller(Placement("int8", "cpu"), load)
-    assert seen == ["int8 on cpu", "nf4 on cpu"]
-    assert "not even as nf4 on cpu (CUDA out of memory.): end what else" in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_other_failures_are_nobody_s_memory():
-    load, seen = full(9, InputError("the checkpoint is damaged: copy it again"))
-    with pytest.raises(InputError, match="is damaged"):
-        load_smaller(Placement("float32", "cuda:0"), load)
-    assert seen == ["float32 on cuda:0"]
-
-
 def wrapped(error):
     try:
         raise InputError("the checkpoint cannot be loaded") from error
@@ -149,44 +99,15 @@ def parameters(**given):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "nf4"])
-def test_models_that_do_not_fit_end_the_captioner_unless_it_may_fall_back(monkeypatch, dtype):
+def test_models_that_do_not_fit_end_the_captioner(monkeypatch, dtype):
     monkeypatch.setattr(footprint, "memory", lambda device: (1_000_000, 10**9))
     monkeypatch.setattr(loading, "load_pair", lambda *given: pytest.fail("tried nevertheless"))
     with pytest.raises(InputError) as error:
         captioner.load(parameters(models_dtype=dtype))
     sentence = str(error.value)
     assert sentence.startswith(f"the models do not fit into memory as {dtype} on cpu (0.")
-    assert "choose a smaller models.dtype" in sentence and "set models.fallback to true" in sentence
+    assert "choose a smaller models.dtype" in sentence
     assert "\n" not in sentence
-
-
-def test_with_fallback_models_too_large_for_the_cpu_are_not_tried_because_that_would_kill_the_node(
-    monkeypatch,
-):
-    tried = []
-
-    def memory(device):
-        tried.append(device)
-        return (30_000_000, 10**9) if len(tried) < 3 else (10**9, 10**9)
-
-    monkeypatch.setattr(footprint, "memory", memory)
-    decoder = captioner.load(parameters(models_fallback=True))
-    try:
-        assert decoder.pair.placement == Placement("int8")
-        assert tried == ["cpu"] * 3
-        health = CaptionHealth()
-        health.loaded("models/tiny", decoder, Placement("float32"))
-    finally:
-        decoder.close()
-    model = health.readings(0.0, 0)["model"]
-    said = {"dtype": "int8", "device": "cpu", "draft_device": "cpu", "asked": "float32 on cpu"}
-    assert said.items() <= model.values.items()
-    (warning,) = model.warnings.values()
-    assert warning.startswith(
-        "the models run as int8 on cpu, because float32 on cpu does not fit into memory:"
-    )
-    health.loaded("models/tiny", decoder, Placement("int8"))
-    assert not health.readings(0.0, 0)["model"].warnings
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(monkeypatch):
@@ -244,8 +165,6 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
     config = json.loads((target / "config.json").read_text())
     config["text_config"]["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
     (target / "config.json").write_text(json.dumps(config))
-    asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none", "models_fallback": True}
+    asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none"}
     with pytest.raises(InputError, match=r"of the kind 'llama' with 'linear' ones: set models\.engine to"):
         captioner.load(parameters(**asked))
-    with pytest.raises(InputError, match=r"learn_heads needs the target's hidden states, which llama\.cpp"):
-        captioner.load(parameters(**asked, learn_heads=True))

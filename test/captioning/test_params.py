@@ -141,7 +141,7 @@ def test_a_file_may_set_nothing(tmp_path, text):
 
 def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual_ones():
     assert read_names(CaptionerSettings().proposers) == USUAL
-    for text in ("", "event_draft", "lookup, memory"):
+    for text in ("", "event_draft", "grammar, memory"):
         names = tuple(text.split(", ")) if text else ()
         assert read_names(CaptionerSettings.of({"proposers": text}).proposers) == names
 

@@ -113,6 +113,43 @@ def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotte
     assert 10 < len(asked) < 150
 
 
+@pytest.mark.parametrize("draft", [DraftTree(), chain([0.9])], ids=["nothing", "always wrong"])
+def test_a_slow_source_without_gain_is_charged(draft: DraftTree) -> None:
+    asked = []
+
+    def slow(context: Context) -> DraftTree:
+        asked.append(1)
+        time.sleep(0.005)
+        return draft
+
+    policy = Policy((Guess(slow),), PassCost({1: 0.01, 128: 0.02}))
+    for _ in range(60):
+        tree = policy.propose(CONTEXT, 1, 100)
+        policy.observe(PassResult(CONTEXT, tree, (), (99,), False))
+    assert len(asked) < 25
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("CUDA error"), float("nan"), 1.5])
+def test_a_source_that_fails_rests_and_costs_no_caption(fault: Any) -> None:
+    asked = []
+
+    def broken(context: Context) -> DraftTree:
+        asked.append(1)
+        if isinstance(fault, Exception):
+            raise fault
+        return chain([fault])
+
+    sound = Guess(lambda context: replace(chain([0.5]), sources=(("sound",),)))
+    sound.name = "sound"
+    both = Policy((Guess(broken), sound), None)
+    for window in range(10):
+        both.start(window)
+        tree = both.propose(CONTEXT, 1, 100)
+        assert tree.token_ids == (10,) and tree.sources == (("sound",),)
+        both.observe(PassResult(CONTEXT, tree, (0,), (10, 99), False))
+    assert len(asked) == 1
+
+
 def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_always() -> None:
     """Where the memory goes on, the head is spared; where it does not, the head drafts."""
     asked: list[bool] = []
@@ -127,7 +164,8 @@ def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_al
 
     memory, head = Guess(quick), Guess(slow)
     memory.name, head.name = "memory", "head"
-    both = Policy((head, memory), PassCost({1: 2e-3, 128: 3e-3}))
+    # The head takes 1 ms, a pass so much more that a busy machine changes nothing.
+    both = Policy((head, memory), PassCost({1: 20e-3, 128: 30e-3}))
     rounds = 400
     for i in range(rounds):
         context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))

@@ -1,4 +1,4 @@
-"""Proposers by their names; the event draft goes on where it is nearest, prompt lookup after what repeats."""
+"""Proposers by their names; the event draft goes on where it is nearest."""
 
 from __future__ import annotations
 
@@ -8,34 +8,30 @@ from hypothesis import strategies as st
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
-from crossspec_ros.drafting.proposer import Context, make_proposers, proposer_names
+from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
-from crossspec_ros.drafting.proposers.lookup import PromptLookup
-from crossspec_ros.engine.tree import DraftTree
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
 DRAFT = (1, 2, 3, 9, 2, 3, 4)
 
 
 def test_every_file_makes_the_proposer_of_its_name() -> None:
-    assert proposer_names() == ("memory", "event_draft", "heads", "grammar", "lookup")
-    head = make_head("adapter", Sizes(8, 2, 16, 8, 16), {"bottlenecks": [2]})
-    made = make_proposers(proposer_names(), {"a": head, "b": head})
-    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "grammar", "lookup"]
+    head = make_head("language_model", Sizes(8, 2, 16), {"width": 8, "layers": 1, "heads": 2, "inner": 8})
+    made = make_proposers(USUAL, {"a": head, "b": head})
+    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "grammar"]
     assert [one.listed or one.name for one in made] == [
         "memory",
         "event_draft",
         "heads",
         "heads",
         "grammar",
-        "lookup",
     ]
     assert len(make_proposers(["heads"])) == 0
 
 
 def test_an_unknown_one_is_refused_with_the_list() -> None:
     with pytest.raises(
-        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, grammar, lookup"
+        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, grammar"
     ):
         make_proposers(["hedgehog"])
 
@@ -65,37 +61,13 @@ def test_the_event_draft_ends_where_a_node_is_not_worth_it() -> None:
     assert (tree.token_ids, tree.probs) == ((1, 2), (0.9, 0.5))
 
 
-def test_the_longest_match_wins_and_of_equal_ones_the_latest() -> None:
-    lookup = PromptLookup()
-    # (1, 2) is followed by 5 in the question and by 6 in the response; (9, 1, 2) only by 5.
-    assert lookup.propose(Context("?", (1, 2, 6, 7, 1, 2), (9, 1, 2, 5)), 2, 0.0).token_ids == (6, 7)
-    assert lookup.propose(Context("?", (1, 2, 6, 9, 1, 2), (9, 1, 2, 5)), 2, 0.0).token_ids == (5, 1)
-
-
-def test_nothing_is_guessed_where_nothing_repeats() -> None:
-    assert PromptLookup().propose(Context("?", (1, 2, 3)), 8, 0.0) == DraftTree()
-    assert PromptLookup().propose(Context("?"), 8, 0.0) == DraftTree()
-
-
-def test_longer_matches_are_told_apart_by_their_probability() -> None:
-    lookup = PromptLookup()
-    short = lookup.propose(Context("?", (1, 2, 3, 1)), 1, 0.0).probs[0]
-    assert 0 < short < lookup.propose(Context("?", (1, 2, 3, 1, 2)), 1, 0.0).probs[0] < 1
-
-
-@given(TOKENS, TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6))
-def test_both_give_a_chain_within_the_budget(
-    tokens: tuple[int, ...],
-    prompt: tuple[int, ...],
-    draft: tuple[int, ...],
-    probs: list[float],
-    budget: int,
+@given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6))
+def test_the_event_draft_gives_a_chain_within_the_budget(
+    tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int
 ) -> None:
-    context = Context("?", tokens, prompt, draft, tuple(probs[: len(draft)]))
-    for proposer in (EventDraftProposer(), PromptLookup()):
-        tree = proposer.propose(context, budget, 0.0)
-        assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
-        assert all(0 < prob <= 1 for prob in tree.probs)
-        text = draft if proposer.name == "event_draft" else prompt + tokens
-        if len(tree):
-            assert tree.token_ids in [text[i : i + len(tree)] for i in range(len(text))]
+    context = Context("?", tokens, (), draft, tuple(probs[: len(draft)]))
+    tree = EventDraftProposer().propose(context, budget, 0.0)
+    assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
+    assert all(0 < prob <= 1 for prob in tree.probs)
+    if len(tree):
+        assert tree.token_ids in [draft[i : i + len(tree)] for i in range(len(draft))]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from queue import Queue
 
-import numpy as np
 import pytest
 import torch
 
-from crossspec_ros.engine.batching import Encode, Request, Requests, Served
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.scheduler import MOST_AHEAD, Scheduler, Window
 
@@ -129,111 +125,3 @@ def test_cancelled_frames_are_passed_over(scheduler: Scheduler) -> None:
     scheduler.end_answer(session)
     frames[2].result(WAIT_S)
     assert made == [2]
-
-
-class Elsewhere:
-    """Encodes nothing until it is told to."""
-
-    def __init__(self) -> None:
-        self.asked: Queue[Future[list[str]]] = Queue()
-
-    def __call__(self, units: Sequence[np.ndarray]) -> Future[list[str]]:
-        future: Future[list[str]] = Future()
-        self.asked.put(future)
-        return future
-
-
-def serve(requests: Sequence[Request]) -> Iterator[Served]:
-    for i, _ in enumerate(requests):
-        yield Served(i, ["here"])
-
-
-@pytest.fixture
-def away() -> Iterator[tuple[Scheduler, Elsewhere]]:
-    elsewhere = Elsewhere()
-    scheduler = Scheduler(CudaStream(torch.device("cpu")), "test", serve, elsewhere)
-    yield scheduler, elsewhere
-    scheduler.close(WAIT_S)
-
-
-def encoding() -> Requests[list[str]]:
-    return (yield Encode([np.zeros((1, 2, 2, 3), np.uint8)]))
-
-
-def test_nobody_else_waits_for_frames_that_are_encoded_elsewhere(away: tuple[Scheduler, Elsewhere]) -> None:
-    scheduler, elsewhere = away
-    one, other = Window(0, "one"), Window(0, "other")
-    frame = scheduler.submit_ahead(one, encoding)
-    encoded = elsewhere.asked.get(timeout=WAIT_S)
-    # The same window's next work does.
-    fit = scheduler.submit(nothing, one)
-    for future in (scheduler.submit(nothing, other), scheduler.submit_ahead(other, nothing)):
-        future.result(WAIT_S)
-    assert done(frame, fit) == [False, False]
-    encoded.set_result(["there"])
-    assert frame.result(WAIT_S) == ["there"]
-    fit.result(WAIT_S)
-
-
-def test_waiting_for_frames_takes_no_cpu(away: tuple[Scheduler, Elsewhere]) -> None:
-    scheduler, elsewhere = away
-    one = Window(0, "one")
-    waiting = [scheduler.submit_ahead(one, encoding)]
-    encoded = elsewhere.asked.get(timeout=WAIT_S)
-    waiting += [scheduler.submit_ahead(one, nothing)]
-    waiting += [scheduler.submit(nothing, one), scheduler.submit(nothing)]
-    # What has no window waits for all before it, and all behind it for that.
-    waiting += [scheduler.submit(nothing, Window(0, "other"))]
-    began_s = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - began_s < 0.25
-    assert not any(done(*waiting))
-    encoded.set_result(["there"])
-    for future in waiting:
-        future.result(WAIT_S)
-
-
-def test_what_nobody_else_encodes_is_encoded_here(away: tuple[Scheduler, Elsewhere]) -> None:
-    scheduler, elsewhere = away
-    frame = scheduler.submit_ahead(Window(0), encoding)
-    elsewhere.asked.get(timeout=WAIT_S).set_exception(RuntimeError("the replica has died"))
-    assert frame.result(WAIT_S) == ["here"]
-
-
-def test_the_end_waits_for_what_is_encoded_elsewhere(away: tuple[Scheduler, Elsewhere]) -> None:
-    scheduler, elsewhere = away
-    frame = scheduler.submit(encoding, Window(0))
-    encoded = elsewhere.asked.get(timeout=WAIT_S)
-    ending = threading.Thread(target=scheduler.close)
-    ending.start()
-    time.sleep(0.05)
-    assert ending.is_alive()
-    encoded.set_result(["there"])
-    ending.join(WAIT_S)
-    assert not ending.is_alive() and frame.result(0) == ["there"]
-
-
-def test_frames_pile_up_for_nobody_while_those_of_an_answer_are_encoded_elsewhere(
-    away: tuple[Scheduler, Elsewhere],
-) -> None:
-    scheduler, elsewhere = away
-    asked, other = Window(0, "one"), Window(0, "other")
-    scheduler.begin_answer(asked)
-    fit = scheduler.submit(encoding, asked)
-    encoded = elsewhere.asked.get(timeout=WAIT_S)
-    piled = [scheduler.submit_ahead(other, nothing) for _ in range(3)]
-    piled[0].result(WAIT_S)
-    encoded.set_result(["there"])
-    fit.result(WAIT_S)
-    scheduler.end_answer(asked)
-
-
-def test_encoders_that_cannot_be_asked_are_done_without() -> None:
-    def refuse(units: Sequence[np.ndarray]) -> Future[list[str]]:
-        raise RuntimeError("cannot start new thread")
-
-    scheduler = Scheduler(CudaStream(torch.device("cpu")), "test", serve, refuse)
-    try:
-        assert scheduler.submit_ahead(Window(0), encoding).result(WAIT_S) == ["here"]
-    finally:
-        scheduler.close(WAIT_S)

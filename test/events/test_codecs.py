@@ -8,10 +8,9 @@ from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recording_samples import encode_libcaer, encode_mono, encode_triggers
+from recording_samples import encode_libcaer, encode_mono
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -28,7 +27,7 @@ EPOCH_US = 1_700_000_000_000_000
 
 
 def test_an_unknown_encoding_is_refused():
-    with pytest.raises(InputError, match=r"'evt4' is unknown.* evt3, libcaer, libcaer_cmp, mono, trigger"):
+    with pytest.raises(InputError, match=r"'evt4' is unknown.* evt3, libcaer, libcaer_cmp, mono"):
         make_decoder("evt4", 640, 480)
 
 
@@ -81,24 +80,13 @@ def test_damage_is_counted(encoding):
     assert small.damage == {"events_outside_sensor": 6, "torn_words": 2}
 
 
-@pytest.mark.parametrize(("encoding", "word"), [("evt3", 2), ("libcaer", 8), ("mono", 8)])
-@given(seed=st.integers(0, 1000), share=st.floats(0, 1))
-def test_a_packet_cut_within_a_word_goes_on(encoding, word, seed, share):
-    stream = ENCODERS[encoding](random_batch(200, seed))
-    cut = int(share * (len(stream) - 1)) // word * word + 1
-    split = make_decoder(encoding, 640, 480)
-    parts = [split.decode(stream[:cut]), split.decode(stream[cut:])]
-    assert_equal(EventBatch.concat(parts), make_decoder(encoding, 640, 480).decode(stream))
-    assert not split.damage
-
-
 @given(
     st.lists(st.binary(max_size=300), max_size=5),
     st.integers(0, 2**64 - 1),
     st.sampled_from(((640, 480), (0, 0), (1, 1), (70_000, 5))),
 )
 def test_no_bytes_break_them(packets, time_base, size):
-    decoders = [make_decoder(encoding, 1, 1) for encoding in (*ENCODERS, "trigger")]
+    decoders = [make_decoder(encoding, 1, 1) for encoding in ENCODERS]
     for decoder in decoders:
         decoder.width, decoder.height = size
     for decoder in (*decoders, DvsDecoder()):
@@ -106,31 +94,6 @@ def test_no_bytes_break_them(packets, time_base, size):
             batch = decoder.decode(memoryview(packet), time_base)
             assert np.all(batch.x < batch.width) and np.all(batch.y < batch.height)
             assert batch.t.dtype == np.int64
-
-
-@pytest.mark.parametrize("encoding", [*ENCODERS, "trigger"])
-def test_a_packet_of_too_many_events_is_refused_and_the_next_is_taken(encoding, monkeypatch):
-    monkeypatch.setattr("crossspec_ros.events.batch.MOST_EVENTS", 50_000)
-    decoder = make_decoder(encoding, 640, 480)
-    vectors = {
-        "evt3": (0x8001, 0x6001, 1, 0x3000, 0x4FFF),
-        "libcaer_cmp": (0, 0x1001, 0x2007, 0x4000, 0x50FF),
-    }
-    words = np.tile(np.array(vectors.get(encoding, (0,) * 8), "<u2"), 100_000).tobytes()
-    with pytest.raises(InputError, match=r"more than the 50000 events .* smaller ones"):
-        decoder.decode(words)
-    few = len(decoder.decode(words[:160]))
-    assert few == {"evt3": 16 * 12, "libcaer_cmp": 16 * 8, "trigger": 0}.get(encoding, few)
-
-
-def test_triggers_are_no_events():
-    data = encode_triggers(((0, 0, 1), (1999, 3, 0), (2**32 - 1, 2**15 - 1, 1)))
-    decoder = make_decoder("trigger", 0, 0)
-    assert len(decoder.decode(data[:13], 10_001)) == 0
-    assert decoder.triggers.t.tolist() == [10]
-    decoder.decode(data[13:], 10_001)
-    assert decoder.triggers.t.tolist() == [12, 4_294_977]
-    assert (decoder.triggers.channel.tolist(), decoder.triggers.p.tolist()) == ([3, 32_767], [0, 1])
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\1\0\0" + bytes(7)])

@@ -20,7 +20,6 @@ from crossspec_ros.events.images import event_images
 from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.recordings.arrays import read_arrays
 from crossspec_ros.windows.slices import CountSlices
 
 EVENT_TOKEN_ID = -200
@@ -47,7 +46,8 @@ def model(reference: Path) -> EventGPTModule:
 def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
     """What the synchronizer draws of the events, which come in packets."""
     count, height, width = expected["event_images"].shape[:3]
-    t, x, y, p = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz").columns
+    with np.load(reference / "events.npz") as events:
+        t, x, y, p = (events[name] for name in "txyp")
     t = np.ascontiguousarray(t) * 1000
     slices = CountSlices(int(t[0]), int(t[-1]) + 1, count)
     for start in range(0, len(t), 7001):
@@ -59,7 +59,8 @@ def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
     assert np.array_equal(drawn, expected["event_images"])
-    t, x, y, p = read_arrays(dict(np.load(reference / "events.npz")), reference / "events.npz").columns
+    with np.load(reference / "events.npz") as arrays:
+        t, x, y, p = (arrays[name] for name in "txyp")
     pixels = (values.astype(np.uint16) for values in (x, y))
     events = EventBatch(t.astype(np.int64), *pixels, p.astype(np.uint8), drawn.shape[2], drawn.shape[1])
     whole = [image for image, _ in event_images(events, len(drawn))]

@@ -244,7 +244,6 @@ def test_other_parameters_than_it_has_are_refused(file: Path) -> None:
         ({"models.dtype": "int8"}, "numbers are those of the file"),
         ({"models.device": "cuda"}, "set models.device to cpu"),
         ({"heads": "some"}, "draft heads need a target in torch"),
-        ({"learn_heads": True}, "llama.cpp does not give"),
         ({"generation": "published"}, "has no generation_config.json"),
         ({"handoff": "predicted"}, "can only stand in for frames of a target in torch"),
         ({"target": str(file.parent / "mmproj-tiny.gguf")}, "is a projector"),

@@ -30,7 +30,7 @@ Known = Callable[[Path], object]
      ("draft", draft_folders, r"not of a known event draft \(EventChat_llama\)"),
      ("draft", draft_architecture, r"not of a known event draft \(EventChat_llama\)")],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["llava", "gpt2", 7, ["video_llava"]])
+@pytest.mark.parametrize("kind", ["gpt2", 7, ["video_llava"]])
 def test_another_type_is_refused_with_those_that_are_known(
     tmp_path: Path, name: str, known: Known, sentence: str, kind: object
 ) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from crossspec_lab.train import smol_base
 from safetensors import safe_open
 
-from crossspec_ros.models import adapted
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.models.transformers_family import TransformersTarget
 from crossspec_ros.paths import share_dir
@@ -15,21 +15,20 @@ BASE_WORDS = 49_152
 
 
 def test_every_change_has_its_place() -> None:
-    assert adapted.is_adapter(SMOL)
     known = target_architecture(SMOL)
     assert isinstance(known, TransformersTarget)
     with torch.device("meta"):
         places = known.module_class()(known.config).state_dict()
     changed = set()
-    with safe_open(SMOL / adapted.WEIGHTS, "pt") as file:
+    with safe_open(SMOL / smol_base.WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118
-            shape, place = file.get_slice(name).get_shape(), name.removeprefix(adapted.PREFIX)
+            shape, place = file.get_slice(name).get_shape(), name.removeprefix(smol_base.PREFIX)
             if ".lora_" in place:
                 place, _, side = place.removesuffix(".weight").rpartition(".lora_")
                 place += ".weight"
                 # (rank, inputs) and (outputs, rank)
                 assert shape[1 if side == "A" else 0] == places[place].shape[1 if side == "A" else 0]
-            elif place == adapted.EMBEDDINGS:
+            elif place == smol_base.EMBEDDINGS:
                 assert shape[0] + BASE_WORDS == len(places[place])
             else:
                 assert shape == list(places[place].shape)

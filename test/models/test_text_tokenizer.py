@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import struct
 from pathlib import Path
 
 import pytest
@@ -14,15 +11,12 @@ from checkpoint_layouts import TINY, copied, edit
 from tokenizers import Tokenizer
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import text_tokenizer
 from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
 
 QUESTION = "What are the key elements in this scene?"
 TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]
-HUGE = 1500 << 20
-"""Size of a file with nothing in it."""
 EVENT_TOKENS = ("<ev_patch>", "<ev_start>", "<ev_end>")
 
 
@@ -179,113 +173,14 @@ def test_ids_without_rows_that_every_text_gets(tmp_path: Path) -> None:
     [("tokenizer.json", b'{"model"', "tokenizer.json' is no tokenizer"),
      ("tokenizer.model", b"no model", "tokenizer.model' is no tokenizer"),
      ("tokenizer_config.json", b"{", "tokenizer_config.json' is no readable JSON"),
+     ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
      ("added_tokens.json", b'{"<pad>": 7}', "added_tokens.json' gives '<pad>' the id 7, but"),
-     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id"),
-     ("tokenizer.json", HUGE, r"tokenizer.json' is no tokenizer \(NoSmallFileError: it has more than"),
-     ("tokenizer.model", HUGE, r"tokenizer.model' is no tokenizer \(NoSmallFileError: it has more than"),
-     ("added_tokens.json", HUGE, r"added_tokens.json' is no readable JSON \(it has more than"),
-     ("special_tokens_map.json", HUGE, r"special_tokens_map.json' is no readable JSON \(it has more than"),
-     ("tokenizer_config.json", HUGE, r"tokenizer_config.json' is no readable JSON \(it has more than")],
+     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id")],
 )  # fmt: skip
-def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes | int, sentence: str) -> None:
-    if isinstance(content, int):
-        (folder / file).touch()
-        os.truncate(folder / file, content)
-    else:
-        (folder / file).write_bytes(content)
+def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: str) -> None:
+    (folder / file).write_bytes(content)
     with pytest.raises(InputError, match=sentence):
         load_tokenizer(folder, 500)
-
-
-def replacing(content: str) -> dict[str, object]:
-    return {"type": "Replace", "pattern": {"Regex": "."}, "content": content}
-
-
-def mapping(length: int) -> dict[str, object]:
-    """A normalizer that makes a text of this length of each z."""
-    nodes = [0] * 512
-    nodes[0], nodes[0x17A], nodes[0x17B] = 256 << 10, 0x7A | 1 << 8 | 1 << 10, 1 << 31
-    trie = struct.pack("<512I", *nodes)
-    charsmap = struct.pack("<I", len(trie)) + trie + b"a" * length + b"\0"
-    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
-
-
-def test_a_character_may_become_a_few(tmp_path: Path) -> None:
-    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
-    (tmp_path / "tokenizer.json").write_text(json.dumps(document | {"normalizer": mapping(18)}))
-    tokenizer = load_tokenizer(tmp_path, 100_000)
-    assert tokenizer.normalizer.normalize_str("z") == 18 * "a"
-
-
-START = [{"SpecialToken": {"id": "<s>", "type_id": 0}}]
-
-
-@pytest.mark.parametrize(
-    ("part", "value", "sentence"),
-    [("normalizer", {"type": "Sequence", "normalizers": [replacing("a" * 10)] * 5}, "longer texts"),
-     ("normalizer", {"type": "Prepend", "prepend": "▁▁"}, "longer texts"),
-     ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 30}, "many steps"),
-     ("normalizer", {"type": "Sequence", "normalizers": [replacing("a")] * 4}, "much longer texts"),
-     ("normalizer", mapping(1000), "much longer texts"),
-     ("decoder", {"type": "Sequence", "decoders": [replacing("a" * 10)] * 5}, "longer texts"),
-     ("post_processor", {"single": START * 1000}, "it makes 10.. ids of 40 characters"),
-     ("model", {"continuing_subword_prefix": "x" * 30}, "PanicException"),
-     ("model", {"end_of_word_suffix": "x" * 1001}, "a token of 1001 characters"),
-     ("model", {"max_input_chars_per_word": 1001}, "takes words of more than 1000 characters")],
-)  # fmt: skip
-@pytest.mark.timeout(60)
-def test_a_crafted_tokenizer(tmp_path: Path, part: str, value: dict[str, object], sentence: str) -> None:
-    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
-    document[part] = value if part in ("normalizer", "decoder") else document[part] | value
-    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match=rf"tokenizer.json' is no tokenizer .*{sentence}.*: copy it again"):
-        load_tokenizer(tmp_path, 100_000)
-
-
-def words(count: int, length: int) -> list[str]:
-    """Texts that begin differently."""
-    return [f"{i:x}"[::-1].ljust(length, "x") for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [({"model": {"vocab": {"x" * 1001: 0}}}, "it has a token of 1001 characters"),
-     ({"model": {"vocab": [["x" * 1001, 0.0]]}}, "it has a token of 1001 characters"),
-     ({"model": {"vocab": [[word, 0] for word in words(2000, 900)]}}, "too little in common"),
-     ({"model": {"vocab": {}}, "added_tokens": [{"content": word} for word in words(2000, 900)]},
-      "too little in common"),
-     ({"model": {"vocab": dict.fromkeys(words(500_001, 1))}}, "it has too many tokens"),
-     ('{"model": {"vocab": []}, "model": {"vocab": {}}}', "it says a value twice"),
-     ('{"model": {"vocab": [' + "[]," * 2_000_001 + "0]}}", "it has too many parts")],
-    ids=["token", "unigram's token", "trie", "added", "tokens", "twice", "parts"],
-)  # fmt: skip
-def test_what_would_take_much_memory_is_not_given_to_tokenizers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | dict[str, object], problem: str
-) -> None:
-    monkeypatch.delattr(text_tokenizer, "Tokenizer")
-    text = content if isinstance(content, str) else json.dumps(content)
-    (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(InputError, match=rf"'{tmp_path}/tokenizer.json' is no tokenizer .*{problem}"):
-        load_tokenizer(tmp_path, 100_000)
-
-
-def test_a_sentencepiece_model_of_very_many_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_tokenizer, "_MOST_TOKENS", 300)
-    with pytest.raises(InputError, match=r"tokenizer\.model' is no tokenizer .*it has too many tokens"):
-        load_tokenizer(folder, 32_000)
-
-
-def test_a_unigram_of_many_tokens_is_read(tmp_path: Path) -> None:
-    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
-    vocabulary = [
-        ["<unk>", 0.0],
-        *([chr(i), -5.0] for i in range(32, 127)),
-        *([f"▁{i}", -9.0] for i in range(250_000)),
-    ]
-    document |= {"model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}, "pre_tokenizer": None}
-    document |= {"added_tokens": [], "post_processor": None, "decoder": None, "normalizer": None}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
-    assert load_tokenizer(tmp_path, 300_000).encode("key").tokens == ["k", "e", "y"]
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The repository is one ROS package that declares and installs what it uses."""
+"""The repository is one ROS package that installs its files, under one version."""
 
 from __future__ import annotations
 
@@ -9,82 +9,41 @@ import subprocess
 import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
-from rclpy.serialization import deserialize_message
-from rosbags.rosbag2 import Reader
+
+from crossspec_ros import paths, versions
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.hub import is_hub_id, target_path
 
 ROOT = Path(__file__).resolve().parents[2]
-STAND_INS = ROOT / "interfaces" / "stand_ins"
+NODES = {"captioner", "crossspec", "dsec_player", "dv_camera", "launch_plan", "synchronizer"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("folders", "expected"),
+    ("names", "expected"),
     [
         ([], {"crossspec_ros": "(ros.ament_python)", "crossspec_msgs": "(ros.ament_cmake)"}),
-        ([STAND_INS], {}),
-        (
-            [STAND_INS / "dvs_msgs", STAND_INS / "event_camera_msgs"],
-            {"dvs_msgs": "(ros.ament_cmake)", "event_camera_msgs": "(ros.ament_cmake)"},
-        ),
+        (["."], {}),
+        (["event_camera_msgs"], {"event_camera_msgs": "(ros.ament_cmake)"}),
     ],
-    ids=["the clone", "stand-ins not named", "stand-ins"],
 )
-def test_colcon_sees_our_packages_and_those_of_others_only_where_they_are_named(folders, expected, tmp_path):
+def test_colcon_lists_only_named_packages(names, expected, tmp_path):
     colcon = shutil.which("colcon", path=str(Path(sys.executable).parent)) or shutil.which("colcon")
     if colcon is None:
         pytest.skip("colcon is not installed")
-    command = [colcon, "--log-base", str(tmp_path), "list"]
-    command += ["--base-paths", *map(str, folders)] if folders else []
+    folders = [str(ROOT / "interfaces" / "stand_ins" / name) for name in names]
+    command = [colcon, "--log-base", str(tmp_path), "list", *(["--base-paths", *folders] if folders else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    listed = done.stdout.splitlines()
-    assert {line.split()[0]: line.split()[2] for line in listed} == expected
+    assert {line.split()[0]: line.split()[2] for line in done.stdout.splitlines()} == expected
 
 
-def named_pages():
-    """The pages that messages, help texts and configurations send people to."""
-    files = [path for folder in ("crossspec_ros", "config") for path in (ROOT / folder).rglob("*.*")]
-    texts = [path.read_text() for path in files if path.suffix in (".py", ".yaml", ".xml")]
-    named = {page for text in texts for page in re.findall(r"docs/[\w/]+\.md", text)}
-    named |= {f"docs/{page}" for text in texts for page in re.findall(r"page\('([\w/]+\.md)'\)", text)}
-    assert {"docs/live.md", "docs/decoding.md"} <= named
-    return sorted(named)
-
-
-def set_up(arguments, lacking):
-    """setup.py with these arguments, where the packages in `lacking` cannot be found."""
-    code = f"""
-import importlib.util, runpy, sys
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name in {lacking!r} else find_spec(name, *rest)
-sys.argv = ["setup.py", *{arguments!r}]
-runpy.run_path("setup.py", run_name="__main__")
-"""
-    environment = {**os.environ, "ROS_DISTRO": "kilted"}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "lacking", "told"),
-    [
-        (["-q", "install", "--help"], ["crossspec_msgs"], [f"build --base-paths . {ROOT / 'interfaces'}"]),
-        (
-            ["install", "--help"],
-            ["crossspec_msgs", "event_camera_msgs"],
-            ["crossspec_ros needs crossspec_msgs: ", "apt install ros-kilted-event-camera-msgs; "],
-        ),
-        (["bdist_wheel", "--help"], ["crossspec_msgs", "event_camera_msgs"], []),
-    ],
-)
-def test_colcon_is_told_of_missing_messages_and_pip_needs_none(arguments, lacking, told):
-    done = set_up(arguments, lacking)
-    assert done.returncode == (1 if told else 0), done.stderr
-    assert [sentence for sentence in told if sentence not in done.stderr] == []
-
-
-def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
+@pytest.mark.nightly
+def test_setup_installs_files_beside_the_code(tmp_path):
     command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(tmp_path / "build")]
     command += ["egg_info", "--egg-base", str(tmp_path), "install", "--prefix", str(tmp_path / "install")]
     command += ["--single-version-externally-managed", "--record", str(tmp_path / "record")]
@@ -92,61 +51,88 @@ def test_packages_are_installed_with_all_files_beside_the_code(tmp_path):
     # Debian puts another folder between the prefix and share.
     share = next((tmp_path / "install").rglob("share/crossspec_ros"))
     for folder in ("config", "launch", "models", "rosbags"):
-        files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file()}
-        files = {path for path in files if "__pycache__" not in path.parts}
-        assert {path for path in files if not (share / path).is_file()} == set()
-    assert (share / "plugin.xml").is_file()
-    assert [page for page in named_pages() if not (share / page).is_file()] == []
-    assert list((tmp_path / "install").rglob("crossspec_ros/regress/page.html"))
-    # colcon puts bin/ on the path, and not what only ROS starts.
-    command = [str(next((tmp_path / "install").rglob("bin/crossspec"))), "--help"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    helped = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "caption" in helped.stdout, helped.stderr
-    nodes = next((tmp_path / "install").rglob("lib/crossspec_ros"))
-    assert {path.name for path in nodes.iterdir()} == {
-        "captioner",
-        "crossspec",
-        "dsec_player",
-        "dv_camera",
-        "launch_plan",
-        "synchronizer",
-    }
+        files = [
+            path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        ]
+        assert all((share / path.relative_to(ROOT)).is_file() for path in files)
+    assert (share / "plugin.xml").is_file() and (share / "docs" / "live.md").is_file()
+    assert {path.name for path in next((tmp_path / "install").rglob("lib/crossspec_ros")).iterdir()} == NODES
 
 
-def test_pip_installs_the_command_with_its_files_and_names_what_it_needs(tmp_path):
-    source = tmp_path / "source"
+@pytest.mark.nightly
+def test_pip_installs_the_command_and_its_needs(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "installed"
     # pip leaves its build beside setup.py.
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "docs", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", str(source)]
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "installed")]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
     subprocess.run([*pip, *options], capture_output=True, check=True)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    environment = {**os.environ, "PYTHONPATH": str(target)}
     code = "from crossspec_ros.paths import share_dir; print(share_dir())"
-    ask = [sys.executable, "-c", code]
-    told = subprocess.run(ask, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-    share = tmp_path / "installed" / "share" / "crossspec_ros"
-    assert told.stdout.strip() == str(share) and (share / "models" / "tiny" / "target").is_dir()
-    command = [str(tmp_path / "installed" / "bin" / "crossspec"), "--help"]
-    assert "caption" in subprocess.run(command, env=environment, capture_output=True, text=True).stdout
-    (metadata,) = (tmp_path / "installed").glob("crossspec_ros-*.dist-info")
-    needed = {
-        requirement.name: requirement.specifier
-        for requirement in map(Requirement, PathDistribution(metadata).requires or ())
-        if "extra" not in str(requirement.marker)
-    }
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True)
+    share = target / "share" / "crossspec_ros"
+    assert shown.stdout.decode().strip() == str(share) and (share / "models" / "tiny" / "target").is_dir()
+    helped = subprocess.run([target / "bin" / "crossspec", "--help"], env=environment, capture_output=True)
+    assert b"caption" in helped.stdout
+    (metadata,) = target.glob("crossspec_ros-*.dist-info")
+    needs = [Requirement(line) for line in PathDistribution(metadata).requires or ()]
+    names = {need.name for need in needs if "extra" not in str(need.marker)}
     lines = (ROOT / "requirements.txt").read_text().splitlines()
-    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    assert {pin.name for pin in pinned} - set(needed) == {"cv-bridge"}
-    for pin in pinned:
-        assert all(pin.name == "cv-bridge" or needed[pin.name].contains(one.version) for one in pin.specifier)
+    pins = {Requirement(line).name for line in lines if line and line[0] != "#"}
+    assert pins - names == {"cv-bridge"}
 
 
-def test_the_packet_type_fits_recordings_of_its_driver(shared):
-    from event_camera_msgs.msg import EventPacket
+@pytest.mark.parametrize("is_colcon", [True, False])
+def test_colcon_needs_the_messages_and_pip_does_not(is_colcon):
+    code = f"""
+import importlib.util, runpy, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.endswith("_msgs") else find_spec(name, *rest)
+sys.argv = ["setup.py", {"install" if is_colcon else "bdist_wheel"!r}, "--help"]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == is_colcon and ("crossspec_msgs" in done.stderr) == is_colcon
 
-    with Reader(shared / "data" / "events_real" / "evt3_bag") as bag:
-        _, _, payload = next(bag.messages())
-    packet = deserialize_message(bytes(payload), EventPacket)
-    assert (packet.width, packet.height, packet.encoding, packet.is_bigendian) == (640, 480, "evt3", False)
-    assert (packet.header.frame_id, packet.seq, len(packet.events)) == ("0293", 5590, 2048)
+
+def test_versions_agree():
+    messages = ROOT / "interfaces" / "crossspec_msgs"
+    version = ElementTree.parse(ROOT / "package.xml").findtext("version")
+    assert ElementTree.parse(messages / "package.xml").findtext("version") == version
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    heading = f"{version} ({citation['date-released']})\n---"
+    assert citation["version"] == version and f'version="{version}"' in (ROOT / "setup.py").read_text()
+    for folder in (ROOT, messages):
+        latest = re.search(r"^\d\S* \(\S+\)\n---", (folder / "CHANGELOG.rst").read_text(), re.MULTILINE)
+        assert latest and latest[0] == heading
+
+
+def test_old_version_is_refused(monkeypatch):
+    assert list(versions.unmet_requirements()) == []
+    monkeypatch.setattr(
+        versions, "requires", lambda name: ["transformers>=99", "absent>=1", 'ray>=99; extra == "x"']
+    )
+    assert [name for name, _ in versions.unmet_requirements()] == ["transformers"]
+
+
+@pytest.mark.parametrize("folder", ["", "lib/python3.12/site-packages", "local/lib/python3.10/dist-packages"])
+def test_share_folder_of_an_installation(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "__file__", str(tmp_path / folder / "crossspec_ros" / "paths.py"))
+    with pytest.raises(InputError):
+        paths.share_dir()
+    share = tmp_path / folder / "share" / "crossspec_ros"
+    share.mkdir(parents=True)
+    (share / "package.xml").touch()
+    assert paths.share_dir() == share
+
+
+def test_shipped_files_are_found_from_any_folder(tmp_path, monkeypatch):
+    share = paths.share_dir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/tiny", "rosbags/synthetic_drive", "config/replay.yaml"):
+        assert paths.found(name) == share / name
+    assert not is_hub_id("models/tiny_qwen3_vl") and is_hub_id("models/theirs")
+    assert target_path("models/tiny", "") == share / "models" / "tiny" / "target"
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    for name in ("models/tiny", "models/mine", "package.xml"):
+        assert paths.found(name) == Path(name)

@@ -1,4 +1,4 @@
-"""Reading in this process what `info` and `convert` read in a child, which takes half a second to start."""
+"""Reading in this process what commands read in a child, which takes half a second to start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from crossspec_ros.recordings import convert, info, survey
+from crossspec_ros.recordings import convert, info
 from crossspec_ros.recordings.recording import open_here
 
 
@@ -21,7 +21,5 @@ def unboxed(request, monkeypatch):
         return resolve_name(job)(*arguments)
 
     if "boxed" not in request.fixturenames:
-        monkeypatch.setattr(convert, "SandboxedRecording", run)
         monkeypatch.setattr(convert, "open_recording", open_here)
         monkeypatch.setattr(info, "words", run)
-        monkeypatch.setattr(survey, "send", lambda item: None)

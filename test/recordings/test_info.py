@@ -32,7 +32,6 @@ from recording_samples import DSEC_START_US, write_sequence
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.cli import main
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
@@ -44,7 +43,6 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings import event_survey
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -52,15 +50,13 @@ from crossspec_ros.recordings.survey import survey
 STRING = "std_msgs/msg/String"
 WHOLE = EventBatch.concat(BATCHES)
 
-# messages, ON, OFF, rising, falling, first and last time in us, start of the hash
+# messages, ON, OFF, first and last time in us, start of the hash
 KNOWN = {
-    # 2,079 of its trigger words rise: upstream's test, which says 2,078, only ever compares the falling ones,
-    # but its sum over all times needs every one of these.
-    "evt3_bag": (517, 125_183, 218_291, 2_079, 2_078, 7_139_845, 9_218_023, "02cecfa2be57c283"),
+    "evt3_bag": (517, 125_183, 218_291, 7_139_845, 9_218_023, "02cecfa2be57c283"),
     "libcaer_bag": (
-        201, 181_908, 152_423, 0, 0, 1_702_309_120_762_236, 1_702_309_122_762_222, "84265afc2e28f16e"
+        201, 181_908, 152_423, 1_702_309_120_762_236, 1_702_309_122_762_222, "84265afc2e28f16e"
     ),
-    "mono_bag": (2, 50, 50, 0, 0, 0, 99, "5111bccb935b06dd"),
+    "mono_bag": (2, 50, 50, 0, 99, "5111bccb935b06dd"),
 }  # fmt: skip
 
 
@@ -86,9 +82,8 @@ def events_of(messages, tmp_path):
 def test_real_recordings_hold_what_is_known_of_them(shared, name) -> None:
     report = survey(shared / "data/events_real" / name)
     topic = by_topic(report)[EVENTS]
-    edges = (topic["triggers_rising"], topic["triggers_falling"])
     times = (topic["first_event_us"], topic["last_event_us"])
-    assert KNOWN[name] == (topic["messages"], topic["on"], topic["off"], *edges, *times, topic["sha256"][:16])
+    assert KNOWN[name] == (topic["messages"], topic["on"], topic["off"], *times, topic["sha256"][:16])
     assert topic["events"] == topic["on"] + topic["off"]
     assert topic["damage"] == {} and topic["missing_packets"] == 0
     assert list(topic["encodings"]) == [name.removesuffix("_bag")]
@@ -101,21 +96,17 @@ def test_real_recordings_hold_what_is_known_of_them(shared, name) -> None:
 def test_a_sound_bag_of_any_storage(tmp_path, storage, compression) -> None:
     chatter = map(string, range(SECOND, 2 * SECOND, SECOND // 10))
     bag = write(tmp_path / "bag", in_order([*sound(), *chatter]), storage, compression)
-    told: list[float] = []
-    report = survey(bag, told.append)
+    report = survey(bag)
     assert report["findings"] == []
-    assert told == sorted(told) and 0.9 < told[-1] <= 1
     assert storage.name.lower() in report["format"]
     assert (report["messages"], report["duration_s"]) == (130, pytest.approx(0.99))
     topics = by_topic(report)
     events = topics[EVENTS]
     assert events["sha256"] == digest(WHOLE) and events["events"] == len(WHOLE)
     assert events["rate_hz"] == pytest.approx(100)
-    assert events["peak_events_per_10_ms"] == 200
     assert events["events_per_s"] == pytest.approx(20_000, rel=0.01)
     assert (events["first_event_us"], events["last_event_us"]) == (WHOLE.t[0], WHOLE.t[-1])
     assert topics[IMAGES]["resolutions"] == ["32x24"] and topics[IMAGES]["encodings"] == {"rgb8": 20}
-    assert topics[IMAGES]["median_interval_ms"] == 50
     assert (topics["/chatter"]["kind"], topics["/chatter"]["rate_hz"]) == ("other", pytest.approx(10))
 
 
@@ -203,13 +194,6 @@ def test_dvs_arrays_and_compressed_images(tmp_path) -> None:
     assert (topics[IMAGES]["encodings"], topics[IMAGES]["resolutions"]) == ({"png": 1}, ["32x24"])
 
 
-def test_triggers_on_a_topic_of_their_own(tmp_path) -> None:
-    edges = b"".join((p << 63 | i * 1000).to_bytes(8, "little") for i, p in enumerate((1, 0, 1)))
-    trigger = ("/event_camera/trigger", EVENT_PACKET, SECOND, event_packet(SECOND, edges, "trigger", SIZE))
-    topic = by_topic(survey(write(tmp_path / "bag", [*sound(), trigger])))["/event_camera/trigger"]
-    assert (topic["triggers_rising"], topic["triggers_falling"], topic["events"]) == (2, 1, 0)
-
-
 def test_packets_that_are_missing(tmp_path) -> None:
     kept = [nth(i) for i in range(100) if i not in (10, 11, 12, 40)]
     topic, findings = events_of(kept, tmp_path)
@@ -226,26 +210,36 @@ def test_a_driver_that_starts_over(tmp_path) -> None:
     [
         ([nth(0, encoding="evt4")], "1 packets were not decoded: the event encoding 'evt4' is unknown"),
         ([nth(0, size=(0, 0))], "1 packets were not decoded"),
-        ([nth(0), nth(1, size=(640, 480))], "changes its encoding or size (evt3, 320x240, 640x480)"),
+        ([nth(0), nth(1, size=(640, 480))], "the encoding or size changes (evt3, 320x240, 640x480)"),
         ([nth(0, size=(100, 240))], "events are outside the sensor of 100x240 pixels"),
         ([nth(0, encode_evt3(BATCHES[0]) + b"\x00\xb0" * 9)], "could not be decoded (unknown words 9"),
         ([(EVENTS, EVENT_PACKET, SECOND, nth(0)[3][:30])], f"1 of 1 messages are no {EVENT_PACKET}"),
         ([nth(0), nth(3), nth(2, seq=4)], "the events' times go back 1 times, by up to 1"),
         ([nth(i, stamp_us=(100 - i) * 10) for i in range(5)], "the stamps go back 4 times"),
-        ([(t, n, r + 5 * SECOND, d) for t, n, r, d in sound()], "are 5.0 s behind the times of recording"),
-        ([nth(i, encode_evt3(later(i, i * 10**6))) for i in range(5)], "part by more than half a second"),
         (
-            [(EVENTS, DVS_EVENTS, 9 * SECOND, encode_dvs(BATCHES[0], 9 * SECOND))],
-            "on two clocks: the first event of 1 of 1 messages is more than a second from its stamp",
+            [(EVENTS, DVS_EVENTS, 9 * SECOND, encode_dvs(later(0, 1000), 9 * SECOND)), raw_image(9 * SECOND)],
+            "no time in common",
+        ),
+        (
+            [raw_image((i * 100 + (i // 7 % 2) * 4400) * 10**6 + SECOND) for i in range(40)],
+            "go back 2 times, by up to 4300.0 ms",
         ),
         ([nth(i) for i in range(5)], "there are no images"),
         (images(*range(5)), "there are no events"),
         ([string(0)], "there are no events"),
-        ([nth(0), raw_image(100 * SECOND)], "have no time in common"),
-        ([nth(0, payload=b"")], "no event could be read"),
-        (images(0, 1, 2, 5, 6), "2 images are missing, by the median interval of 50.0 ms"),
+        ([nth(0), raw_image(100 * SECOND)], "no time in common"),
+        ([nth(0), raw_image(57 * 31_557_600 * SECOND)], "57.0 years after"),
+        ([nth(0, payload=b"")], "all 1 messages are empty"),
+        ([nth(i // 2) for i in range(10)], "5 messages of /event_camera/events only repeat the one before"),
+        ([image for image in images(1, 2) for _ in range(2)], "2 messages of /camera/image_raw only repeat"),
+        ([nth(0), *(raw_image(0, (32, 24 + i)) for i in range(3))], "all stamps of /camera/image_raw are 0"),
+        (
+            in_order(images(*range(50)) + [nth(i, stamp_us=1_500_000 + i * STEP_US) for i in range(40)]),
+            "begin 1.5 s before the events",
+        ),
+        (in_order([nth(i) for i in range(100)] + images(30, 31)), "begin 1.5 s after the events"),
         ([raw_image(SECOND, pixels=7)], "1 images are empty, cut or no pictures"),
-        ([raw_image(1), raw_image(2, (16, 8))], "the images change (rgb8, 32x24, 16x8)"),
+        ([raw_image(1), raw_image(2, (16, 8))], "the encoding or size changes (rgb8, 32x24, 16x8)"),
         (
             [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
             "1 images in jpeg cannot be read: a compressed image with format 'jpeg' and 10 bytes",
@@ -267,13 +261,6 @@ def test_what_is_wrong_is_told(tmp_path, messages, finding) -> None:
     assert all(": " in sentence for sentence in findings)
 
 
-def test_a_sudden_burst_is_told(tmp_path) -> None:
-    still = random_batch(600_000, 5, 0, STEP_US, *SIZE)
-    topic, findings = events_of([nth(0, payload=encode_evt3(still))], tmp_path)
-    assert topic["peak_events_per_10_ms"] == 600_000
-    assert "peaks at 60.0 million a second (600000 within 10 ms)" in findings
-
-
 def test_big_endian_packets_are_told(tmp_path) -> None:
     message: object = typestore().deserialize_cdr(nth(0)[3], EVENT_PACKET)
     data = typestore().serialize_cdr(replace(message, is_bigendian=True), EVENT_PACKET)
@@ -283,42 +270,6 @@ def test_big_endian_packets_are_told(tmp_path) -> None:
 
 def storage_file(bag: Path) -> Path:
     return next(file for file in bag.iterdir() if file.name != "metadata.yaml")
-
-
-@pytest.mark.parametrize("storage", [StoragePlugin.MCAP, StoragePlugin.SQLITE3])
-@pytest.mark.parametrize(
-    ("keep", "compression"),
-    [(0.4, None), (0.9, None), (0.9, CompressionMode.FILE), (0.6, CompressionMode.MESSAGE)],
-)
-def test_a_truncated_bag_gives_what_it_has(tmp_path, storage, compression, keep) -> None:
-    bag = write(tmp_path / "bag", sound(), storage, compression)
-    file = storage_file(bag)
-    data = file.read_bytes()
-    file.write_bytes(data[: int(len(data) * keep)])
-    report = survey(bag)
-    topic = by_topic(report)[EVENTS]
-    assert 10 < topic["messages"] < 100
-    # The last one may be torn itself.
-    assert 200 * (topic["messages"] - 1) <= topic["events"] <= 200 * topic["messages"]
-    assert "cannot be played as it is" in report["findings"][0] and "copy it again" in report["findings"][0]
-
-
-@pytest.mark.parametrize("storage", [StoragePlugin.MCAP, StoragePlugin.SQLITE3])
-def test_a_bag_whose_recorder_was_killed(tmp_path, storage) -> None:
-    bag = write(tmp_path / "bag", sound(), storage)
-    (bag / "metadata.yaml").unlink()
-    report = survey(bag)
-    assert by_topic(report)[EVENTS]["sha256"] == digest(WHOLE)
-    assert "metadata" in report["findings"][0] and "`ros2 bag reindex`" in report["findings"][0]
-
-
-def test_a_bag_that_rosbags_reads_and_cannot_close(tmp_path) -> None:
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.MCAP)
-    metadata = bag / "metadata.yaml"
-    text, times = re.subn(r"\n  files:[^\n]*(\n  (-|  )[^\n]*)*", "\n  files: no list", metadata.read_text())
-    assert times == 1
-    metadata.write_text(text)
-    assert by_topic(survey(bag))[EVENTS]["sha256"] == digest(WHOLE)
 
 
 def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
@@ -331,13 +282,13 @@ def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
     ]
     report = survey(write(tmp_path / "bag", in_order(recorded + [nth(i) for i in range(100)])))
     topic, findings = by_topic(report)[IMAGES], "\n".join(report["findings"])
-    assert (topic["stray_stamps"], topic["gaps"], topic["missing_images"]) == (2, 1, 2)
+    assert (topic["stray_stamps"], topic["gaps"]) == (2, 1)
     assert (topic["first_stamp_ns"], topic["last_stamp_ns"]) == (stamps[0], stamps[-1])
     assert (topic["stamps_back"], topic["longest_gap_s"]) == (0, pytest.approx(60.05))
     assert "2 stamps lie far from those before and behind them" in findings
     assert "1 gaps are longer than 10 s, the longest is 60.0 s: replay skips them" in findings
     with closing(open_here(tmp_path / "bag")) as recording:
-        assert (recording.start_ns, recording.end_ns) == (SECOND, stamps[-1])
+        assert recording.start_ns == SECOND
 
 
 @pytest.mark.parametrize("kind", [EVENT_PACKET, DVS_EVENTS])
@@ -366,29 +317,6 @@ def test_a_database_is_read_whatever_it_is_called(tmp_path) -> None:
     assert (report["messages"], report["findings"]) == (120, [])
 
 
-def test_a_database_that_is_cut_by_a_few_bytes_is_told(tmp_path) -> None:
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
-    file = bag / "bag.db3"
-    file.write_bytes(file.read_bytes()[:-10])
-    for path in (bag, file):
-        assert "bag.db3 is 10 bytes too short" in survey(path)["findings"][0]
-        recording = open_here(path)
-        assert len(list(recording.messages())) == 120 and "10 bytes too short" in recording.losses[0]
-
-
-def test_what_a_killed_recorder_has_not_brought_into_the_database_is_told(tmp_path) -> None:
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
-    (bag / "bag.db3-wal").write_bytes(b"more")
-    assert "bag.db3-wal holds messages that are not in bag.db3" in survey(bag)["findings"][0]
-
-
-def test_an_index_that_promises_more_than_there_is(tmp_path) -> None:
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
-    metadata = bag / "metadata.yaml"
-    metadata.write_text(metadata.read_text().replace("message_count: 120", "message_count: 130"))
-    assert "promises 130 messages, but 120 are there" in survey(bag)["findings"][0]
-
-
 @pytest.mark.parametrize("content", [b"", b"nothing of the kind" * 100])
 @pytest.mark.parametrize("name", ["bag.mcap", "bag.db3", "bag.npy", "bag.txt"])
 def test_what_is_no_recording_is_refused_with_a_sentence(tmp_path, capsys, name, content) -> None:
@@ -397,30 +325,3 @@ def test_what_is_no_recording_is_refused_with_a_sentence(tmp_path, capsys, name,
         assert main(["info", str(path)]) == 2
         error = capsys.readouterr().err
         assert error.startswith("crossspec: error: ") and error.count("\n") == 1
-
-
-def test_a_full_temporary_folder_is_told(monkeypatch) -> None:
-    class Full:
-        def write(self, _):
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(event_survey, "TemporaryFile", Full)
-    with pytest.raises(InputError, match=r"No space left on device.* set TMPDIR"):
-        event_survey.StreamDigest().add(WHOLE)
-
-
-def test_a_sequence_that_breaks_off(tmp_path, monkeypatch) -> None:
-    write_sequence(tmp_path / "drive", random_batch(5000, 3, DSEC_START_US, 95_000, *SIZE))
-
-    def fail(self, i):
-        if i == 2:
-            raise InputError("the frame is damaged: copy it again")
-        return b"\x89PNG"
-
-    monkeypatch.setattr("crossspec_ros.recordings.dsec.DsecSequence.frame_bytes", fail)
-    report = survey(tmp_path / "drive")
-    assert (
-        "only a part of the recording could be read: 1 of 3 frames do not play: the frame is damaged"
-        in report["findings"][0]
-    )
-    assert by_topic(report)[EVENTS]["events"] > 2000

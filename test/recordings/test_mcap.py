@@ -12,9 +12,7 @@ from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import string
 
 from crossspec_ros.events.cdr import typestore
-from crossspec_ros.recordings.bag_reader import salvage
 from crossspec_ros.recordings.recording import open_here
-from crossspec_ros.recordings.storage import Losses
 from crossspec_ros.recordings.survey import survey
 
 
@@ -36,8 +34,6 @@ def expected(tmp_path_factory):
         {"profile": ""},
         {"profile": "px4"},
         {"indexes": True},
-        {"chunks": 2},
-        {"chunks": 1, "indexes": True, "statistics": False},
         {"statistics": False},
         {"summary": False},
         {"chunks": False},
@@ -78,33 +74,6 @@ def test_channels_of_other_encodings_are_listed_and_the_rest_plays(
     assert by_topic(report)["/chatter"]["type"] == f"std_msgs/msg/String in {encoding or 'no encoding'}"
 
 
-@pytest.mark.parametrize(
-    ("moved", "told"),
-    [
-        ("uint16 y\nuint16 x\ntime ts\nbool polarity", True),
-        ("uint64 ts\nuint16 x\nuint16 y\nbool polarity", True),
-        ("uint16 x\nuint16 y\ntime ts\nbool polarity", False),
-        ("uint16 column\nuint16 row\ntime ts\nbool polarity", False),
-    ],
-)
-@pytest.mark.parametrize("package", ["dvs_msgs", "prophesee_event_msgs"])
-def test_messages_of_another_layout_than_the_known_one_are_told(tmp_path, package, moved, told):
-    whole = "\n".join(
-        [
-            *("std_msgs/Header header", "uint32 height", "uint32 width", "dvs_msgs/Event[] events"),
-            *("=" * 80, "MSG: dvs_msgs/Event", moved.replace("time ts", "builtin_interfaces/Time ts")),
-            *("=" * 80, "MSG: std_msgs/Header", "builtin_interfaces/Time stamp", "string frame_id"),
-            *("=" * 80, "MSG: builtin_interfaces/Time", "int32 sec", "uint32 nanosec"),
-        ]
-    )
-    kind = f"{package}/msg/EventArray"
-    whole = whole.replace("dvs_msgs", package)
-    stored = [("/dvs/events", kind, i * 10**9, b"\0\1\0\0" + bytes(20)) for i in range(3)]
-    path = mcap(tmp_path / "a.mcap", stored, EventArray=("cdr", "ros2msg", whole, ""))
-    findings = survey(path)["findings"]
-    assert any(f"its definition of {package}/msg/Event is not that of" in f for f in findings) == told
-
-
 def ros1_messages(store):
     definitions, messages = {}, []
     for topic, message in drive():
@@ -118,11 +87,8 @@ def ros1_messages(store):
     return messages, definitions
 
 
-@pytest.mark.parametrize("with_md5", [True, False])
-def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path, with_md5):
+def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path):
     messages, types = ros1_messages(ros1_types())
-    if not with_md5:
-        types = {name: (*told[:3], "") for name, told in types.items()}
     path = mcap(tmp_path / "a.mcap", messages, profile="ros1", **types)
     cdr = [message.data for topic, message in drive() if topic in ("/dvs/events", "/cam/image_raw")]
     found, remarks = played(path)
@@ -130,9 +96,8 @@ def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path, with_md5):
     report = survey(path)
     assert by_topic(report)["/dvs/events"]["events"] == 50 * 300
     assert not any("damage" in finding or "read" in finding for finding in report["findings"])
-    # One whose recorder was killed gives the same.
+    # A killed recorder leaves the same messages.
     path.write_bytes(path.read_bytes()[:-40])
-    assert {message.topic for message in salvage(path, Losses())} == {topic for topic, *_ in messages}
     assert by_topic(survey(path))["/dvs/events"]["events"] == 50 * 300
 
 
@@ -146,7 +111,7 @@ def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, s
     file = file.rename(file.with_suffix(suffix))
     found, remarks = played(bag if in_folder else file)
     assert found == expected
-    assert all("`unzstd --rm`" in remark for remark in remarks) and len(remarks) == in_folder
+    assert len(remarks) == in_folder
     assert "file compressed" in survey(file)["format"]
     if in_folder:
         # As `unzstd` leaves it without --rm.

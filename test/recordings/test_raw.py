@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from event_samples import batch_of
 from recording_samples import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import prophesee
 from crossspec_ros.recordings.prophesee import DatEvents, RawEvents
@@ -44,7 +46,6 @@ def test_evt2_files_hold_what_their_words_say(tmp_path, events, encoding, block,
     data = encode_raw(encoding, events)
     assert [list(event) for event in decode_raw(encoding, data)] == events
     source = RawEvents(saved(tmp_path / "ride.raw", data))
-    assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
     assert read(source) == (events, None)
     told = check_info(tmp_path / "ride.raw", events)
     assert told == f"Prophesee raw, {encoding.split()[0]}, 640x480"
@@ -59,22 +60,51 @@ def test_evt3_times_go_on_over_rollovers(tmp_path, events, block, monkeypatch):
     data, expected = evt3(events)
     source = RawEvents(saved(tmp_path / "ride.raw", data))
     assert read(source) == (expected, None)
-    assert (source.start_us, source.end_us) == (expected[0][0], expected[-1][0])
     assert check_info(tmp_path / "ride.raw", expected) == "Prophesee raw, EVT3, 640x480"
 
 
-def test_a_still_end_has_no_event(tmp_path, events, monkeypatch):
-    monkeypatch.setattr(prophesee, "_RAW_BLOCK", 1024)
+def test_a_recording_ends_with_the_time_of_its_last_event(tmp_path, events):
     data, expected = evt3(events)
     still = struct.pack("<2H", 0x8FFF, 0x6000) * 2000
-    assert RawEvents(saved(tmp_path / "still.raw", data + still)).end_us == expected[-1][0]
+    with closing(open_here(saved(tmp_path / "still.raw", data + still))) as recording:
+        stamps_us = [message.stamp_ns // 1000 for message in recording.messages()]
+    assert recording.start_ns == stamps_us[0] * 1000 and stamps_us[0] == expected[0][0]
+    assert stamps_us[-1] == expected[-1][0] > stamps_us[-2]
 
 
-def test_zeros_that_pad_a_file_are_no_events(tmp_path, events):
+def test_the_first_pass_reads_nothing_twice(tmp_path, events, monkeypatch):
+    monkeypatch.setattr(prophesee, "_RAW_BLOCK", 512)
+    blocks = []
+    decode = Evt3Decoder.decode
+    monkeypatch.setattr(
+        Evt3Decoder, "decode", lambda self, data: (blocks.append(len(data)), decode(self, data))[1]
+    )
+    path = saved(tmp_path / "ride.raw", evt3(events)[0])
+    with closing(open_here(path)) as recording:
+        assert sum(blocks) < path.stat().st_size / 2, "opening reads the begin only"
+        first = list(recording.messages())
+        assert sum(blocks) == path.stat().st_size - len(HEADERS["EVT3"])
+        assert list(recording.messages()) == first
+
+
+@pytest.mark.parametrize("block", [prophesee._RAW_BLOCK, 4, 8])
+def test_zeros_that_pad_a_file_are_no_events(tmp_path, events, block, monkeypatch):
+    """However the file is cut into blocks."""
     data = encode_raw("EVT2", events)
     at = data.index(b"% end\n") + 6 + 400
     padded = data[:at] + bytes(4 * 50) + data[at:] + bytes(4 * 50)
+    monkeypatch.setattr(prophesee, "_RAW_BLOCK", block)
     assert read(RawEvents(saved(tmp_path / "padded.raw", padded))) == (events, None)
+
+
+def test_a_damaged_time_shifts_no_later_events_of_evt2(tmp_path, events):
+    data = bytearray(encode_raw("EVT2", events))
+    start = data.index(b"% end\n") + 6
+    words = np.frombuffer(data, "<u4", offset=start)
+    at = np.flatnonzero(words >> 28 == 8)[20]
+    struct.pack_into("<I", data, start + 4 * int(at), 0x8FFFFFFF)
+    kept, _ = read(RawEvents(saved(tmp_path / "bent.raw", bytes(data))))
+    assert kept[-500:] == events[-500:]
 
 
 @pytest.mark.parametrize("encoding", ["EVT2", "EVT21", "EVT3"])
@@ -146,7 +176,6 @@ def test_dat_files(tmp_path, events, block, monkeypatch):
     events = [[t + (1 << 32) - 6_000_000, *rest] for t, *rest in events]
     source = DatEvents(saved(tmp_path / "ride.dat", encode_dat(events)))
     assert read(source) == (events, None)
-    assert (source.start_us, source.end_us) == (events[0][0], events[-1][0])
     assert check_info(tmp_path / "ride.dat", events) == "Prophesee dat, version 2, 640x480"
     kept, damage = read(DatEvents(saved(tmp_path / "torn.dat", encode_dat(events)[:-3])))
     assert kept == events[:-1] and "(torn words 1)" in damage
@@ -156,11 +185,21 @@ def test_dat_files(tmp_path, events, block, monkeypatch):
         assert kept == events and "(events outside sensor 1)" in damage
 
 
-def test_dat_files_of_the_first_version(tmp_path):
-    words = struct.pack("<4I", 10, 1 << 17 | 200 << 9 | 303, 20, 100 << 9 | 7)
-    source = DatEvents(saved(tmp_path / "old.dat", b"% Version 1\n\x00\x08" + words))
+@pytest.mark.parametrize("block", [1_000_000, 100])
+def test_a_damaged_time_costs_a_dat_file_its_event_only(tmp_path, events, block, monkeypatch):
+    monkeypatch.setattr(prophesee, "_DAT_BLOCK", block)
+    data = bytearray(encode_dat(events))
+    start = data.index(b"\x0c\x08") + 2
+    data[start + 8 * 1050 + 3] = 0xFF
+    kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", bytes(data))))
+    assert kept == events[:1050] + events[1051:] and "(damaged times 1)" in damage
+
+
+def test_a_dat_file_without_a_size_gets_that_of_a_common_sensor(tmp_path):
+    words = struct.pack("<4I", 10, 1 << 28 | 200 << 14 | 303, 20, 100 << 14 | 7)
+    source = DatEvents(saved(tmp_path / "x.dat", b"% Version 2\n\x0c\x08" + words))
     assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)
-    assert source.format == "Prophesee dat, version 1, 346x260 assumed"
+    assert source.format == "Prophesee dat, version 2, 346x260 assumed"
 
 
 @pytest.mark.parametrize(
@@ -169,6 +208,7 @@ def test_dat_files_of_the_first_version(tmp_path):
         (b"hello", "does not start with the header"),
         (encode_dat([]), "has no events"),
         (encode_dat([])[:-1], "holds no CD events"),
+        (b"% Version 1\n\x00\x08" + bytes(80), "is of version 1"),
         (
             b"% Data file containing ExtTrigger events.\n\x0e\x08" + bytes(80),
             r"holds no CD events .*\[14, 8\]",

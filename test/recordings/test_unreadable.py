@@ -7,11 +7,11 @@ from unprivileged import unprivileged
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.asked import Asked
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
-SUFFIXES = ("raw", "dat", "aedat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
+SUFFIXES = ("raw", "dat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -42,7 +42,7 @@ def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
     events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
     images.mkdir(mode=0)
     with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
-        open_here(events, Asked(images=images))
+        open_here(events, ReadOptions(images=images))
 
 
 def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):

@@ -183,7 +183,6 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
     window = content["windows"][0]
     mistyped = [
         {"caption": 5},
-        {"caption": 10_001 * "a "},
         {"caption": None},
         {"end_ns": "1"},
         {"end_ns": 1 << 70},
@@ -209,7 +208,6 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
     texts += [json.dumps({**content, "counts": counts}) for counts in (7, {"lost": "x"}, {"lost": None})]
     texts += [json.dumps({**content, "identity": {**content["identity"], "settings": 7}})]
     texts += [json.dumps({**content, "windows": 7})]
-    texts += [json.dumps({**content, "counts": dict.fromkeys(map(str, range(1001)), 1)})]
     for damaged in texts:
         path = tmp_path / "damaged.json"
         path.write_text(damaged)
@@ -222,12 +220,6 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
 def test_goldens_without_end_are_refused(tmp_path, setup, make):
     make(tmp_path / "windows.json")
     with pytest.raises(InputError, match=r"cannot be read \(it is no regular file\): write it anew with"):
-        read_golden(tmp_path / "windows.json", setup)
-
-
-def test_goldens_that_python_would_blow_up_are_refused(tmp_path, setup):
-    (tmp_path / "windows.json").write_text('{"x": [' + '{"":[]},' * (1 << 20) + "0]}")
-    with pytest.raises(InputError, match="is damaged"):
         read_golden(tmp_path / "windows.json", setup)
 
 

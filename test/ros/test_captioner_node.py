@@ -20,7 +20,7 @@ from outsider import RELIABLE, STAGES, outsider, spinning, take_away
 from rclpy.action import ActionClient
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
@@ -130,6 +130,24 @@ def test_windows_without_frames_or_without_anything_say_so(stage, capfd):
     assert drafts[-1].startswith("0 frames, 5 event images")
 
 
+def test_the_viewer_gets_the_draft_of_each_window(stage):
+    """The next window's draft may come before the caption of the window before."""
+    observer, send, _, node = stage
+    texts = []
+    node._outcomes.view = SimpleNamespace(
+        text=lambda kind, text, end_ns: texts.append((kind, text, end_ns)),
+        captioned=lambda *told: None,
+        close=lambda: None,
+    )
+    for index in (0, 1):
+        node._outcomes.drafted(index, f"draft {index}")
+    for index in (0, 1):
+        send(index, 1, 1)
+        observer.wait(lambda n=index + 1: len(observer["/captioner/report"]) == n)
+    observer.wait(lambda: len(texts) == 2)
+    assert texts == [("draft", f"draft {index}", (index + 1) * SECOND) for index in (0, 1)]
+
+
 def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     observer, send, decoder, node = stage
     started, released = threading.Event(), threading.Event()
@@ -216,22 +234,6 @@ def test_a_window_has_its_report_whatever_fails(stage, caplog, capfd, monkeypatc
     assert (failed.events, failed.lost_packets) == (2000, 2)
     assert [report.outcome for *_, report in others] == ["captioned"] * 2
     assert "Panic('in the tokenizer')" in capfd.readouterr().err
-
-
-def test_a_best_effort_publisher_is_an_error_that_names_the_remedy_until_it_goes(stage):
-    observer, *_ = stage
-
-    def topics():
-        return observer.status("captioner: topics")[:2]
-
-    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
-    best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-    wrong = observer.node.create_publisher(Image, "frame", best_effort)
-    reason = "best effort publisher and reliable subscription"
-    told = f"/outsider publishes /frame in vain ({reason}): publish it reliable"
-    observer.wait(lambda: topics() == (DiagnosticStatus.ERROR, told))
-    take_away(observer.node, wrong)
-    observer.wait(lambda: topics() == (DiagnosticStatus.OK, "OK"))
 
 
 def test_questions_are_answered_one_by_one_if_only_with_why_not(stage, capfd):

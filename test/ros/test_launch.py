@@ -102,7 +102,6 @@ def test_a_network_stream_and_topics_are_wired_as_asked(models):
         ("prophesee", {}, "is not installed: sudo apt install ros-kilted-metavision-driver"),
         ("topics", {"log_level": "loud"}, "log_level is 'loud', which is none"),
         ("topics", {"enclave": "crossspec"}, "enclave is 'crossspec', which is none"),
-        ("topics", {"fallback": "often"}, "fallback is 'often', but it must be true or false"),
         ("", {"rate": "fast"}, "rate is 'fast', but it must be a number"),
     ],
 )
@@ -140,14 +139,14 @@ def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
 def test_the_plan_takes_every_argument_that_is_not_launch_s_own(kind, bag, models):
     values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}
     values |= {"camera": "topics", "device": "cpu", "draft_device": "cpu", "mode": "autoregressive"}
-    values |= {"fallback": "true", "image_transport": "compressed", "memory": "somewhere"}
+    values |= {"image_transport": "compressed", "memory": "somewhere"}
     values |= {"use_sim_time": "true", "log_level": "debug", "enclave": "/e", "namespace": "/robot1/front"}
     arguments = arguments_of(share_dir() / "launch" / f"{kind}.launch.py")
     given = {name: values[name] for name in arguments if name in values}
     nodes = plan(kind.removeprefix("dsec_"), given)["nodes"]
     parameters = {name: value for node in nodes for name, value in node["parameters"].items()}
     assert (parameters["mode"], parameters["models.dtype"]) == ("autoregressive", "bf16")
-    assert parameters["memory"] == "somewhere" and parameters["models.fallback"] is True
+    assert parameters["memory"] == "somewhere"
     for node in nodes:
         name = node["name"]
         level = ["--log-level", f"robot1.front.{name}:=debug"]

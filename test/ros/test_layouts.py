@@ -17,9 +17,8 @@ from outsider import spinning
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.aggregate import HARDWARE_ID
 from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.rqt.discovery import REPORT
+from crossspec_ros.ros.diagnostics import HARDWARE_ID
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
@@ -119,7 +118,7 @@ def test_the_perspective_has_captions_above_and_plots_below(perspective, plugins
 
 
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
-    assert published[plugins["crossspec_ros/Crossspec#1"]["topic"]] == REPORT
+    assert published[plugins["crossspec_ros/Crossspec#1"]["topic"]] == "crossspec_msgs/msg/WindowReport"
     for image in (settings for plugin, settings in plugins.items() if plugin.startswith("rqt_image_view/")):
         assert published[image["topic"]] == "sensor_msgs/msg/Image"
     # What every caption of so many tokens has at most, in one pass, is not clipped.

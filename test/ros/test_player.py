@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
-from types import SimpleNamespace
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -181,34 +178,6 @@ def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(
     assert not errors
 
 
-@contextmanager
-def synchronizer_process():
-    command = [sys.executable, "-m", "crossspec_ros.ros.synchronizer", "--ros-args"]
-    with subprocess.Popen([*command, "-r", "events:=event_camera/events"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def test_windows_that_were_lost_with_a_killed_node_are_not_waited_for(stage, tmp_path):
-    observer, player, _ = stage
-    path = record(tmp_path / "bag", range(5000, 12_900, 50))
-    ended = threading.Event()
-
-    def play():
-        node.play()
-        ended.set()
-
-    with synchronizer_process():
-        node = player(path, False, rate=4.0, every_window=True, caption_timeout_s=30.0)
-        threading.Thread(target=play, daemon=True).start()
-        observer.wait(observer.reports)
-    with synchronizer_process():
-        observer.wait(ended.is_set)
-    assert closed(observer)[0] == 6 and closed(observer)[-1] == 13
-
-
 def test_an_audience_that_does_not_come_is_named(tmp_path):
     values = {"path": str(record(tmp_path / "bag", [0])), "startup_timeout_s": 0.1}
     overrides = [Parameter(name, value=value) for name, value in values.items()]
@@ -217,16 +186,6 @@ def test_an_audience_that_does_not_come_is_named(tmp_path):
         with pytest.raises(TimeoutError, match=missing):
             node.play()
         node.stop()
-
-
-def test_names_of_nodes_that_come_back_are_logged_harmlessly(tmp_path, capfd):
-    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
-    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
-        node._captioner = SimpleNamespace(started_again=lambda: ["captioner\n[FATAL] \x1b]0;owned\x07"])
-        node._give_up_lost()
-        node.stop()
-    told = capfd.readouterr().err
-    assert r"captioner\n[FATAL] \x1b]0;owned\x07 was started again" in told and "\x1b]" not in told
 
 
 def test_reports_that_nobody_waits_for_are_forgotten(tmp_path):
@@ -240,10 +199,10 @@ def test_reports_that_nobody_waits_for_are_forgotten(tmp_path):
         others = [second * SECOND for second in (-1, 0, 3, 5, 2**31 - 1)]
         for end_ns in (*others, *range(4 * SECOND - 50, 4 * SECOND)):
             report(end_ns)
-        assert not node._is_settled(4 * SECOND) and not node._reported
+        assert not node._is_settled(3) and node._awaited == {3}
         node._awaited.add(5)
         report(6 * SECOND)
-        assert node._is_settled(4 * SECOND) and node._unreported == 1
+        assert node._is_settled(3) and node._unreported == 1
         report(4 * SECOND)
-        assert node._is_settled(4 * SECOND) and node._unreported == 1
+        assert node._is_settled(3) and node._unreported == 1 and not node._awaited
         node.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -122,12 +121,6 @@ def created(tmp_path_factory):
             with spinning(
                 lambda make=make, values=overrides: make(parameter_overrides=values, namespace=APART)
             ) as node:
-                # The tree of all diagnostics has its publisher once there is something to say.
-                deadline_s = time.monotonic() + 10.0
-                while hasattr(node, "_diagnostics") and time.monotonic() < deadline_s:
-                    if any(publisher.topic_name == "/diagnostics_agg" for publisher in node.publishers):
-                        break
-                    time.sleep(0.05)
                 found[node.get_name()] |= set(topics_of(node))
                 services |= set(services_of(node))
     return found, services

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from crossspec_lab.world.synth import write_events_h5
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -35,7 +36,6 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings.dsec import write_events_h5
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import replay_graph

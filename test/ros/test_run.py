@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import rclpy
@@ -182,14 +181,7 @@ def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
     assert sys.unraisablehook is hook
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-@pytest.mark.parametrize("node", ["captioner", "dv_camera"])
-def test_an_interrupt_while_a_node_imports_ends_it_quietly(node):
-    command = [sys.executable, "-m", f"crossspec_ros.ros.{node}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        maps = Path(f"/proc/{process.pid}/maps")
-        while "numpy" not in maps.read_text():
-            assert process.poll() is None
-            time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20.0)[0] == ""
+def test_importing_the_nodes_changes_no_signal():
+    code = "import signal, sys; sys.argv[0] = '-m'; import crossspec_ros.ros.messages;"
+    code += "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
+    subprocess.run([sys.executable, "-c", code], check=True)

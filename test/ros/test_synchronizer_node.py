@@ -7,14 +7,11 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-import rclpy
-from diagnostic_msgs.msg import DiagnosticStatus
-from dvs_msgs.msg import EventArray
 from event_camera_msgs.msg import EventPacket
-from outsider import RELIABLE, outsider, spinning, take_away, to_ns
+from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -63,9 +60,6 @@ class Stage:
         """(end of the window in s, frames, event images, events, lost packets) of each."""
         messages = self.observer["/synchronizer/window_closed"]
         return [(to_ns(m.header.stamp) / SECOND, *closed_counts(m)[:4]) for m in messages]
-
-    def topics(self):
-        return self.observer.status("synchronizer: topics")
 
     def problem(self, key):
         arrays = self.observer["/diagnostics"][-1:]
@@ -165,59 +159,6 @@ def test_an_image_that_cannot_be_published_costs_no_window_its_end(stage):
     stage.observer.wait(lambda: [counts[:3] for counts in stage.closed()] == [(6, 0, 5)])
     # The next window's first one, too.
     stage.observer.wait(lambda: stage.problem("unusable_messages") == 6)
-
-
-@pytest.fixture
-def foreigner():
-    """A node of another process, as far as DDS is concerned: in ours a topic cannot have two types."""
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    node = rclpy.create_node("driver", namespace="camera", context=context)
-    yield node
-    node.destroy_node()
-    context.try_shutdown()
-
-
-def test_a_publisher_of_another_type_is_an_error_that_names_the_remedy_until_it_goes(stage, foreigner):
-    stage = stage()
-    for kind, topic, parameter in (
-        (EventArray, "/events", "event_type to dvs_msgs/EventArray"),
-        (CompressedImage, "/image", "image_transport to compressed"),
-    ):
-        wrong = foreigner.create_publisher(kind, topic, DRIVER)
-        stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.ERROR)
-        _, message, values = stage.topics()
-        offered = f"{kind.__module__.split('.')[0]}/{kind.__name__}"
-        assert message.startswith(f"/camera/driver publishes {offered} on {topic}, where ")
-        assert message.endswith(f" is needed: set {parameter}")
-        assert sorted(values[topic].split(", ")) == ["/camera/driver", "/outsider", "2"]
-        foreigner.destroy_publisher(wrong)
-        stage.observer.wait(lambda: stage.topics()[:2] == (DiagnosticStatus.OK, "OK"))
-
-
-def test_publishers_are_welcome_reliable_or_not_and_missed_when_they_are_gone(stage, foreigner):
-    stage = stage()
-    foreigner.create_publisher(EventPacket, "/events", RELIABLE)
-    expected = {"/events": ["/camera/driver", "/outsider", "2"], "/image": ["/outsider", "1"]}
-    stage.observer.wait(
-        lambda: {topic: sorted(told.split(", ")) for topic, told in stage.topics()[2].items()} == expected
-    )
-    assert stage.topics()[:2] == (DiagnosticStatus.OK, "OK")
-    take_away(stage.observer.node, stage.image)
-    stage.observer.wait(lambda: stage.topics()[0] == DiagnosticStatus.WARN)
-    assert stage.topics()[1].startswith("nobody publishes /image: ")
-    assert stage.topics()[2]["/image"] == "0"
-
-
-def test_topics_are_watched_under_the_names_that_remaps_and_namespaces_give_them():
-    arguments = ["--ros-args", "-r", "__ns:=/robot", "-r", "events:=camera/events", "-r", "image:=/rgb"]
-    with spinning(lambda: SynchronizerNode(cli_args=arguments)), outsider() as observer:
-        for kind, topic in ((EventPacket, "/robot/camera/events"), (Image, "/rgb")):
-            observer.node.create_publisher(kind, topic, DRIVER)
-        expected = {"/robot/camera/events": "1, /outsider", "/rgb": "1, /outsider"}
-        observer.wait(
-            lambda: observer.status("robot/synchronizer: topics") == (DiagnosticStatus.OK, "OK", expected)
-        )
 
 
 def test_a_bad_parameter_is_refused_and_a_good_one_is_described():

@@ -43,7 +43,6 @@ from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.options import ServeOptions
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.serving.serve_command import await_end
-from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import METHOD, VERSION
@@ -150,8 +149,6 @@ def test_captions_of_many_robots_by_llama_cpp_are_those_of_the_target_alone(
         contextlib.closing(Server(fleet)) as server,
     ):
         check_many_robots(server, pair, windows)
-    with pytest.raises(InputError, match="set encoders to 0"):
-        ServeOptions.of({"engine": "llama.cpp", "encoders": 2})
     with pytest.raises(InputError, match=r"engine is 'rust': it must be one of torch, llama\.cpp"):
         ServeOptions.of({"engine": "rust"})
 
@@ -586,18 +583,10 @@ def test_a_panic_in_a_library_costs_its_robot_a_stream_at_most_and_no_other_robo
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_each_thread_of_the_server_that_is_killed_is_told(pair: ModelPair, tmp_path: Path) -> None:
-    def encode_elsewhere(units: object) -> None:
-        raise NotImplementedError
-
-    gone = Pulse("encoder 1")
-    gone.start(lambda: None, "encoder").join()
-    fleet = Fleet(pair.target, FleetSettings(robots=1, memories=tmp_path), encode_elsewhere)
+    fleet = Fleet(pair.target, FleetSettings(robots=1, memories=tmp_path))
     try:
         robot = fleet.admit("one", 1_000_000_000, 0, lambda reason: None)
         assert fleet.threads.look() == "" and len(fleet.threads.values) == 2
-        encode_elsewhere.pulses = [gone]  # type: ignore[attr-defined]
-        assert "the encoder 1 has ended (its work returned)" in fleet.threads.look()
-        encode_elsewhere.pulses = []  # type: ignore[attr-defined]
         assert robot._keep is not None
         kill(robot._keep._thread, robot._keep._closing.set)
         assert "the caption memory has ended (Killed" in fleet.threads.look()

@@ -91,7 +91,7 @@ class Served:
         (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
         (folder / "token").write_text(TOKEN + "\n")
         arguments = ["--port", self.port, "--tls-cert", self.pem, "--tls-key", key, "--robots", 2]
-        arguments += ["--tokens", folder / "tokens", "--memories", folder, "--encoders", 1]
+        arguments += ["--tokens", folder / "tokens", "--memories", folder]
         call = [sys.executable, "-m", "crossspec_ros.cli", "serve", *map(str, arguments)]
         self.process = subprocess.Popen(
             call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -179,6 +179,7 @@ def is_cut_off(connection: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_connections_that_say_nothing_keep_no_robot_out(proxy: int) -> None:
     with contextlib.ExitStack() as stack:
         silent = crowd(stack, proxy)
@@ -193,6 +194,7 @@ def test_connections_that_say_nothing_keep_no_robot_out(proxy: int) -> None:
         assert robot.recv(1) == b"y"
 
 
+@pytest.mark.nightly
 def test_a_host_has_a_share_of_the_connections(proxy: int) -> None:
     with contextlib.ExitStack() as stack:
         many = crowd(stack, proxy)
@@ -213,6 +215,7 @@ with tls(int(sys.argv[1]), 1, *map(Path, sys.argv[2:])) as proxy:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent's death signal is Linux's")
+@pytest.mark.nightly
 def test_a_server_that_is_killed_leaves_its_port(tmp_path: Path) -> None:
     port = free_port()
     call = [sys.executable, "-c", PROXY, str(port), *map(str, certificate(tmp_path))]
@@ -233,6 +236,7 @@ def said(pair: ModelPair, window: Window) -> str:
     return pair.target.tokenizer.decode(generated(pair, window, question=QUESTION)).strip()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("others", "sentence"),
     [
@@ -281,6 +285,7 @@ def deaf_streams(address: Address, stack: contextlib.ExitStack) -> Iterator[None
         yield
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_robot_that_reads_nothing_keeps_no_other_out(served: Served) -> None:
     with contextlib.ExitStack() as stack:
@@ -291,6 +296,7 @@ def test_a_robot_that_reads_nothing_keeps_no_other_out(served: Served) -> None:
             load_remote_decoder(served.settings()).close()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) -> None:
     """gRPC lets several listen at one port, and gives each a share of the robots."""
@@ -308,12 +314,23 @@ def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) ->
         other.end()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_replica_has_a_heap_that_gives_back(served: Served) -> None:
     maps = served.replica("target").memory_maps()
     assert any("jemalloc" in one.path for one in maps)
 
 
+@pytest.mark.timeout(180)
+def test_served_captions_equal_the_target(served: Served, pair: ModelPair, windows: list[Window]) -> None:
+    decoder = load_remote_decoder(served.settings())
+    try:
+        assert decoder.caption(windows[0], QUESTION, Trace()).text == said(pair, windows[0])
+    finally:
+        decoder.close()
+
+
+@pytest.mark.nightly
 def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     served: Served, pair: ModelPair, windows: list[Window]
 ) -> None:
@@ -321,9 +338,6 @@ def test_a_replica_that_is_killed_costs_a_window_and_no_more(
     try:
         for window in windows[:2]:
             assert decoder.caption(window, QUESTION, Trace()).text == said(pair, window)
-        # Then the target's own tower does.
-        served.replica("encoder").kill()
-        assert decoder.caption(windows[2], QUESTION, Trace()).text == said(pair, windows[2])
         served.replica("target").kill()
         with pytest.raises(LinkError):
             _captioned_forever(decoder, windows[0])
@@ -404,7 +418,6 @@ def test_a_file_of_tokens_that_is_none_is_told(tmp_path: Path, text: str) -> Non
         (["--proposers", "heads"], "'heads' drafts for no fleet"),
         (["--tls-cert", "x.pem"], "belong together"),
         (["--idle-s", "0"], "seconds above 0"),
-        (["--encoders", "-1"], "-1 replicas for encoding"),
     ],
 )
 def test_options_that_are_none_are_told(

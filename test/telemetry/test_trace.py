@@ -3,10 +3,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from matplotlib.figure import Figure
 
 from crossspec_ros.telemetry.summary import KEPT, Summary
-from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
 MS = 1_000_000
@@ -90,22 +88,6 @@ def test_the_brief_summary_names_what_went_wrong():
     assert summary.brief() == "1 of 3 seconds captioned, 20 ms after their end (median); skipped 2"
     summary.count(nothing_seen=1)
     assert summary.brief() == "0 of 3 seconds captioned; skipped 2; nothing seen 1"
-
-
-def test_the_timeline_shows_each_stage_once_in_its_legend(tmp_path):
-    trace = Trace()
-    trace.add("verify[0]", 0, MS)
-    trace.add("verify[1]", MS, 2 * MS)
-    trace.add("draft_decode", 0, MS)
-    trace.mark("first_token")
-    figure = Figure()
-    axes, empty = figure.subplots(2)
-    draw_timeline(axes, trace)
-    draw_timeline(empty, Trace())
-    figure.savefig(tmp_path / "timeline.png")
-    _, labels = axes.get_legend_handles_labels()
-    assert sorted(labels) == ["draft_decode", "verify"] and len(axes.patches) == 3
-    assert len(empty.patches) == 0
 
 
 def test_the_summary_of_an_endless_run_keeps_its_last_windows():

@@ -193,8 +193,3 @@ def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor
     return F.cross_entropy(
         logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
     )
-
-
-def tapped_layers(layers: int) -> tuple[int, int, int]:
-    """Low, middle and high: EAGLE-3's 2, L / 2 and L - 3, in a shallow model what is nearest to that."""
-    return (2, layers // 2, layers - 3) if layers >= 8 else (1, layers // 2, layers - 1)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import torch
 
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.online import OnlineDistillation
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import VideoTarget
 
 
 class HeadProposer(Proposer):
-    """Drafts with a head, under its name; one that `learns` goes on learning."""
+    """Draft with a head, under its name."""
 
     listed = "heads"
 
-    def __init__(self, name: str, head: Head, learns: bool = False) -> None:
-        self.name, self._head, self._learns = name, head, learns
+    def __init__(self, name: str, head: Head) -> None:
+        self.name, self._head = name, head
         self.needs, self.taps = head.needs, head.taps
-        self._online: OnlineDistillation | None = None
         # What the target has read since the head was last asked.
         self._unread: list[tuple[tuple[int, ...], torch.Tensor, torch.Tensor | None]] = []
         self._has_begun = False
@@ -28,9 +26,6 @@ class HeadProposer(Proposer):
         """Let it use the target's embeddings and head."""
         self._head.attach(target)
         self._head.eval()
-        # The draft's states on the target's own text are not there after a caption.
-        if self._learns and self._head.learns_from <= {"feature"}:
-            self._online = OnlineDistillation(self._head)
 
     @torch.inference_mode()
     def prepare(self, context: Context, budget: int, worth: float) -> bool:
@@ -52,8 +47,6 @@ class HeadProposer(Proposer):
     @torch.inference_mode()
     def observe(self, result: PassResult) -> None:
         """Keep what the target's states were; a head reads them once it is asked."""
-        if self._online is not None:
-            self._online.observe(result)
         if "hidden" not in self.needs or result.step is None or result.step.hidden is None:
             return
         if result.ended:
@@ -69,10 +62,6 @@ class HeadProposer(Proposer):
         beyond = len(states) - len(following)
         states, taps = states[beyond:], taps if taps is None else taps[beyond:]
         self._unread.append((following, states, taps))
-
-    def finish(self) -> None:
-        if self._online is not None:
-            self._online.step()
 
     def _awaited(self, context: Context) -> None:
         """Frames and the draft's states are made in other streams, which may still be at work."""

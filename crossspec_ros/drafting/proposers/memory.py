@@ -41,8 +41,6 @@ MOST_BYTES = 2 << 20
 """Largest file: `QUESTIONS` of 10,000 characters, and `CAPACITY` captions of 64 tokens to each."""
 MOST_TOKENS = 2048
 """Longest caption in a file, as `max_new_tokens` has it."""
-MOST_WEIGHT = 1e3
-"""In a file; none is learned that is anywhere near."""
 CAPACITY = 512
 """Captions to a question that are kept."""
 QUESTIONS = 4
@@ -50,8 +48,8 @@ QUESTIONS = 4
 
 _MOST_IDS = 1 << 31
 """Token ids of a tokenizer that is not the target's."""
-_VERSIONS = (1, 2)
-"""Versions of the file. In the first, weights were those of runs alone: its captions are taken without."""
+_VERSION = 2
+"""Version of the file."""
 _Run = tuple[int, ...]
 
 
@@ -124,9 +122,8 @@ class CaptionMemory(Proposer):
         """
         with self._learning:
             state = {question: known.state() for question, known in self._questions.items()}
-        document = {"caption_memory": _VERSIONS[-1], "vocabulary": vocabulary, "questions": state}
-        document["checksum"] = _checksum(document)
-        replace_file(path, json.dumps(document).encode())
+        text = json.dumps({"caption_memory": _VERSION, "vocabulary": vocabulary, "questions": state})
+        replace_file(path, f'{text[:-1]}, "checksum": {zlib.crc32(text.encode())}}}'.encode())
 
     def restore(self, path: Path, vocabulary: str, ids: int) -> None:
         """Take over what was saved, in place of what is here; `ids` is how many token ids the target knows.
@@ -138,12 +135,11 @@ class CaptionMemory(Proposer):
         """
         try:
             document = json.loads(read_small(path, MOST_BYTES))
-            # Files of earlier releases have none.
-            if "checksum" in document and document.pop("checksum") != _checksum(document):
+            if document.pop("checksum") != zlib.crc32(json.dumps(document).encode()):
                 raise ValueError("it has another checksum than when it was written")
-            version, stored = document["caption_memory"], document["vocabulary"]
-            if version not in _VERSIONS:
+            if document["caption_memory"] != _VERSION:
                 raise ValueError("its version is unknown")
+            stored = document["vocabulary"]
             if not isinstance(stored, str):
                 raise ValueError("it does not say of which tokenizer it is")
             if stored != vocabulary:
@@ -151,7 +147,7 @@ class CaptionMemory(Proposer):
             if len(document["questions"]) > QUESTIONS:
                 raise ValueError(f"it has {len(document['questions'])} questions")
             questions = OrderedDict(
-                (str(question), _Question.restored(self._capacity, state, ids, version == _VERSIONS[-1]))
+                (str(question), _Question.restored(self._capacity, state, ids))
                 for question, state in document["questions"].items()
             )
         except (
@@ -241,7 +237,7 @@ class _Question:
         }
 
     @classmethod
-    def restored(cls, capacity: int, state: dict[str, Any], ids: int, with_weights: bool) -> _Question:
+    def restored(cls, capacity: int, state: dict[str, Any], ids: int) -> _Question:
         """Question whose `state` this is; ValueError, KeyError or TypeError if it is none."""
         known = cls(capacity)
         for caption in state["captions"][-capacity:]:
@@ -250,10 +246,9 @@ class _Question:
             if not all(type(token) is int and 0 <= token < ids for token in caption):
                 raise ValueError("a caption holds something other than the target's token ids")
             known.add(tuple(caption))
-        if with_weights:
-            known._weights = _floats(state["weights"], known._weights.shape)
-            known._hint_biases = _floats(state["hint_biases"], known._hint_biases.shape)
-            known._last_biases = _floats(state["last_biases"], known._last_biases.shape)
+        known._weights = _floats(state["weights"], known._weights.shape)
+        known._hint_biases = _floats(state["hint_biases"], known._hint_biases.shape)
+        known._last_biases = _floats(state["last_biases"], known._last_biases.shape)
         return known
 
 
@@ -288,17 +283,8 @@ class SimilarWindows:
         return self._captions[len(alike) - 1 - int(np.argmax(alike[::-1]))]
 
 
-def _checksum(document: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(document).encode())
-
-
 def _floats(values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        # Of texts, it would make an array in which each takes as much as the longest.
-        floats = np.array(values, float)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("its weights are no numbers") from None
-    # What is not a number is not below either.
-    if floats.shape != shape or not (abs(floats) < MOST_WEIGHT).all():
-        raise ValueError("its weights are not as many small numbers as expected")
+    floats = np.array(values, float)
+    if floats.shape != shape or not np.isfinite(floats).all():
+        raise ValueError("its weights do not fit")
     return floats

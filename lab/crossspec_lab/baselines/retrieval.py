@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
 from crossspec_lab.baselines.written import Written
+from crossspec_lab.train.smol_base import CONFIG
 from crossspec_lab.world import english
 from crossspec_lab.world.dataset import scenes_of
 from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.models.adapted import is_adapter
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import found
@@ -90,4 +90,4 @@ def taught_tokens(target: VideoTarget, taught: Callable[[Scene], str], seed: int
 
 def taught_captions(target: str | None) -> Callable[[Scene], str]:
     """Captions as the target in this folder was taught them, or the tiny pair's where none is named."""
-    return english.caption if target and is_adapter(found(target)) else caption
+    return english.caption if target and (found(target) / CONFIG).is_file() else caption

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from crossspec_lab.baselines.compression import ElasticCompressor
 from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.heads.eagle import Eagle
 from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.drafting.heads.eagle import Eagle
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposers.heads import HeadProposer

@@ -27,8 +27,7 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas
-from crossspec_ros.telemetry.timeline import COLOURS, ROWS
-from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS, Trace
 from crossspec_ros.windows.window import Window
 
 Words = list[tuple[float, str]]
@@ -179,7 +178,7 @@ def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float],
             start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)
             if span.stage in ROWS[name] and start_ms < at_ms:
                 width_ms = min(end_ms, at_ms) - start_ms
-                axes.barh(row, width_ms, left=start_ms, color=COLOURS[span.stage], height=0.7)
+                axes.barh(row, width_ms, left=start_ms, color=STAGE_COLOURS[span.stage], height=0.7)
     axes.axvline(at_ms, color="black", linewidth=0.8)
     axes.set_yticks(range(3), ["draft", "target", "alone"], fontsize=8)
     axes.set_ylim(2.6, -0.6)
@@ -190,7 +189,7 @@ def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float],
 
 def _legend(axes: Axes) -> None:
     """Name the colours of both models' stages, in one line above the axes."""
-    patches = [Patch(color=COLOURS[name], label=name) for name in (*ROWS["draft"], *ROWS["target"])]
+    patches = [Patch(color=STAGE_COLOURS[name], label=name) for name in (*ROWS["draft"], *ROWS["target"])]
     patches.append(Patch(color=_ALONE, label="target alone"))
     axes.legend(
         handles=patches,

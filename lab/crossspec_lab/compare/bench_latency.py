@@ -22,6 +22,7 @@ from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.plots import mode_bars
+from crossspec_lab.compare.timeline import draw_timeline
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
@@ -29,7 +30,6 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
-from crossspec_ros.telemetry.timeline import draw_timeline
 from crossspec_ros.telemetry.trace import Trace
 
 OURS, NO_HEADS, NO_MEMORY = "ours", "ours, no heads", "ours, no memory"

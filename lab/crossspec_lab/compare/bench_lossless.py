@@ -17,6 +17,7 @@ from crossspec_lab.baselines.generate import TransformersGenerate, text_generate
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.llama import llama_cpps
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
@@ -234,7 +235,7 @@ def _by_llama(
         "alone": (),
         "caption memory": make_proposers(["memory"]),
         "event draft": make_proposers(["event_draft"]),
-        "prompt lookup": make_proposers(["lookup"]),
+        "prompt lookup": (PromptLookup(),),
         "adversary": (adversary,),
         "draft heads": make_proposers([HEADS], heads),
     }
@@ -288,7 +289,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
         "target alone, streamed": by(),
         "caption memory": by("memory"),
         "event draft": by("event_draft"),
-        "prompt lookup": by("lookup"),
+        "prompt lookup": streamed(unlimited(PromptLookup())),
         "grammar": by("grammar"),
         "adversary": streamed(unlimited(adversary)),
         **({"draft heads": by_heads()} if heads else {}),

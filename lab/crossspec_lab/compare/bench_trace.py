@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import track
 
+from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.compare.harness import seen_before, table, tell
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, make_proposers
@@ -30,13 +31,15 @@ SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
 
 WHOLE = "caption memory and event draft"
+_LOOKUP = "lookup"
+"""Prompt lookup, which is in the laboratory."""
 
 
 VARIANTS = {
     WHOLE: ("memory", "event_draft"),
     "caption memory": ("memory",),
     "event draft": ("event_draft",),
-    "prompt lookup": ("lookup",),
+    "prompt lookup": (_LOOKUP,),
 }
 """Proposers of each replay."""
 _MOST_BYTES = 64 << 20
@@ -77,8 +80,9 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
     responses, replays = read_trace(args.file)[:: args.stride], dict[str, Replay]()
-    for name, proposers in VARIANTS.items():
-        policy = Policy(make_proposers(proposers), None, Limits(max_nodes=args.nodes))
+    for name, names in VARIANTS.items():
+        proposers = [PromptLookup()] if _LOOKUP in names else make_proposers(names)
+        policy = Policy(proposers, None, Limits(max_nodes=args.nodes))
         replays[name] = replay(responses, policy, name)
         if name == WHOLE:
             reliability = policy.calibrations()

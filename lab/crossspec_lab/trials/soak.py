@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from crossspec_lab.compare.harness import tell
 from crossspec_lab.trials.bars import MOST_MB_PER_MIN, MemoryWatch, missed_bars
@@ -53,8 +52,6 @@ def soak(seconds: float, rate: float = 5.0, models: Path | None = None) -> dict[
         nodes, collector = running.nodes, running.collector
         writer = running.serve()
         pids = {name: node.pid for name, node in nodes.items()}
-        readers = psutil.Process(pids["dv_camera"]).children()
-        pids |= {f"dv_camera reader {i}": reader.pid for i, reader in enumerate(readers)}
         memory = MemoryWatch(pids)
         time.sleep(seconds)
         memory.stop()

@@ -45,7 +45,9 @@ def main() -> None:
     events = dv.io.NetworkWriter(address, args.events_port, stream.EventStream(0, "events", "CAM", size))
     frames = dv.io.NetworkWriter(address, args.frames_port, stream.FrameStream(0, "frames", "CAM", size))
     up_s = time.monotonic()
-    while not (events.getClientCount() and frames.getClientCount()):
+    stays = 0
+    while stays < 20:  # dv_camera connects twice
+        stays = stays + 1 if events.getClientCount() and frames.getClientCount() else 0
         time.sleep(0.005)
     print(json.dumps({"picked_up_s": time.monotonic() - up_s}), flush=True)
     sent, t_us = 0, time.time_ns() // 1000 // FRAME_US * FRAME_US

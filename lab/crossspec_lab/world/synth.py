@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 import cv2
+import h5py
+import hdf5plugin
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
@@ -19,7 +21,7 @@ from crossspec_lab.world.phrases import QUESTION, attributes, caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER, write_events_h5
+from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER
 
 _START_S = 100
 """The clock of every sequence starts here, a whole second, so that its windows are those of the drive."""
@@ -77,3 +79,22 @@ def _write(out: Path, seconds: int, seed: int) -> None:
     ]
     truth = {"seed": seed, "question": QUESTION, "windows": windows}
     (out / "ground_truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+
+
+def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:
+    """Write `events.h5` in DSEC's layout; `batch.t` is absolute, in order, and not before `t_offset` us.
+
+    Raises ValueError for times that do not fit: the file holds 32 bits of us over `t_offset`.
+    """
+    t = batch.t - t_offset
+    if not len(t) or t[0] < 0 or t[-1] >= 1 << 32 or np.any(t[1:] < t[:-1]):
+        raise ValueError("DSEC needs events in order, within 71 minutes from t_offset")
+    # ms_to_idx[ms] is the first event at or after that millisecond, up to the millisecond of the last event.
+    ms_to_index = np.searchsorted(t, np.arange(int(t[-1]) // 1000 + 1) * 1000)
+    packed = hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)
+    with h5py.File(path, "w") as file:
+        for name, values in (("x", batch.x), ("y", batch.y), ("t", t.astype(np.uint32)), ("p", batch.p)):
+            file.create_dataset(f"events/{name}", data=values, compression=packed, chunks=True)
+        file.create_dataset("ms_to_idx", data=ms_to_index.astype(np.uint64), compression=packed, chunks=True)
+        file.create_dataset("t_offset", data=np.int64(t_offset))
+        file.attrs["width"], file.attrs["height"] = batch.width, batch.height

@@ -11,7 +11,6 @@ import pytest
 from crossspec_lab.experiments import bench_all
 
 from crossspec_ros.cli import main, make_parser
-from crossspec_ros.models import adapted
 
 
 def test_what_is_there_is_kept_and_a_failure_is_told(
@@ -27,14 +26,15 @@ def test_what_is_there_is_kept_and_a_failure_is_told(
         return SimpleNamespace(returncode=int(file.stem == "events"))
 
     monkeypatch.setattr(subprocess, "run", bench)
-    monkeypatch.setattr(adapted, "base_folder", lambda: tmp_path)
+    monkeypatch.setattr(bench_all, "_SMOL_FOLDER", tmp_path)
+    (tmp_path / "model.safetensors").touch()
     (tmp_path / "latency.json").write_text("{}")
     assert main(["bench", "all", "--results", str(tmp_path)]) == 1
     assert ran == [name for name in bench_all.RUNS if name != "latency"]
     assert "events: 0 minutes, exit code 1" in capsys.readouterr().out
     assert main(["bench", "all", "--results", str(tmp_path)]) == 1 and ran[-1] == "events"
     assert {"smol_captions", "smol_stream", "smol_latency", "smol_lossless"} <= {*ran}
-    monkeypatch.setattr(adapted, "base_folder", lambda: None)
+    (tmp_path / "model.safetensors").unlink()
     assert main(["bench", "all", "--results", str(tmp_path / "without")]) == 1
     assert ran[-1] == "events" and "left out: runs of smol" in capsys.readouterr().out
     assert main(["bench", "all", "smol_stream", "--results", str(tmp_path / "without")]) == 2

@@ -10,22 +10,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.train import smol, smol_student
+from crossspec_lab.train import smol, smol_base, smol_student
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.tiny_eyes import LAYERS, take_tiny_eyes
 from crossspec_lab.world import dataset
 from crossspec_lab.world.phrases import QUESTION
+from make_smol import complete
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from crossspec_ros.models import adapted, hub
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import tiny_models
 
 
 @pytest.fixture(autouse=True)
-def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base of its kind that is small and knows nothing."""
 
     def small() -> tuple[LlamaForCausalLM, SimpleNamespace]:
@@ -56,8 +56,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return LlamaForCausalLM(config), SimpleNamespace(backend_tokenizer=tokenizer)
 
     torch.set_num_threads(1)
-    monkeypatch.setattr(adapted, "base_model", small)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(smol_base, "base_model", small)
 
 
 @pytest.fixture
@@ -78,10 +77,9 @@ def test_what_is_stored_is_whole_again_and_says_what_the_student_says(
         parameter.copy_((parameter + 0.02 * torch.randn_like(parameter)).bfloat16().float())
     stored = tmp_path / "stored"
     student.save(stored, tmp_path / "configs")
-    assert {file.name for file in stored.iterdir()} >= {adapted.CONFIG, adapted.WEIGHTS, "config.json"}
-    whole = hub.target_folder(str(stored))
-    assert whole != stored and hub.target_folder(str(stored)) == whole
-    known = target_architecture(whole)
+    assert {file.name for file in stored.iterdir()} >= {smol_base.CONFIG, smol_base.WEIGHTS, "config.json"}
+    complete(stored)
+    known = target_architecture(stored)
     target = known.model(known.load(Placement()), known.tokenizer())
     prompt = target.prompt_ids(QUESTION)
     assert prompt == student.target.prompt_ids(QUESTION)

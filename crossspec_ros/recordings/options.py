@@ -1,0 +1,55 @@
+"""User options for reading a recording: topics, columns, unit of time, images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+UNITS = ("s", "ms", "us", "ns")
+"""Accepted units of time."""
+
+
+class ReadOptions(NamedTuple):
+    """User options for reading a recording. The reader chooses where a field is empty.
+
+    Command-line arguments, launch arguments and player parameters have the names in `OPTION_NAMES`.
+    """
+
+    events: str = ""
+    """Event topic of a bag."""
+    image: str = ""
+    """Image topic of a bag."""
+    columns: str = ""
+    """Names of a table's columns in file order, separated by commas."""
+    time_unit: str = ""
+    """Unit of the event times, one of `UNITS`."""
+    images: Path | None = None
+    """Folder of images that replace the recording's own."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> ReadOptions:
+        """Take the options out of all arguments or parameters."""
+        return cls.of_texts(*(str(values.get(name) or "") for name in OPTION_NAMES))
+
+    @classmethod
+    def of_texts(cls, events: str, image: str, columns: str, unit: str, folder: str) -> ReadOptions:
+        """Parse the output of `texts`."""
+        return cls(events, image, columns, unit, Path(folder) if folder else None)
+
+    def texts(self) -> list[str]:
+        """Return the options as texts in the order of `OPTION_NAMES`."""
+        return [*self[:4], str(self.images or "")]
+
+    def beside(self) -> list[Path]:
+        """Return the folders that are read in addition to the recording."""
+        return [self.images] if self.images else []
+
+    def parameters(self) -> dict[str, str]:
+        """Return the player's parameters for these options, with absolute paths."""
+        values = (*self[:4], str(self.images.resolve()) if self.images else "")
+        return {name: value for name, value in zip(OPTION_NAMES, values, strict=True) if value}
+
+
+OPTION_NAMES = ("events_topic", "image_topic", "columns", "time_unit", "images")
+DEFAULT_OPTIONS = ReadOptions()

@@ -1,0 +1,258 @@
+"""Read one recording in a child process under memory and CPU limits.
+
+Libraries crash, loop and exhaust the memory on damaged files. The child sends frames through a pipe: a head,
+then a serialized message or a JSON object. The death of the child becomes one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from fcntl import fcntl
+from pathlib import Path
+from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.cdr import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
+
+FACTOR = "CROSSSPEC_FILE_LIMITS"
+"""Environment variable with a factor for the limits."""
+Word = dict[str, Any]
+"""A JSON object."""
+
+_HEAD = struct.Struct("<BBxxIq")
+"""Fields: index in `_TYPES`, is_stray, number of bytes that follow, stamp in ns."""
+_TYPES = (*dict.fromkeys(EVENT_TYPES.values()), *IMAGE_TYPES, "JSON")
+_DESCRIPTION = ("format", "event_topic", "event_type", "image_topic", "image_type", "start_ns", "remarks")
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+# Python would look for modules in the working folder first, which may be that of a recording.
+_CODE = """
+import sys
+sys.path[:] = filter(None, sys.path)
+from crossspec_ros.recordings import reader_process
+reader_process.main(sys.argv[1])
+"""
+# The stack of each thread counts as memory.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM", "BLOSC_NTHREADS")
+
+
+class ReaderDiedError(InputError):
+    """The child crashed, reached a limit or failed with an unexpected error."""
+
+
+class ChildRecording:
+    """A Recording that a child process opens and reads, a new one for each pass.
+
+    `opener` is the `module:function` that opens it there with `arguments`, which must fit JSON. The sizes of
+    the files `beside` it add to its limits. Raises InputError if it cannot be opened.
+    """
+
+    format: str
+    event_topic: str | None
+    event_type: str
+    image_topic: str | None
+    image_type: str | None
+    start_ns: int
+    remarks: Sequence[str]
+
+    def __init__(self, path: Path, opener: str, arguments: Sequence[Any], *beside: Path) -> None:
+        self._request = path, f"{__name__}:play", [opener, *arguments], beside
+        self.losses: list[str] = []
+        self._is_closed = False
+        self._opened: _Child | None = self._open()
+        self._playing: list[_Child] = []
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Yield all messages; the death of the child after the first one is a loss, before it an error."""
+        child, self._opened = self._opened or self._open(), None
+        self._playing.append(child)
+        message = None
+        try:
+            for frame in child.frames:
+                if isinstance(frame, dict):
+                    self._describe(frame)
+                else:
+                    message = frame
+                    yield message
+        except ReaderDiedError as error:
+            if message is None and not self._is_closed:
+                raise
+            self.losses.append(str(error))
+        finally:
+            self._playing.remove(child)
+            child.close()
+
+    def close(self) -> None:
+        """End all children; passes in other threads end."""
+        self._is_closed = True
+        for child in self._playing:
+            child.process.kill()
+        if self._opened:
+            self._opened.close()
+            self._opened = None
+
+    def _open(self) -> _Child:
+        child = _Child(*self._request)
+        try:
+            self._describe(next(child.frames))
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def _describe(self, word: Any) -> None:
+        vars(self).update({name: word[name] for name in _DESCRIPTION})
+        # Callers may hold this list.
+        self.losses[:] = word["losses"]
+
+
+def words(path: Path, job: str, arguments: Sequence[Any], *beside: Path) -> Iterator[Word]:
+    """Yield the JSON objects that `job`, a generator `module:function`, yields in a child.
+
+    Raises InputError if the job does or the child dies.
+    """
+    with closing(_Child(path, job, arguments, beside)) as child:
+        for frame in child.frames:
+            if isinstance(frame, dict):
+                yield frame
+
+
+class _Child:
+    def __init__(self, path: Path, job: str, arguments: Sequence[Any], beside: Iterable[Path]) -> None:
+        self._path = path
+        request = json.dumps([job, arguments, *_limits(path, *beside)])
+        # A killed child leaves its temporary files there.
+        self._folder = TemporaryDirectory(prefix="crossspec-")
+        changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CODE, request],
+            bufsize=_PIPE_BYTES,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **dict.fromkeys(_THREADS, "1"), **changed},
+            # Ctrl-C goes to the parent only.
+            start_new_session=True,
+        )
+        assert self.process.stdout
+        self._stdout = self.process.stdout
+        with suppress(OSError):  # many pipes are open, or this is not Linux
+            fcntl(self._stdout, _F_SETPIPE_SZ, _PIPE_BYTES)
+        self.frames = self._frames()
+        """Frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
+
+    def _frames(self) -> Iterator[RecordedMessage | Word]:
+        read = self._stdout.read
+        while len(head := read(_HEAD.size)) == _HEAD.size:
+            number, is_stray, size, stamp_ns = _HEAD.unpack(head)
+            data, kind = read(size), _TYPES[number]
+            if len(data) < size:
+                break
+            if kind != "JSON":
+                stream = "image" if kind in IMAGE_TYPES else "events"
+                yield RecordedMessage(stamp_ns, stream, kind, data, bool(is_stray))
+                continue
+            word = json.loads(data)
+            if "refused" in word:
+                raise InputError(word["refused"])
+            if "died" in word:
+                raise self._death(word["died"])
+            if "end" in word:
+                return
+            yield word
+        code = self.process.wait()
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise self._death("took too much CPU time" if name == "SIGXCPU" else f"crashed ({name})")
+
+    def close(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.wait()
+        self._stdout.close()
+        self._folder.cleanup()
+
+    def _death(self, how: str) -> ReaderDiedError:
+        return ReaderDiedError(
+            f"the reader of '{self._path}' {how}: copy the file again, or if you trust it, set {FACTOR}=4"
+        )
+
+
+def _limits(*paths: Path) -> tuple[int, int]:
+    """Return the memory in bytes and the CPU time in s for reading these files and folders."""
+    text, stored = os.environ.get(FACTOR) or "1", 0
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < 1000:
+        raise InputError(f"{FACTOR} is '{text}', which is no factor: set a number such as 4, or unset it")
+    for path in paths:
+        files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+        for file in files:
+            with suppress(OSError):
+                stored += file.stat().st_blocks * 512
+    return int(factor * ((1 << 30) + 20 * stored)), int(factor * (30 + 3e-6 * stored))
+
+
+def main(request: str) -> None:
+    """Run the job of a request in this process and send what it yields to standard output."""
+    job, arguments, memory_bytes, processor_s = json.loads(request)
+    # A service manager sends it to all processes; the parent decides when its child ends.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    # Libraries print parts of damaged files, with control characters for terminals.
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    for what, limit in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CPU, processor_s)):
+        _, hard = resource.getrlimit(what)
+        resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    with suppress(BrokenPipeError):
+        try:
+            for item in resolve_name(job)(*arguments):
+                _send(out, item)
+            last: Word = {"end": True}
+        except InputError as error:
+            last = {"refused": str(error)}
+        except MemoryError:
+            last = {"died": "ran out of memory"}
+        except ModuleNotFoundError as error:
+            last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
+        _send(out, last)
+
+
+def _send(descriptor: int, item: RecordedMessage | Word) -> None:
+    if isinstance(item, RecordedMessage):
+        data = item.data
+        head = _HEAD.pack(_TYPES.index(item.type), item.stray, len(data), item.stamp_ns)
+    else:
+        data = json.dumps(item).encode()
+        head = _HEAD.pack(_TYPES.index("JSON"), 0, len(data), 0)
+    rest = memoryview(head + data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def play(opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
+    """Open a recording; yield its description, its messages, and the description once more."""
+    with closing(resolve_name(opener)(*arguments)) as recording:
+        yield _description(recording)
+        yield from recording.messages()
+        yield _description(recording)
+
+
+def _description(recording: Any) -> Word:
+    return {name: getattr(recording, name) for name in _DESCRIPTION} | {"losses": recording.losses}

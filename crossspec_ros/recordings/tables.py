@@ -1,0 +1,222 @@
+"""Tables of events: column names, unit of time, sensor size and valid events."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.packets import MAX_US
+from crossspec_ros.recordings.options import UNITS, ReadOptions
+from crossspec_ros.recordings.sensor_size import count_pixels, sensor_size
+from crossspec_ros.recordings.source import WINDOW_US, damaged
+
+BLOCK = 1 << 18
+"""Events that are read at once."""
+ROLES = ("t", "x", "y", "p")
+_NAMES = {
+    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
+    "x": ("x", "xs", "col"),
+    "y": ("y", "ys", "row"),
+    "p": ("p", "ps", "pol", "polarity"),
+}
+_NAME = re.compile(r"(?P<name>[a-z]+)(_(?P<unit>[a-z]+))?(\((?P<note>\S*)\))?(\s.*)?")
+_POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
+_MAX_INVALID = 0.1
+"""Reject a table when a larger fraction of a block is invalid."""
+_MAX_BACK = 0.01
+"""Reject a table when a larger fraction of times is more than a second before the previous one."""
+
+
+class Columns(NamedTuple):
+    """Indices of t, x, y and p, and the unit in the name of t."""
+
+    t: int
+    x: int
+    y: int
+    p: int
+    unit: str | None = None
+
+
+class Block(NamedTuple):
+    """Consecutive events (N,): t in int64 us, -1 where it is no ROS time; x, y and p of any numeric type."""
+
+    t: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    p: np.ndarray
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Re-raise what a library raises for a damaged file as InputError naming the file."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    # numpy, pickle and h5py document no exceptions for damaged files.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise InputError(
+            f"'{path}' is truncated, damaged or still being written ({one_line(error)[:200]}): copy it again"
+        ) from error
+
+
+def ask(path: Path, problem: str) -> InputError:
+    """Return an error that asks for the two options."""
+    return InputError(
+        f"'{path}' {problem}: give --columns, such as t,x,y,p in the order of the file, and --time-unit s, "
+        f"ms, us or ns (in launch columns:= and time_unit:=)"
+    )
+
+
+def split_header(line: str) -> list[str]:
+    """Split a header into names; brackets lose their blanks, and `(float s)` becomes `(s)`."""
+    line = re.sub(r"^[\s#%]*(format is\b)?", "", line.lower().replace("\u00b5s", "us"))
+    notes = re.compile(r"\s*[\[(](?:float |in )?([^\])]*)[\])]")
+    line = notes.sub(lambda note: "(" + re.sub(r"[,;\s]", "", note[1]) + ")", line)
+    return re.split(r"[,;\t]" if re.search(r"[,;\t]", line) else r"\s+", line.strip())
+
+
+def find_columns(names: Sequence[str]) -> Columns | None:
+    """Find t, x, y and p by name; `t_us` and `time (us)` also state the unit. None unless all are there."""
+    found: dict[str, int] = {}
+    unit = None
+    for index, name in enumerate(names):
+        match = _NAME.fullmatch(name.strip().lower())
+        role = next((role for role in ROLES if match and match["name"] in _NAMES[role]), None)
+        # The suffix of a name such as t_offset makes it something else.
+        if match and role and role not in found and match["unit"] in (None, *(UNITS if role == "t" else ())):
+            found[role] = index
+            if role == "t":
+                unit = match["unit"] or (match["note"] if match["note"] in UNITS else None)
+    return Columns(**found, unit=unit) if len(found) == len(ROLES) else None
+
+
+def columns_option(path: Path, options: ReadOptions, width: int) -> Columns | None:
+    """Return the columns that the user gives; raises InputError where a table of `width` lacks them."""
+    if not options.columns:
+        return None
+    columns = find_columns(options.columns.split(","))
+    if not columns or max(columns[:4]) >= width:
+        raise ask(path, f"has {width} columns, and --columns '{options.columns}' does not name t, x, y and p")
+    return columns
+
+
+def refuse_columns(path: Path, options: ReadOptions) -> None:
+    """Raise InputError where the user gives columns of a file that names its own."""
+    if options.columns:
+        raise InputError(f"'{path}' names its columns: leave out --columns")
+
+
+def choose_unit(path: Path, options: ReadOptions, stated: str | None, has_fractions: bool = False) -> str:
+    """Return the user's unit, else the stated one, else seconds for fractions; raises InputError for none."""
+    unit = options.time_unit or stated or ("s" if has_fractions else "")
+    if unit not in UNITS:
+        problem = f"has times in '{unit}'" if unit else "does not state the unit of its times"
+        raise ask(path, problem)
+    return unit
+
+
+def has_fractions(times: np.ndarray) -> bool:
+    """Return whether times (N,) are not all whole."""
+    finite = times[np.isfinite(times)]
+    return bool((finite != np.rint(finite)).any())
+
+
+def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
+    """Convert times (N,) to int64 us; -1 where the result is not from 1970 to 2038, as ROS time is."""
+    power = _POWERS[unit]
+    limit = MAX_US * 10.0**-power
+    # NaN is neither.
+    is_time = (times >= -limit) & (times < limit)
+    times = times if is_time.all() else np.where(is_time, times, 0)
+    if times.dtype.kind == "f":
+        us = np.rint(times.astype(np.float64) * 10.0**power).astype(np.int64)
+    else:
+        us = times.astype(np.int64)
+        us = us * 10**power if power >= 0 else us // 10**-power
+    us += offset_us
+    us[~(is_time & (us >= 0) & (us < MAX_US))] = -1
+    return us
+
+
+class TableEvents:
+    """Blocks of a table as an EventSource.
+
+    Without a stated `size` (width, height) the sensor is the smallest common one that holds the first block.
+    `blocks` starts a pass; it may raise InputError at the end for unreadable parts. Raises InputError when
+    there are no events, or when the values of the first block do not look like events in order of time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        description: str,
+        blocks: Callable[[], Iterator[Block]],
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        self._path, self._blocks = path, blocks
+        begun = blocks()
+        first = next((block for block in begun if len(block.t)), None)
+        if first is None:
+            raise InputError(f"'{path}' has no events: choose another recording")
+        self.size = size or sensor_size([count_pixels(first.x), count_pixels(first.y)])
+        self.format = f"{description}, {self.size[0]}x{self.size[1]}{'' if size else ' assumed'}"
+        t = self._valid(first, Counter()).t
+        if not len(t):
+            raise self._invalid(first)
+        if np.count_nonzero(np.diff(t) < -WINDOW_US) > _MAX_BACK * len(t):
+            raise InputError(f"'{path}' has times that go back by more than a second: sort its events by t")
+        # The first pass goes on with these blocks, so that nothing is read twice.
+        self._begun: Iterator[Block] | None = chain([first], begun)
+
+    def batches(self) -> Iterator[EventBatch]:
+        """Yield the valid events of each block; raises InputError at the end for invalid ones."""
+        damage: Counter[str] = Counter()
+        blocks, self._begun = self._begun or self._blocks(), None
+        for block in blocks:
+            yield self._valid(block, damage)
+        if +damage:
+            raise damaged(self._path, damage)
+
+    def close(self) -> None:
+        """Do nothing: the blocks hold their file."""
+
+    def _valid(self, block: Block, damage: Counter[str]) -> EventBatch:
+        t, x, y, p = block
+        is_time, is_polarity = t >= 0, (p == 0) | (p == 1) | (p == -1)
+        is_pixel = _are_pixels(x, self.size[0]) & _are_pixels(y, self.size[1])
+        valid = is_time & is_polarity & is_pixel
+        if not valid.all():
+            if np.count_nonzero(~valid) > max(1, _MAX_INVALID * len(t)):
+                raise self._invalid(block)
+            damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
+            damage["invalid_polarities"] += int(np.count_nonzero(is_time & ~is_polarity))
+            damage["events_outside_sensor"] += int(np.count_nonzero(is_time & is_polarity & ~is_pixel))
+            t, x, y, p = t[valid], x[valid], y[valid], p[valid]
+        pixels = x.astype(np.uint16), y.astype(np.uint16)
+        return EventBatch(t, *pixels, (p > 0).astype(np.uint8), *self.size)
+
+    def _invalid(self, block: Block) -> InputError:
+        named = zip(ROLES, block, strict=True)
+        ranges = ", ".join(f"{role} {values.min()} to {values.max()}" for role, values in named)
+        return InputError(
+            f"'{self._path}' has values that do not look like events of a sensor of "
+            f"{self.size[0]}x{self.size[1]} ({ranges}, t in us): store times before 2038, pixels from 0, "
+            f"polarities 0 and 1 or -1 and 1, and the sensor's width and height"
+        )
+
+
+def _are_pixels(axis: np.ndarray, size: int) -> np.ndarray:
+    inside = (axis >= 0) & (axis < size)
+    return inside & (axis == np.rint(axis)) if axis.dtype.kind == "f" else inside

@@ -1,1 +1,0 @@
-"""The rqt plugin `crossspec`; what it draws, and where, needs neither ROS nor Qt."""

@@ -1,0 +1,122 @@
+"""EAGLE's arithmetic written out row by row, in float64 and without a cache; random pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from crossspec_lab.heads.eagle import Eagle
+from torch import Tensor
+
+from crossspec_ros.drafting.heads.head import IGNORED, Pairs, Sizes
+
+
+def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 5, taps: int = 3) -> Pairs:
+    """Responses of these lengths to a question of so many tokens."""
+    b, t = len(lengths), max(lengths)
+    tokens = torch.randint(0, sizes.tokens, (b, t))
+    for row, length in zip(tokens, lengths, strict=True):
+        row[length:] = IGNORED
+    seen = torch.ones(b, 12, dtype=torch.bool)
+    seen[1, 8:] = False
+    rows = asked - 1 + t
+    return Pairs(
+        tokens=tokens,
+        question=torch.randint(0, sizes.tokens, (asked,)),
+        # So large that the target is sure of its next token.
+        states=6 * torch.randn(b, rows, sizes.width),
+        taps=torch.randn(b, rows, taps * sizes.width),
+        frames=torch.randn(b, 12, sizes.width),
+        frames_seen=seen,
+        units=(4, 4, 4),
+    )
+
+
+class PlainEagle:
+    """A head's weights and config, and what they make of rows of one window."""
+
+    def __init__(self, head: Eagle) -> None:
+        self._head, self.weights = head, {name: one.double() for name, one in head.state_dict().items()}
+        self._layer: dict[str, Any] = dict(head.chosen.layer)
+
+    def features(self, states: Tensor, taps: Tensor) -> Tensor:
+        """(n, width) of the target's rows."""
+        chosen, weights = self._head.chosen, self.weights
+        if chosen.version == 2:
+            return states.double()
+        taps = taps.double()
+        if chosen.norm_before_fc:
+            taps = self._norm(taps, "input_norm")
+        if chosen.fc_norm:
+            parts = taps.chunk(len(self._head.taps), -1)
+            taps = torch.cat([self._norm(part, f"fc_norm.{i}") for i, part in enumerate(parts)], -1)
+        return taps @ weights["fc.weight"].T
+
+    def chain(
+        self, following: Sequence[int], features: Tensor, ahead: Tensor, drafted: Sequence[int]
+    ) -> Tensor:
+        """(width,) made of the last of `drafted`, which come after rows of these `features`, each of them
+        before its own `following` token; before them all stands `ahead` (k, width)."""
+        embeds = self._head.embed(torch.tensor(following)).double()
+        embeds, rows = torch.cat([ahead, embeds]), torch.cat([ahead, features])
+        for token in (*drafted, None):
+            made = self._last(embeds, rows)
+            if token is not None:
+                embeds = torch.cat([embeds, self._head.embed(torch.tensor([token])).double()])
+                rows = torch.cat([rows, made[None]])
+        return made
+
+    def log_probs(self, made: Tensor) -> Tensor:
+        """(draft vocabulary,) that it tells."""
+        if self._head.chosen.version == 2:
+            logits = self._head.read_out(made.float()).double()
+        else:
+            normed = made if self._head.chosen.norm_output else self._norm(made, "norm")
+            logits = self.weights["lm_head.weight"] @ normed
+        return logits.log_softmax(-1)
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        eps = self._layer.get("rms_norm_eps", 1e-6)
+        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * self.weights[f"{name}.weight"]
+
+    def _last(self, embeds: Tensor, features: Tensor) -> Tensor:
+        """(width,) of the last of so many rows."""
+        chosen, weights, at = self._head.chosen, self.weights, "layers.0."
+        if chosen.version == 2:
+            residual = torch.cat([embeds, features], -1) @ weights["fc.weight"].T + weights["fc.bias"]
+            read = self._norm(residual, at + "input_layernorm")
+        else:
+            normed = self._norm(features, at + "hidden_norm")
+            residual = normed if chosen.norm_before_residual else features
+            read = torch.cat([self._norm(embeds, at + "input_layernorm"), normed], -1)
+        made = residual[-1] + self._attended(read) @ weights[at + "self_attn.o_proj.weight"].T
+        inner = self._norm(made, at + "post_attention_layernorm")
+        gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        made = made + down @ (torch.nn.functional.silu(gate @ inner) * (up @ inner))
+        return self._norm(made, "norm") if chosen.norm_output else made
+
+    def _attended(self, read: Tensor) -> Tensor:
+        heads = self._layer["num_attention_heads"]
+        groups = heads // self._layer.get("num_key_value_heads", heads)
+        size = self._layer.get("head_dim", self._layer["hidden_size"] // heads)
+        q, k, v = (
+            (read @ self.weights[f"layers.0.self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, size))
+            for name in "qkv"
+        )
+        if self._layer["model_type"] == "qwen3":
+            q, k = self._norm(q, "layers.0.self_attn.q_norm"), self._norm(k, "layers.0.self_attn.k_norm")
+        turn = torch.polar(
+            torch.ones(len(read), size // 2, dtype=torch.double),
+            torch.outer(
+                torch.arange(len(read)).double(), 10000 ** -(torch.arange(0, size, 2) / size).double()
+            ),
+        )[:, None]
+
+        def turned(x: Tensor) -> Tensor:
+            both = torch.complex(*x.chunk(2, -1)) * turn
+            return torch.cat([both.real, both.imag], -1)
+
+        q, k = turned(q)[-1], turned(k).repeat_interleave(groups, 1)
+        weights = (torch.einsum("hd,nhd->hn", q, k) * size**-0.5).softmax(-1)
+        return torch.einsum("hn,nhd->hd", weights, v.repeat_interleave(groups, 1)).flatten()

@@ -1,0 +1,113 @@
+"""EAGLE heads do what `plain_eagle.py` writes out, in training and when they draft piece by piece."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from crossspec_lab.heads.eagle import Eagle
+from plain_eagle import PlainEagle, random_pairs
+
+from crossspec_ros.drafting.heads.head import Pairs, Sizes
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.models.pair import ModelPair
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 192,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_hidden_layers": 1,
+    "vocab_size": 577,
+}
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"version": 2},
+    {"version": 2, "queries": 3},
+    {},
+    {"norm_before_residual": True, "draft_vocabulary": 400, "layer": QWEN3},
+    {"norm_before_fc": True, "norm_output": True},
+    {"fc_norm": True, "queries": 3, "taps": [4, 0, 0, 2]},
+)
+
+
+@pytest.fixture(params=OPTIONS, ids=lambda options: "-".join(options) or "usual")
+def head(request: pytest.FixtureRequest, pair: ModelPair) -> Eagle:
+    torch.manual_seed(1)
+    head = Eagle(Sizes.of(pair.target, None), **{"unroll": 3, **request.param})
+    for name, parameter in head.named_parameters():
+        # So large that its layer, norms and fed back outputs matter.
+        with torch.no_grad():
+            parameter.mul_(4) if parameter.dim() > 1 and "fc" not in name else parameter.add_(0.1)
+    if head.d2t is not None:
+        head.speak(torch.randperm(577)[:400])
+    head.attach(pair.target)
+    return head.eval()
+
+
+def pairs_for(head: Eagle) -> Pairs:
+    return random_pairs(head.sizes, taps=len(head.taps) or 1)
+
+
+def ahead(head: Eagle, pairs: Pairs, i: int) -> torch.Tensor:
+    """(queries, width) of one window's frames, each of its own."""
+    if not head.chosen.queries:
+        return torch.zeros(0, head.sizes.width, dtype=torch.double)
+    frames = pairs.frames[i][pairs.frames_seen[i]][None]
+    return head.compress(head.queries[None], frames, frames)[0][0].double()
+
+
+@torch.no_grad()
+def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Eagle) -> None:
+    pairs, plain, q = pairs_for(head), PlainEagle(head), 5
+    logits, predicted = head.logits(pairs), head.predicted(pairs)
+    spoken = head.spoken
+    for i, length in enumerate((9, 6, 3)):
+        features = plain.features(pairs.states[i], pairs.taps[i])
+        following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
+        for token in (0, 1, length - 1):
+            rows = q - 1 + token
+            made = plain.chain(following[:rows], features[:rows], ahead(head, pairs, i), ())
+            wanted = plain.log_probs(made)
+            found = logits[i, token].log_softmax(-1)
+            assert torch.allclose(found[spoken].double(), wanted, atol=2e-3)
+            assert found[spoken].exp().sum().item() == pytest.approx(1, abs=1e-3)
+            assert predicted is None or torch.allclose(
+                predicted[i, token].double(), made, rtol=1e-3, atol=1e-3
+            )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
+def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
+    head: Eagle, cuts: tuple[int, ...]
+) -> None:
+    pairs, plain = pairs_for(head), PlainEagle(head)
+    following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
+    features = plain.features(pairs.states[0], pairs.taps[0])
+    context = Context("", frames=tuple(pairs.frames[0].split(4)))
+    before = ahead(head, pairs, 0)
+    for _ in range(2):
+        # What was drafted before, in this response or another, leaves nothing.
+        begin = 0
+        head.begin()
+        assert not head.propose(context, 60, 0.0).ids
+        for end in cuts:
+            rows = slice(begin, end)
+            head.read(tuple(following[rows]), pairs.states[0, rows], pairs.taps[0, rows])
+            begin = end
+            guess = head.propose(context, 30, 1e-6)
+    spoken = head.spoken
+    place = {int(token): n for n, token in enumerate(spoken)}
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(guess.ids, guess.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    assert len(set(paths)) == len(paths) and 1 < max(map(len, paths)) <= 7
+    for path, prob in zip(paths, guess.probs, strict=True):
+        made = plain.chain(following[:8], features[:8], before, path[:-1])
+        assert math.log(prob) == pytest.approx(plain.log_probs(made)[place[path[-1]]].item(), abs=5e-3)
+    best = plain.log_probs(plain.chain(following[:8], features[:8], before, ())).topk(3).indices
+    assert [int(spoken[n]) for n in best] == [path[0] for path in paths if len(path) == 1][:3]

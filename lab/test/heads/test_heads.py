@@ -1,0 +1,264 @@
+"""Every head learns, is kept in a file, and drafts without changing a single token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from crossspec_lab.heads.eagle import tapped_layers
+from crossspec_lab.heads.saved import save_head
+from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
+from crossspec_lab.train.variants import VARIANTS, new_head
+from crossspec_lab.world.phrases import QUESTION
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.heads.growing import Ranked
+from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head_files import load_head
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, make_proposers
+from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+NAMES = [name for name, one in VARIANTS.items() if one.kind != "draft_lora"]
+"""Heads of which test_draft_lora.py does not do the same."""
+OTHER = "How many cars are there, and of which colour?"
+PUBLISHED = {
+    "L1": 2.1,
+    "L2": 6.3,
+    "L3": 16.8,
+    "L4": 101,
+    "L5": 103,
+    "B1": 103,
+    "B1R": 103,
+    "L5F": 170,
+    "L5FR": 170,
+    "token_adapter": 45.5,
+}
+"""Millions of parameters of a pair whose states are 4096 wide."""
+
+
+@pytest.fixture(scope="session")
+def shards(pair: ModelPair, windows: list[Window], tmp_path_factory: pytest.TempPathFactory) -> PairShards:
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        return extract(extractor, windows, tmp_path_factory.mktemp("pairs"), len(windows))
+
+
+@pytest.fixture(scope="session")
+def pairs(shards: PairShards) -> Pairs:
+    return shards.batch(range(len(shards)))
+
+
+def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
+    torch.manual_seed(seed)
+    head = new_head(name, Sizes.of(pair.target, pair.draft))
+    head.attach(pair.target)
+    return head
+
+
+def test_at_the_published_width_sizes_are_the_published() -> None:
+    for name, published in PUBLISHED.items():
+        with torch.device("meta"):
+            head = new_head(name, Sizes(4096, 32, 32000, 4096, 32000))
+        millions = sum(parameter.numel() for parameter in head.parameters()) / 1e6
+        assert millions == pytest.approx(published, rel=0.02), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_a_head_learns_and_nothing_of_the_target(name: str, pair: ModelPair, pairs: Pairs) -> None:
+    head = made(name, pair)
+    assert head.logits(pairs).shape == (*pairs.tokens.shape, head.sizes.tokens)
+    predicted = head.predicted(pairs)
+    assert predicted is None or predicted.shape == pairs.choosing.shape
+    optimizer = torch.optim.AdamW(head.parameters(), 1e-3)
+    losses = []
+    for step in range(12):
+        torch.manual_seed(step % 2)
+        loss = head.loss(pairs)
+        loss.backward()
+        if not step:
+            assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
+            assert all(p.grad is None for p in pair.target.module.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.95 * losses[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_is_the_same_after_it_was_saved(
+    name: str, pair: ModelPair, pairs: Pairs, tmp_path: Path
+) -> None:
+    head = made(name, pair).bfloat16().float()  # as it is stored
+    save_head(head, tmp_path, {"steps": 0})
+    loaded = load_head(tmp_path, pair.target)
+    loaded.attach(pair.target)
+    assert loaded.options == head.options and loaded.needs == head.needs and loaded.taps == head.taps
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    with torch.inference_mode():
+        # Attention takes another path where nothing learns.
+        assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
+
+
+def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
+    pair: ModelPair, pairs: Pairs, tmp_path: Path
+) -> None:
+    said = sorted(set(pairs.tokens[pairs.is_token].tolist()))
+    spoken = said[::2]
+    head = new_head("massv", Sizes.of(pair.target, pair.draft), spoken)
+    assert head.model.embed_tokens.weight.shape[0] == len(spoken) + 1  # type: ignore[attr-defined]
+    save_head(head, tmp_path, {})
+    loaded = load_head(tmp_path, pair.target)
+    loaded.attach(pair.target)
+    told = loaded.logits(pairs)
+    assert told.shape[-1] == loaded.sizes.tokens
+    assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
+    # What it does not speak is read, and neither drafted nor learned.
+    tokens = torch.full_like(pairs.tokens, said[1])
+    assert said[1] not in spoken
+    units = tuple(pairs.frames[0].split(list(pairs.units)))
+    context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
+    with torch.inference_mode():
+        guess = loaded.propose(context, 20, 0.0)
+    assert len(guess.ids) == 20 and set(guess.ids) <= set(spoken)
+    tokens[:, 0] = spoken[0]
+    once = head.loss(replace(pairs, tokens=tokens, frames_seen=pairs.early_seen))
+    assert torch.isfinite(once)
+    tokens[:] = said[1]
+    nothing = head.loss(replace(pairs, tokens=tokens))
+    nothing.backward()
+    assert nothing == 0 and all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
+    with pytest.raises(InputError, match="a token of its vocabulary is below 0"):
+        new_head("massv", head.sizes, [-1, 2])
+
+
+@pytest.fixture(scope="module")
+def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecoder]]:
+    """Decoders on one engine and one draft."""
+    assert pair.draft is not None and pair.translation is not None
+    engine, drafts = LocalEngine(pair.target), DraftModel(pair.draft, pair.translation)
+    engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
+    yield lambda policy: PrefillHiddenDecoder(pair, policy, 64, engine=engine, drafts=drafts)
+    drafts.close()
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def wanted(
+    windows: list[Window], drafting: Callable[[Policy], PrefillHiddenDecoder]
+) -> list[tuple[int, ...]]:
+    return [tokens for window in windows[:2] for tokens in said(drafting(Policy((), None)), window)]
+
+
+def said(decoder: PrefillHiddenDecoder, window: Window) -> list[tuple[int, ...]]:
+    """Both ways: read ahead and answered before the close, and a further question after it."""
+    for image in window.event_images:
+        work = decoder.stream_event_image(window.index, image, QUESTION)
+        if work is not None:
+            work.result()
+    for i, (frame, stamp) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
+        is_last = i + 1 == len(window.frames)
+        read = decoder.stream_frame(window.index, frame, stamp, is_last)
+        if read is not None:
+            read.result()
+        if not is_last:
+            while decoder.prepare(window.index, QUESTION):
+                pass
+    decoder.begin(window.index, QUESTION)
+    decoder.advance(window.index, lambda: True)
+    caption = decoder.caption(window, QUESTION, Trace())
+    return [caption.token_ids, decoder.ask(OTHER, Trace()).token_ids]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_a_head_says_the_caption_is_the_targets(
+    name: str,
+    pair: ModelPair,
+    windows: list[Window],
+    drafting: Callable[[Policy], PrefillHiddenDecoder],
+    wanted: list[tuple[int, ...]],
+) -> None:
+    proposer = HeadProposer(name, made(name, pair))
+    proposer.load(pair.target)
+    decoder = drafting(Policy([*make_proposers(["memory", "event_draft"]), proposer], None))
+    got = [tokens for window in windows[:2] for tokens in said(decoder, window)]
+    assert got == wanted
+    assert proposer.name == name and proposer.listed == "heads"
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "no config.json: name one's folder"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x80\x04N."), "missing or damaged"),
+        (lambda folder: replaced(folder, '"event_head"', '"hedgehog"'), "no head of the kind 'hedgehog'"),
+        (lambda folder: replaced(folder, '"crossspec_head": 1', '"crossspec_head": 7'), "has version 7"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": 264'), "not those of the draft head"),
+        (lambda folder: replaced(folder, '"inner": 256', '"inner": "x"'), "cannot have the options"),
+        (lambda folder: replaced(folder, '"width": 192', '"width": 96'), "whose width is 96"),
+        (lambda folder: replaced(folder, '"vocabulary": "', '"vocabulary": "0'), "whose vocabulary is '0"),
+        (lambda folder: replaced(folder, '"layers"', '"lairs"'), "describes no draft head"),
+    ],
+)
+def test_what_is_no_head_of_this_target_is_refused(
+    damage: Callable[[Path], None], complaint: str, pair: ModelPair, tmp_path: Path
+) -> None:
+    save_head(made("event_head", pair), tmp_path, {})
+    damage(tmp_path)
+    with pytest.raises(InputError, match=complaint):
+        load_head(tmp_path, pair.target)
+
+
+def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: ModelPair, tmp_path: Path) -> None:
+    sizes = replace(Sizes.of(pair.target, pair.draft), draft_width=96)
+    save_head(new_head("L1", sizes), tmp_path / "a", {})
+    with pytest.raises(InputError, match="is for models whose draft width is 96, but here it is 128"):
+        load_head(tmp_path / "a", pair.target, pair.draft)
+    save_head(new_head("B1", sizes), tmp_path / "b", {})
+    assert load_head(tmp_path / "b", pair.target, pair.draft).sizes.draft_width == 96
+    assert load_head(tmp_path / "a", pair.target, None).sizes.draft_width == 96
+
+
+def replaced(folder: Path, old: str, new: str) -> None:
+    text = (folder / "config.json").read_text()
+    assert old in text
+    (folder / "config.json").write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize("queries", [0, 2])
+@torch.inference_mode()
+def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
+    queries: int, pair: ModelPair, pairs: Pairs
+) -> None:
+    """Frames in pieces, a draft, a departure: the beliefs are those of one pass over all of it."""
+    head = made("vispec" if queries else "massv", pair).eval()
+    units = pairs.frames[0].split(list(pairs.units))
+    prompt = tuple(pairs.question.tolist())
+    seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
+    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])))
+    assert head.prepare(seen) and head.prepare(seen)  # it drafts some tokens at a time
+    drafted = tuple(head._chain)  # type: ignore[attr-defined]
+    assert len(drafted) == 8
+    verified = (*drafted[:4], 77)
+    everything = Context("", verified, prompt, frames=tuple(units))
+    head.propose(everything, 16, 0.0)
+    chain, ranked = tuple(head._chain), head._ranked  # type: ignore[attr-defined]
+    assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified) == 16
+    whole = replace(
+        pairs,
+        tokens=torch.tensor([chain]),
+        frames=pairs.frames[:1],
+        frames_seen=pairs.frames_seen[:1].fill_(True),
+    )
+    expected = head._logits(whole, whole.frames_seen)[0]  # type: ignore[attr-defined]
+    wanted = Ranked.of(expected[len(verified) :].log_softmax(-1))
+    assert torch.allclose(torch.tensor(ranked.values), torch.tensor(wanted.values), atol=1e-4)

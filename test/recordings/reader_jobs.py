@@ -1,0 +1,83 @@
+"""Jobs and recordings for a reader process, most of which misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from importlib import import_module
+from types import SimpleNamespace
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
+
+
+def crash():
+    yield {"value": 1}
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave():
+    yield {"value": 1}
+    os._exit(7)
+
+
+def refuse():
+    yield {"value": 1}
+    raise InputError("it is bad: mend it")
+
+
+def fail():
+    yield {"value": 1}
+    raise KeyError("unforeseen")
+
+
+def need():
+    yield {"value": 1}
+    import_module("no_such_package")
+
+
+def hoard():
+    yield {"value": 1}
+    kept = []
+    while True:
+        kept.append(bytearray(64 << 20))
+
+
+def compute():
+    yield {"value": 1}
+    while True:
+        pass
+
+
+def shout():
+    yield {"value": os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J")}
+
+
+def send_own_pid():
+    yield {"value": os.getpid()}
+    time.sleep(1)
+    while True:
+        yield {"value": 0}
+
+
+class Recording(SimpleNamespace):
+    """Recording of `count` messages that kills its process before message `crash_at`."""
+
+    event_type, image_topic, image_type, start_ns = EVENT_PACKET, None, None, 0
+    format, event_topic = "made up", "/events"
+
+    def messages(self):
+        for i in range(self.count):
+            if i == self.crash_at:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            yield RecordedMessage(i, "events", EVENT_PACKET, bytes(100_000), stray=i == 1)
+        self.losses[:] = ["a loss"]
+        self.remarks[:] = ["a remark"]
+
+    def close(self):
+        pass
+
+
+def open_one(count, crash_at=-1):
+    return Recording(count=count, crash_at=crash_at, remarks=[], losses=[])

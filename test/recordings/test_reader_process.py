@@ -1,0 +1,154 @@
+"""A child process that reads: how it ends, its limits, and what a recording makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.recordings import reader_process
+from crossspec_ros.recordings.reader_process import FACTOR, ChildRecording, ReaderDiedError, words
+from crossspec_ros.recordings.recording import open_recording
+
+FILE = Path(__file__)
+
+
+def outcome(job):
+    """All values that a job sends, and the error that ends it."""
+    values = []
+    try:
+        for word in words(FILE, f"reader_jobs:{job}", []):
+            values.append(word["value"])
+    except InputError as error:
+        return values, type(error), str(error)
+    return values, None, ""
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "word"),
+    [
+        ("crash", ReaderDiedError, "SIGSEGV"),
+        ("leave", ReaderDiedError, "exit code 7"),
+        ("fail", ReaderDiedError, "KeyError"),
+        ("hoard", ReaderDiedError, "memory"),
+        ("compute", ReaderDiedError, "CPU time"),
+        ("refuse", InputError, "mend it"),
+        ("need", InputError, "no_such_package"),
+    ],
+)
+def test_each_end_is_one_sentence(job, kind, word, monkeypatch):
+    if job == "compute":
+        monkeypatch.setattr(reader_process, "_limits", lambda *paths: (1 << 30, 3))
+    values, found, sentence = outcome(job)
+    assert (values, found) == ([1], kind) and word in sentence and "\n" not in sentence
+    assert (f"'{FILE}'" in sentence and FACTOR in sentence) == (kind is ReaderDiedError)
+
+
+def test_output_of_libraries_reaches_no_terminal(capfd):
+    assert outcome("shout")[0] == [8]
+    assert "\x1b" not in "".join(capfd.readouterr())
+
+
+def test_limits_follow_the_bytes_on_the_disk(tmp_path, monkeypatch):
+    sparse = tmp_path / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(1 << 40)
+    before = reader_process._limits(sparse)
+    (tmp_path / "full").write_bytes(os.urandom(1 << 20))
+    assert before[0] < reader_process._limits(tmp_path)[0] < 2 << 30
+    monkeypatch.setenv(FACTOR, "4")
+    assert reader_process._limits(sparse)[0] == 4 * before[0]
+    monkeypatch.setenv(FACTOR, "none")
+    with pytest.raises(InputError, match=FACTOR):
+        reader_process._limits(sparse)
+
+
+def recording(*arguments):
+    return ChildRecording(FILE, "reader_jobs:open_one", arguments)
+
+
+def test_a_recording_plays_again_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before, descriptors = psutil.Process().children(), len(os.listdir("/proc/self/fd"))
+    with closing(recording(50)) as one:
+        assert (one.format, one.event_topic, one.image_topic, one.start_ns) == ("made up", "/events", None, 0)
+        passes = [list(one.messages()) for _ in range(2)]
+        assert passes[0] == passes[1] and len(passes[0]) == 50
+        assert [message.stamp_ns for message in passes[0] if message.stray] == [1]
+        assert (one.remarks, one.losses) == (["a remark"], ["a loss"])
+        # A pass that ends early has more to send than a pipe holds.
+        cut, other = one.messages(), one.messages()
+        assert next(cut) == next(other) == passes[0][0]
+        cut.close()
+    assert len(list(other)) < 49
+    del cut, other
+    assert psutil.Process().children() == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors and not list(tmp_path.iterdir())
+
+
+def test_a_crash_after_messages_is_a_loss():
+    with closing(recording(5, 3)) as cut:
+        for _ in range(2):
+            assert len(list(cut.messages())) == 3
+        (loss,) = cut.losses
+    assert "SIGSEGV" in loss
+    with closing(recording(5, 0)) as none, pytest.raises(ReaderDiedError):
+        list(none.messages())
+
+
+def test_a_child_ends_soon_after_its_parent_was_killed():
+    code = (
+        "import sys; sys.path[:] = eval(sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from crossspec_ros.recordings.reader_process import words\n"
+        "print(next(words(Path('.'), 'reader_jobs:send_own_pid', []))['value'], flush=True)\n"
+        "import os; os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True)
+    end_s = time.monotonic() + 20
+    while psutil.pid_exists(int(done.stdout)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(int(done.stdout))
+
+
+def test_modules_of_the_working_folder_are_not_imported(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('a module of the recording')")
+    code = (
+        "import sys; sys.path[:] = eval(sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from crossspec_ros.recordings.reader_process import words\n"
+        "print(list(words(Path('.'), 'reader_jobs:shout', [])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, repr(sys.path)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout == "[{'value': 8}]\n", done.stderr
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.raw")
+    with pytest.raises(InputError, match="pipe"):
+        open_recording(tmp_path / "x.raw")
+
+
+def test_stricter_limits_of_the_user_hold(tmp_path):
+    """Limits of `ulimit`, systemd or a batch system, which a process cannot raise."""
+    (tmp_path / "x.raw").write_bytes(b"% evt 3.0\n% end\n\x01\x80\x01\x60\0\0\x05\x20")
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (900 << 20, 900 << 20))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        "from crossspec_ros.cli import main\n"
+        "sys.exit(main(['info', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.raw")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
