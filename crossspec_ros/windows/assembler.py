@@ -16,8 +16,8 @@ PATIENCE = 8
 """A window is emitted incomplete once so many later ones have closed: as many as the topics' queues hold."""
 MAX_IMAGES = 64
 """Images of one kind that a window may have; the synchronizer makes far fewer."""
-_OPEN_WINDOWS = 2
-"""Windows whose images the synchronizer publishes at a time."""
+_SETTLED = 3
+"""Windows after a restart of the windows from which on all images were published after its first closing."""
 
 
 class _Image(NamedTuple):
@@ -33,6 +33,14 @@ class _Topic:
 
     reached_ns: int = -1
     open: deque[_Image] = field(default_factory=lambda: deque(maxlen=2 * MAX_IMAGES))
+
+
+class _Restart(NamedTuple):
+    """The first window after a jump back, its closing, and the last closing before it."""
+
+    index: int
+    published_ns: int
+    before_ns: int
 
 
 @dataclass(eq=False)
@@ -56,7 +64,9 @@ class WindowAssembler:
     After a jump back of the clock (a recording that loops) the same windows come again, and a queue that was
     full has lost what is old. So stamps alone do not say which closing an image belongs to. Images and
     closings come from one synchronizer, whose clock orders them: an image belongs to the first closing of its
-    index that was published after it. A topic that is past a closing has no more images of that window.
+    index that was published after it. A topic that is past a closing has no more images of that window. A
+    synchronizer that was killed leaves images of a window that only its successor closes: after a restart of
+    the windows, older images are dropped.
     """
 
     def __init__(self, grid: WindowGrid) -> None:
@@ -66,6 +76,7 @@ class WindowAssembler:
         self._topics = self._frames, self._event_images
         # Emitted windows stay for a while, so that late images of theirs are known.
         self._closed: deque[_ClosedWindow] = deque()
+        self._restart: _Restart | None = None
         self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
@@ -92,10 +103,16 @@ class WindowAssembler:
                 f"a window ends {end_ns % SECOND / SECOND:g} s after the full second, but "
                 f"{self.grid.phase_ns / SECOND:g} s are expected: give all nodes the same window_phase_s"
             )
-        before = self._closed[-1].index if self._closed else index - 1
-        self.counts["restarts"] += index <= before
-        since_ns = self._closed[-_OPEN_WINDOWS].published_ns if len(self._closed) >= _OPEN_WINDOWS else -1
-        window = _ClosedWindow(index, self._published(published_ns), since_ns, Counts(*counts))
+        published_ns = self._published(published_ns)
+        last = self._closed[-1] if self._closed else None
+        if last and index <= last.index:
+            self.counts["restarts"] += 1
+            self._restart = _Restart(index, published_ns, last.published_ns)
+        if last and published_ns < last.published_ns:
+            # The publisher's clock was set back, so its earlier times order nothing any more.
+            self._restart = None
+            self._closed = deque(window for window in self._closed if not window.is_emitted)
+        window = _ClosedWindow(index, published_ns, self._since_ns(index), Counts(*counts))
         self._closed.append(window)
         for topic, images in zip(self._topics, window.images, strict=True):
             images.extend(image for image in topic.open if window.takes(image))
@@ -110,10 +127,18 @@ class WindowAssembler:
         """Forget all windows, but not the counts; return those that had closed and were incomplete."""
         incomplete = [self._emit(window) for window in self._closed if not window.is_emitted]
         self._closed.clear()
+        self._restart = None
         for topic in self._topics:
             topic.open.clear()
             topic.reached_ns = -1
         return incomplete
+
+    def _since_ns(self, index: int) -> int:
+        """Return the time before which no image of a window was published."""
+        if self._restart is None:
+            return -1
+        is_settled = index >= self._restart.index + _SETTLED
+        return self._restart.published_ns if is_settled else self._restart.before_ns
 
     def _published(self, published_ns: int) -> int:
         self._arrivals += 1

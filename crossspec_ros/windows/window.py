@@ -30,7 +30,7 @@ class Window:
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
     k and n may be 0. `missing` counts announced images that never arrived, `surplus` images that were not
-    announced and were dropped, `events` the camera's events, `lost_packets` lost event packets. `late_events`
+    announced, `events` the camera's events, `lost_packets` lost event packets. `late_events`
     and `late_frames` came after their own windows had closed, since the window before this one closed.
     `covered_ms` of the window lie between the first and the last data of the recording or live stream.
     """

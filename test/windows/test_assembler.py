@@ -148,6 +148,21 @@ def test_publishers_clock_that_is_set_back_costs_two_windows():
     assert [w.index for w in windows] == [*range(8)] and sum(w.missing > 0 for w in windows) <= 2
 
 
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_frames_far_ahead_of_the_closings_are_kept(lag):
+    """A gap, a slow camera, or a high max_lateness_s: frames are published before earlier windows close."""
+    messages, late = [], []
+    for k in range(8):
+        messages += [("frame", k * SECOND + i, 0) for i in range(3)]
+        late.append(("closed", (k + 1) * SECOND, 3, 0))
+        messages += [late.pop(0)] if len(late) > lag else []
+    messages = [(at, *message) for at, message in enumerate([*messages, *late], 1)]
+    windows = deliver(WindowAssembler(GRID), messages)
+    assert [(w.index, len(w.frames), w.missing, w.surplus) for w in windows] == [
+        (k, 3, 0, 0) for k in range(8)
+    ]
+
+
 def test_surplus_images_are_counted_and_marked():
     assembler = WindowAssembler(GRID)
     for i in range(MAX_IMAGES + 9):
