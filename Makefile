@@ -28,10 +28,12 @@ real: robot  ## caption the same drive with a real language model, SmolLM2-135M,
 		$(BIN)/python scripts/make_smol.py
 	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
-test: setup lint  ## lint, types and tests, in ten minutes on two cores
+test: setup  ## lint, types and tests
+	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 types cases
 
-nightly: setup lint types  ## lint, types and every test: it also trains, fuzzes, soaks and measures
+nightly: setup  ## lint, types and every test: it also trains, fuzzes, soaks and measures
+	@$(MAKE) --no-print-directory lint types
 	@$(PYTEST) -n 2 --dist loadgroup -m "not realtime"
 	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 

@@ -21,7 +21,11 @@ class RosHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log the message of a record on one line."""
-        text = plain_text(record.getMessage())
+        try:
+            text = plain_text(record.getMessage())
+        except Exception:
+            self.handleError(record)
+            return
         # A call each, because rclpy allows one severity for each line of code.
         if record.levelno >= logging.ERROR:
             self._logger.error(text)

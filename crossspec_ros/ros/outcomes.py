@@ -106,8 +106,9 @@ class Outcomes:
     def drafted(self, index: int, text: str) -> None:
         """Publish the event draft of the open window `index`, and keep it for its caption."""
         self._drafts[index] = text
-        while len(self._drafts) > MAX_DRAFTS:
-            del self._drafts[next(iter(self._drafts))]
+        # The thread that publishes captions takes texts out at the same time.
+        for old in list(self._drafts)[:-MAX_DRAFTS]:
+            self._drafts.pop(old, None)
         self.text("caption_draft", text)
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
