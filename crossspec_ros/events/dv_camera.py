@@ -7,7 +7,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -78,12 +79,14 @@ class Source:
         while not stop.is_set():
             why = "it has gone"
             try:
-                reader = self._connect()
+                # No name holds the reader, because a device can be opened again only when it was released.
+                items = _read(self._connect(), self.kinds, stop, now_ns, self._max_silence_s)
                 was_up = True
                 yield Link(True)
-                for item in _read(reader, self.kinds, stop, now_ns, self._max_silence_s):
-                    pause_s = RETRY_S
-                    yield item
+                with closing(items):
+                    for item in items:
+                        pause_s = RETRY_S
+                        yield item
             # A new process frees the memory.
             except MemoryError:
                 raise
@@ -171,7 +174,7 @@ def _read(
     stop: threading.Event,
     now_ns: Clock,
     max_silence_s: float,
-) -> Iterator[RecordedMessage | Unusable]:
+) -> Generator[RecordedMessage | Unusable]:
     """Yield messages until the connection ends, is silent for too long or `stop` is set."""
     has_events = "events" in kinds
     has_frames = "image" in kinds and reader.isFrameStreamAvailable()

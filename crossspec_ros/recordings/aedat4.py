@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,10 @@ class Aedat4Recording(SourceRecording):
             self.tell(f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV")
 
     def _pass(self) -> Iterator[RecordedMessage]:
+        # One decoder for each stream: frames that end early would have all events wait in memory.
         self._event_stream.packets = _packets(self._file)
         if self._frame_stream:
-            self._event_stream.packets, self._frame_stream.packets = tee(self._event_stream.packets)
+            self._frame_stream.packets = _packets(self._file)
         yield from super()._pass()
 
 

@@ -98,7 +98,7 @@ class BagFiles:
                     read[topic] += 1
                     if topic.type in EVENT_TYPES or topic.type in IMAGE_TYPES:
                         # A bag that two recorders or a bridge wrote has each message twice.
-                        if last.get(topic) == message.data:
+                        if message.data and last.get(topic) == message.data:
                             self.repeated[topic] += 1
                             continue
                         last[topic] = message.data

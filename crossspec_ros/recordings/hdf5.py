@@ -24,6 +24,7 @@ from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import Recording, SourceRecording
 from crossspec_ros.recordings.tables import (
     BLOCK,
+    POWERS,
     Block,
     TableEvents,
     choose_unit,
@@ -179,7 +180,8 @@ class Hdf5Events(TableEvents):
         elif named := columns_option(file.path, options, data[name].shape[1]):
             self._columns, stated = _parts(name, *named[:4]), named.unit
         self.unit = choose_unit(file.path, options, stated)
-        self._offset_us = int(to_us(np.array(file.numbers("t_offset") or [0]), self.unit)[0])
+        (offset, *_), power = file.numbers("t_offset") or [0], POWERS[self.unit]
+        self._offset_us = offset * 10**power if power >= 0 else offset // 10**-power
         size = _stated_size(file, self.layout) or usual_size or self.layout.usual_size
         description = f"HDF5, {self.layout.name}, times in {self.unit}"
         super().__init__(file.path, description, self._read_blocks, size)

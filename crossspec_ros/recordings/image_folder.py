@@ -164,7 +164,8 @@ def _find_times(folder: Path) -> tuple[Path, list[list[str]] | None, str]:
             words = [
                 re.split(r"[,;\s]+", line.strip()) for line in lines if line.strip()[:1] not in ("", "#")
             ]
-            return path, words, stated or ("us" if path == dsec else "")
+            is_dsec = path == dsec and resolved.parts[-3:-1] == ("images", "left")
+            return path, words, stated or ("us" if is_dsec else "")
     return folder, None, ""
 
 

@@ -23,7 +23,6 @@ from crossspec_ros.recordings.tables import (
     choose_unit,
     columns_option,
     find_columns,
-    has_fractions,
     naming_damage,
     refuse_columns,
     to_us,
@@ -90,7 +89,7 @@ def _open_tables(
 ) -> TableEvents:
     load = lru_cache(maxsize=1)(load)
     first = next((table for table in map(load, files) if len(table.columns[0])), load(files[0]))
-    unit = choose_unit(path, options, first.unit, has_fractions(first.columns[0]))
+    unit = choose_unit(path, options, first.unit)
 
     def blocks() -> Iterator[Block]:
         middle = -np.inf
@@ -110,6 +109,11 @@ def _open_tables(
     return TableEvents(path, f"{description}, times in {unit}", blocks, first.size)
 
 
+def _has_rows(array: np.ndarray) -> bool:
+    """Return whether an array may be a table with a row for each event, and no calibration matrix."""
+    return array.ndim == 2 and array.shape[1] >= 4
+
+
 def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptions) -> _Table:
     """Find the arrays t, x, y and p, or the first table, among named arrays."""
     names, columns = list(arrays), list[np.ndarray]()
@@ -117,7 +121,7 @@ def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptio
         columns = [arrays[names[index]] for index in found[:4]]
     else:
         tables = (array for name in names if isinstance(array := arrays[name], np.ndarray))
-        table = next((array for array in tables if array.dtype.names or array.ndim == 2), None)
+        table = next((array for array in tables if array.dtype.names or _has_rows(array)), None)
         if table is None:
             there = ", ".join(filter(None, names))[:200] or "another array"
             raise InputError(f"'{path}' has no arrays t, x, y and p but {there}: store those four")

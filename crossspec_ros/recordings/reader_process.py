@@ -87,7 +87,8 @@ class ChildRecording:
         except ReaderDiedError as error:
             if message is None and not self._is_closed:
                 raise
-            self.losses.append(str(error))
+            if not self._is_closed:
+                self.losses.append(str(error))
         finally:
             self._playing.remove(child)
             child.close()
@@ -172,7 +173,7 @@ class _Child:
             yield word
         code = self.process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise self._death("took too much CPU time" if name == "SIGXCPU" else f"crashed ({name})")
+        raise self._death("reached its limit of CPU time" if name == "SIGXCPU" else f"crashed ({name})")
 
     def close(self) -> None:
         """Kill the process."""
@@ -182,9 +183,8 @@ class _Child:
         self._folder.cleanup()
 
     def _death(self, how: str) -> ReaderDiedError:
-        return ReaderDiedError(
-            f"the reader of '{self._path}' {how}: copy the file again, or if you trust it, set {FACTOR}=4"
-        )
+        remedy = f", or if you trust it, set {FACTOR}=4" if "limit" in how else ""
+        return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again{remedy}")
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
@@ -224,7 +224,7 @@ def main(request: str) -> None:
         except InputError as error:
             last = {"refused": str(error)}
         except MemoryError:
-            last = {"died": "ran out of memory"}
+            last = {"died": "reached its limit of memory"}
         except ModuleNotFoundError as error:
             last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
         except BrokenPipeError:

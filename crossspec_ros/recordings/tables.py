@@ -29,9 +29,11 @@ _NAMES = {
     "p": ("p", "ps", "pol", "polarity"),
 }
 _NAME = re.compile(r"(?P<name>[a-z]+)(_(?P<unit>[a-z]+))?(\((?P<note>\S*)\))?(\s.*)?")
-_POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
+POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
 _MAX_INVALID = 0.1
 """Reject a table when a larger fraction of a block is invalid."""
+_MAX_OUTSIDE_ASSUMED = 0.001
+"""The same fraction for a sensor size that the first block suggests: a corner is no sensor."""
 _MAX_BACK = 0.01
 """Reject a table when a larger fraction of times is more than a second before the previous one."""
 
@@ -81,7 +83,7 @@ def ask(path: Path, problem: str) -> InputError:
 
 def split_header(line: str) -> list[str]:
     """Split a header into names; brackets lose their blanks, and `(float s)` becomes `(s)`."""
-    line = re.sub(r"^[\s#%]*(format is\b)?", "", line.lower().replace("\u00b5s", "us"))
+    line = re.sub(r"^[\s#%]*(format is\b)?", "", line.lower().replace('"', "").replace("\u00b5s", "us"))
     notes = re.compile(r"\s*[\[(](?:float |in )?([^\])]*)[\])]")
     line = notes.sub(lambda note: "(" + re.sub(r"[,;\s]", "", note[1]) + ")", line)
     return re.split(r"[,;\t]" if re.search(r"[,;\t]", line) else r"\s+", line.strip())
@@ -118,24 +120,18 @@ def refuse_columns(path: Path, options: ReadOptions) -> None:
         raise InputError(f"'{path}' names its columns: leave out --columns")
 
 
-def choose_unit(path: Path, options: ReadOptions, stated: str | None, has_fractions: bool = False) -> str:
-    """Return the user's unit, else the stated one, else seconds for fractions; raises InputError for none."""
-    unit = options.time_unit or stated or ("s" if has_fractions else "")
+def choose_unit(path: Path, options: ReadOptions, stated: str | None) -> str:
+    """Return the user's unit, else the stated one; raises InputError where there is neither."""
+    unit = options.time_unit or stated or ""
     if unit not in UNITS:
         problem = f"has times in '{unit}'" if unit else "does not state the unit of its times"
         raise ask(path, problem)
     return unit
 
 
-def has_fractions(times: np.ndarray) -> bool:
-    """Return whether times (N,) are not all whole."""
-    finite = times[np.isfinite(times)]
-    return bool((finite != np.rint(finite)).any())
-
-
 def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
     """Convert times (N,) to int64 us; -1 where the result is not from 1970 to 2038, as ROS time is."""
-    power = _POWERS[unit]
+    power = POWERS[unit]
     limit = MAX_US * 10.0**-power
     # NaN is neither.
     is_time = (times >= -limit) & (times < limit)
@@ -170,6 +166,7 @@ class TableEvents:
         first = next((block for block in begun if len(block.t)), None)
         if first is None:
             raise InputError(f"'{path}' has no events: choose another recording")
+        self._is_assumed = size is None
         self.size = size or sensor_size([count_pixels(first.x), count_pixels(first.y)])
         self.format = f"{description}, {self.size[0]}x{self.size[1]}{'' if size else ' assumed'}"
         t = self._valid(first, Counter()).t
@@ -198,7 +195,8 @@ class TableEvents:
         is_pixel = _are_pixels(x, self.size[0]) & _are_pixels(y, self.size[1])
         valid = is_time & is_polarity & is_pixel
         if not valid.all():
-            if np.count_nonzero(~valid) > max(1, _MAX_INVALID * len(t)):
+            most = _MAX_OUTSIDE_ASSUMED if self._is_assumed else _MAX_INVALID
+            if np.count_nonzero(~valid) > max(1, most * len(t)):
                 raise self._invalid(block)
             damage["times_before_1970_or_after_2038"] += int(np.count_nonzero(~is_time))
             damage["invalid_polarities"] += int(np.count_nonzero(is_time & ~is_polarity))
@@ -210,10 +208,11 @@ class TableEvents:
     def _invalid(self, block: Block) -> InputError:
         named = zip(ROLES, block, strict=True)
         ranges = ", ".join(f"{role} {values.min()} to {values.max()}" for role, values in named)
+        origin = ", the smallest that holds the first events" if self._is_assumed else ""
         return InputError(
             f"'{self._path}' has values that do not look like events of a sensor of "
-            f"{self.size[0]}x{self.size[1]} ({ranges}, t in us): store times before 2038, pixels from 0, "
-            f"polarities 0 and 1 or -1 and 1, and the sensor's width and height"
+            f"{self.size[0]}x{self.size[1]}{origin} ({ranges}, t in us): store times before 2038, pixels "
+            f"from 0, polarities 0 and 1 or -1 and 1, and the sensor's width and height"
         )
 
 

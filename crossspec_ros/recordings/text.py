@@ -62,7 +62,7 @@ class TextEvents(TableEvents):
         super().__init__(path, description, self._read_blocks, self._head.size)
 
     def _read_blocks(self) -> Iterator[Block]:
-        with self._file.open(encoding="utf-8", errors="replace") as file:
+        with self._file.open(encoding="utf-8-sig", errors="replace") as file:
             done = len(list(islice(file, self._head.length)))
             while lines := list(islice(file, BLOCK)):
                 try:
@@ -102,7 +102,7 @@ class TextEvents(TableEvents):
 def _read_head(path: Path, options: ReadOptions) -> _Head:
     size, header, length = None, [""], 0
     is_prophesee = has_names = False
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         for line in islice(file, _MAX_HEADER_LINES):
             words = [word for word in _SEPARATOR.split(line.strip()) if word]
             if len(words) >= len(ROLES) and all(map(_is_number, words)):
@@ -131,8 +131,7 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
     if not columns:
         raise ask(path, "does not name its columns")
     has_fractions = "." in words[columns.t]
-    # numpy.savetxt writes whole numbers with a decimal point as well, pixels included.
-    unit = choose_unit(path, options, columns.unit, has_fractions and "." not in words[columns.x])
+    unit = choose_unit(path, options, columns.unit)
     separator = next((mark for mark in ",;" if mark in line), None)
     return _Head(length, columns, unit, has_fractions, size, separator)
 

@@ -78,7 +78,6 @@ def test_a_folder_plays_its_events_h5(tmp_path):
     ("layout", "name", "store"),
     [
         ("e2vid", "events/ts", lambda t: t.astype(np.int64)),
-        ("dsec", "events/t", lambda t: t / 1e6),
         ("m3ed", "prophesee/left/t", lambda t: t.astype(float)),
     ],
 )
@@ -89,9 +88,8 @@ def test_times_of_another_type_need_the_unit(tmp_path, layout, name, store):
     replaced(path, name, store(events.t))
     with pytest.raises(InputError, match="--time-unit"):
         open_here(path)
-    unit = "s" if layout == "dsec" else "us"
-    with closing(open_here(path, ReadOptions(time_unit=unit))) as recording:
-        assert f"times in {unit}," in recording.format
+    with closing(open_here(path, ReadOptions(time_unit="us"))) as recording:
+        assert "times in us," in recording.format
 
 
 def test_columns_of_a_table_may_be_given(tmp_path):

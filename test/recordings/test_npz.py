@@ -11,6 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET
 from crossspec_ros.events.packets import MAX_EVENTS, PacketCutter
+from crossspec_ros.recordings import tables
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -46,7 +47,7 @@ def test_events_of_any_type_play(tmp_path, events, polarity):
 @pytest.mark.parametrize(
     ("arrange", "unit", "options"),
     [
-        (lambda t, x, y, p: {"ts": t / 1e6, "x": x, "y": y, "pol": p > 0}, "s", ReadOptions()),
+        (lambda t, x, y, p: {"ts": t / 1e6, "x": x, "y": y, "pol": p > 0}, "s", ReadOptions(time_unit="s")),
         (lambda t, x, y, p: {"timestamp_ns": t * 1000, "x": x, "y": y, "polarity": p}, "ns", ReadOptions()),
         (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p, "time_unit": "us"}, "us", ReadOptions()),
         (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p}, "us", ReadOptions(time_unit="us")),
@@ -61,9 +62,14 @@ def test_events_of_any_type_play(tmp_path, events, polarity):
             ReadOptions(columns="t_us,y,x,p"),
         ),
         (
+            lambda t, x, y, p: {"K": np.eye(3), "e": np.stack([t, x, y, p], axis=1)},
+            "us",
+            ReadOptions(columns="t_us,x,y,p"),
+        ),
+        (
             lambda t, x, y, p: {"arr_0": np.stack([t / 1e6, x, y, p * 2.0 - 1, t], axis=1)},
             "s",
-            ReadOptions(columns="t,x,y,p"),
+            ReadOptions(columns="t_s,x,y,p"),
         ),
     ],
 )
@@ -82,12 +88,23 @@ def test_nanoseconds_without_a_unit_are_asked_for(tmp_path):
     count = 1_200_000
     t = np.arange(count, dtype=np.int64) * 100
     path = tmp_path / "events.npz"
-    np.savez(path, t=t, x=t // 100 % 346, y=t // 100 % 260, p=t // 100 % 2)
-    with pytest.raises(InputError, match=r"--columns.*--time-unit"):
-        open_here(path)
+    # Fractions may be of any unit, too.
+    for times in (t / 1000 + 0.5, t):
+        np.savez(path, t=times, x=t // 100 % 346, y=t // 100 % 260, p=t // 100 % 2)
+        with pytest.raises(InputError, match=r"--columns.*--time-unit"):
+            open_here(path)
     recording = open_here(path, ReadOptions(time_unit="ns"))
     *_, last = (message.stamp_ns for message in recording.messages())
     assert recording.start_ns == 0 and last < 120_000_000
+
+
+def test_events_outside_an_assumed_sensor_end_the_reading(tmp_path):
+    """The first block may lie in a corner of a larger sensor."""
+    t = np.arange(tables.BLOCK + 1000)
+    x = np.where(t < tables.BLOCK, 100, 1000)
+    recording = open_here(saved(tmp_path, t_us=t, x=x, y=x // 10, p=t % 2))
+    assert sum(len(packet.events) for packet in packets_of(recording.messages())) > 0
+    assert "128x128, the smallest that holds the first events" in recording.losses[0]
 
 
 @pytest.mark.parametrize(

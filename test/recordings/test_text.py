@@ -38,7 +38,7 @@ LAYOUTS = {
     ),
     "signs": ("# p x y time [us]\n", lambda t, x, y, p: f" {2 * p - 1}  {x} {y} {t}", "p x y t, times in us"),
     "seconds in a column by name": (
-        "camera,t,x,y,p\n",
+        '"camera","t_s",x,y,p\n',
         lambda t, x, y, p: f"left,{seconds(t)},{x},{y},{p}".replace("left", "0"),
         "t x y p, times in s",
     ),

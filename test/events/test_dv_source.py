@@ -1,0 +1,40 @@
+"""A source of a live camera lets go of its device before it opens it again."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+
+from crossspec_ros.events.dv_camera import Link, Source
+
+
+class Stalled:
+    """A camera whose first transfer fails."""
+
+    def isRunning(self) -> bool:
+        return True
+
+    def getEventResolution(self) -> tuple[int, int]:
+        return 64, 48
+
+    def getNextEventBatch(self) -> None:
+        raise RuntimeError("transfer stalled")
+
+
+def test_source_releases_the_device_before_it_opens_it_again() -> None:
+    opened: list[weakref.ref[Stalled]] = []
+
+    def connect() -> Stalled:
+        if any(reader() is not None for reader in opened):
+            raise RuntimeError("the camera is busy")
+        camera = Stalled()
+        opened.append(weakref.ref(camera))
+        return camera
+
+    news, stop = [], threading.Event()
+    for item in Source("the camera", ("events",), connect, math.inf).items(stop, lambda: 0):
+        news.append(item)
+        if len(news) == 6:
+            stop.set()
+    assert news == [Link(True), Link(False, "transfer stalled")] * 3
