@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -113,16 +112,6 @@ def test_a_folder_gets_its_name_when_its_files_are_on_the_disk(
     monkeypatch.setattr(os, "fsync", lambda descriptor: at_sync.append(bag.exists()))
     rename_folder(partial, bag)
     assert (bag / "bag.mcap").read_text() == "messages" and at_sync == [False, False, True]
-
-
-def test_what_a_killed_process_left_goes_once_it_is_old(tmp_path: Path) -> None:
-    left, young, other = (tmp_path / name for name in (".crossspec-1.part", ".crossspec-2.part", "3.part"))
-    for path in (left, young, other):
-        path.touch()
-    for path in (left, other):
-        os.utime(path, (time.time() - 7200,) * 2)
-    replace_file(tmp_path / "memory.json", b"captions")
-    assert {path.name for path in tmp_path.iterdir()} == {"memory.json", young.name, other.name}
 
 
 def test_a_report_goes_into_what_is_no_file_as_ever(tmp_path: Path) -> None:

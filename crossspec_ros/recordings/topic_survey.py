@@ -192,7 +192,7 @@ class StampedSurvey(TopicSurvey):
         if len(self._sizes) > 1 or len(self._encodings) > 1:
             kinds = ", ".join([*self._encodings, *self._sizes])
             found.append(
-                f"the encoding or size changes ({kinds}): only messages of the first size are used, so "
+                f"the encoding or size changes ({kinds}): windows end at each change, so "
                 f"record one camera a topic"
             )
         return found
