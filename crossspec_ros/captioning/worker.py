@@ -110,7 +110,7 @@ class CaptionWorker:
         self._stream(index, FRAMES, frame, partial(self._read_ahead, index, frame, stamp_ns))
 
     def stream_event_image(self, index: int, image: np.ndarray) -> None:
-        """Release this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
+        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
         self._stream(index, EVENTS, image, partial(self._draft, index, image))
 
     def _stream(self, index: int, kind: str, image: np.ndarray, give: Release) -> None:
