@@ -13,8 +13,6 @@ from tempfile import TemporaryDirectory
 from crossspec_ros.errors import InputError
 
 _BEGIN = ".crossspec-"
-_MOST_HEADER = 8 << 20
-"""Header of a file in safetensors, where a tensor takes some 100 bytes."""
 
 
 def check_regular(path: Path) -> None:
@@ -38,13 +36,9 @@ def is_file(path: Path) -> bool:
 
 
 def tensors_file(path: Path) -> Path:
-    """The path of a file in safetensors, for its library, which takes a header of any length and would wait
-    for ever for what comes from a pipe; raises OSError for these."""
+    """Return the path of a safetensors file; raises OSError for a pipe, which its library would wait for."""
     if path.exists() and not path.is_file():
         raise NoSmallFileError("it is no regular file")
-    with path.open("rb") as file:
-        if int.from_bytes(file.read(8), "little") > _MOST_HEADER:
-            raise NoSmallFileError(f"its header has more than {_MOST_HEADER} bytes")
     return path
 
 

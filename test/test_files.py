@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from full_disk import full_disk
 
-from crossspec_ros.files import rename_folder, replace_file, replacing, tensors_file, write_report
+from crossspec_ros.files import rename_folder, replace_file, replacing, write_report
 from crossspec_ros.paths import share_dir
 
 
@@ -130,16 +130,7 @@ def test_a_report_goes_into_what_is_no_file_as_ever(tmp_path: Path) -> None:
     assert link.is_symlink() and there.read_text() == "figures"
 
 
-def test_tensors_with_a_huge_header_are_not_opened(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes((100).to_bytes(8, "little") + b"{}" + b" " * 98)
-    assert tensors_file(path) == path
-    path.write_bytes(((8 << 20) + 1).to_bytes(8, "little") + b"{}" + bytes(9 << 20))
-    with pytest.raises(OSError, match="its header has more than 8388608 bytes"):
-        tensors_file(path)
-
-
-def test_tensors_are_opened_with_a_look_at_their_header() -> None:
+def test_tensors_are_opened_by_tensors_file() -> None:
     for path in (share_dir() / "crossspec_ros").rglob("*.py"):
         calls = re.findall(r"(?:safe_open|load_file)\((.*)", path.read_text())
         assert all(call.startswith("tensors_file(") for call in calls), path
