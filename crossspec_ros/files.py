@@ -1,11 +1,10 @@
-"""Files that are there whole or not at all."""
+"""Atomic file writes, and bounded reads."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,13 +12,7 @@ from tempfile import TemporaryDirectory
 
 from crossspec_ros.errors import InputError
 
-_BEGIN, _END = ".crossspec-", ".part"
-_LEFT_S = 3600.0
-"""A scratch file that is older was left by a process that was killed: no write takes as long."""
-
-
-_MOST_HEADER = 8 << 20
-"""Header of a file in safetensors, where a tensor takes some 100 bytes."""
+_BEGIN = ".crossspec-"
 
 
 def check_regular(path: Path) -> None:
@@ -43,25 +36,20 @@ def is_file(path: Path) -> bool:
 
 
 def tensors_file(path: Path) -> Path:
-    """The path of a file in safetensors, for its library, which takes a header of any length and would wait
-    for ever for what comes from a pipe; raises OSError for these."""
+    """Return the path of a safetensors file; raises OSError for a pipe, which its library would wait for."""
     if path.exists() and not path.is_file():
         raise NoSmallFileError("it is no regular file")
-    with path.open("rb") as file:
-        if int.from_bytes(file.read(8), "little") > _MOST_HEADER:
-            raise NoSmallFileError(f"its header has more than {_MOST_HEADER} bytes")
     return path
 
 
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
-    """The bytes of a regular file of up to `most`; a link is followed only where asked for.
+    """The bytes of a regular file of up to `most`, unless it is a link and `follow` is false.
 
     Raises NoSmallFileError for what is larger, has no end, as devices have, or may never come, as from pipes.
     """
-    flags = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     if not follow and path.is_symlink():
         raise NoSmallFileError("it is a link")
-    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NoSmallFileError("it is no regular file")
         data = file.read(most + 1)
@@ -83,8 +71,7 @@ def replace_file(path: Path, content: bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A scratch file to write in the block, which then takes the place of `path`, as `replace_file` says."""
-    _sweep(path.parent)
-    scratch = path.with_name(f"{_BEGIN}{secrets.token_hex(8)}{_END}")
+    scratch = path.with_name(f"{_BEGIN}{secrets.token_hex(8)}.part")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     mode = os.fstat(descriptor).st_mode
     os.close(descriptor)
@@ -161,11 +148,3 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _sweep(folder: Path) -> None:
-    """Take away what killed processes have left there."""
-    with suppress(OSError):
-        for left in folder.glob(f"{_BEGIN}*{_END}"):
-            if time.time() - left.lstat().st_mtime > _LEFT_S:
-                left.unlink()

@@ -17,14 +17,10 @@ RISING = {
     "the driver names, then its cable",
     "words_before_time": "events come before the first time of their stream: ignore it in the first second "
     "of a recording, else restart the driver",
-    "events_with_impossible_times": "events have times that cannot be, far from those beside them: restart "
-    "the driver",
     "events_of_another_size": "the event camera's resolution has changed: check its settings, unless you "
     "changed them",
     "late_events": "events come after their window has closed: raise max_lateness_s, or relieve the "
     "driver's machine",
-    "surplus_events": "windows get more events than they may keep: let the camera send fewer events, check "
-    "that their times move on, or set event_slicing to time",
     # of its clock
     "missed_wraps": "packets were missing for so long that the sensor's 24-bit time wrapped: check the "
     "camera's cable and the load of its machine",

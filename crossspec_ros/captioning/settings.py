@@ -18,7 +18,6 @@ from crossspec_ros.windows.change import WHEN, GateSettings
 EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_msgs/EventArray")
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
-SLICINGS = ("time", "count")
 GENERATIONS = ("greedy", "published")
 NO_HEADS = "none"
 HANDOFFS = ("off", "missing", "predicted", "probed")
@@ -37,11 +36,6 @@ class SynchronizerSettings(Settings):
     event_images: int = param(5, "event images per window", 1, 32)
     frames: int = param(8, "frame slots per window", 1, 64)
     frame_size: int = param(0, "shortest edge of published frames in pixels, 0 keeps the camera's", 0, 4096)
-    event_slicing: str = param(
-        SLICINGS[0],
-        "whether event images have equal times, each ready at its end, or equally many events",
-        choices=SLICINGS,
-    )
     event_image_size: int = param(
         0, "shortest edge of published event images in pixels, 0 keeps the sensor's", 0, 4096
     )

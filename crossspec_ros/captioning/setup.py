@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SHAPING = {
-    "synchronizer": (
-        "event_images",
-        "frames",
-        "frame_size",
-        "event_slicing",
-        "event_image_size",
-        "max_lateness_s",
-    ),
+    "synchronizer": ("event_images", "frames", "frame_size", "event_image_size", "max_lateness_s"),
     "captioner": ("question", "max_new_tokens", "models_dtype"),
 }
 """The parameters that a caption depends on; that the others change nothing is what a replay checks."""

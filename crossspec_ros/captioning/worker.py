@@ -22,7 +22,7 @@ from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, f
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
-from crossspec_ros.windows.change import ChangeGate, Give
+from crossspec_ros.windows.change import ChangeGate, Release
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -113,7 +113,7 @@ class CaptionWorker:
         """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft."""
         self._stream(index, EVENTS, image, partial(self._draft, index, image))
 
-    def _stream(self, index: int, kind: str, image: np.ndarray, give: Give) -> None:
+    def _stream(self, index: int, kind: str, image: np.ndarray, give: Release) -> None:
         with self._changed:
             # An image that comes after its window has closed is in nobody's caption.
             if self._closed is not None and self._closed - PATIENCE < index <= self._closed:

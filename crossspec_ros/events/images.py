@@ -1,4 +1,4 @@
-"""Event images exactly as EventGPT makes them."""
+"""Event images as EventGPT draws them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ from crossspec_ros.events.batch import EventBatch
 
 # Indexed by polarity; 2 stands for a pixel that no event reached.
 _PALETTE = np.array([(0, 0, 255), (255, 0, 0), (255, 255, 255)], np.uint8)
-_CELLS = "Array(uint32, 1, 'C', readonly=True)"
-
-
-@compiled(f"void({FIELDS}, int64, uint32[::1])")
-def _cells(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int, cells: np.ndarray) -> None:
-    for i in range(cells.size):
-        cells[i] = (y[i] * width + x[i]) << 1 | p[i]
-
-
-def cells(batch: EventBatch) -> np.ndarray:
-    """(N,) uint32, all that drawing needs of the events: twice the pixel's index, plus the polarity."""
-    drawn = np.empty(len(batch), np.uint32)
-    _cells(*batch.contiguous(), batch.width, drawn)
-    return drawn
 
 
 @compiled(f"void({FIELDS}, int64, uint8[::1])")
@@ -32,13 +18,6 @@ def _draw(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, width: int
         # Compiled code would write anywhere.
         if pixel < last.size:
             last[pixel] = p[i]
-
-
-@compiled(f"void({_CELLS}, uint8[::1])")
-def _draw_cells(cells: np.ndarray, last: np.ndarray) -> None:
-    for cell in cells:
-        if cell >> 1 < last.size:
-            last[cell >> 1] = cell & 1
 
 
 # What four neighbouring pixels, 2 bits each, look like: 12 bytes.
@@ -68,10 +47,6 @@ class Canvas:
         """Draw a batch of the canvas's size, in its order."""
         _draw(*batch.contiguous(), batch.width, self._last)
 
-    def draw_cells(self, cells: np.ndarray) -> None:
-        """Draw what `cells` made of a batch."""
-        _draw_cells(cells, self._last)
-
     def image(self) -> np.ndarray:
         """(H, W, 3) uint8 RGB: blue for polarity 0, red for 1, white where no event is."""
         image = np.empty((len(self._last) // 4, 3), np.uint32)
@@ -85,25 +60,3 @@ def render(batch: EventBatch) -> np.ndarray:
     canvas = Canvas(batch.width, batch.height)
     canvas.draw(batch)
     return canvas.image()
-
-
-def event_images(batch: EventBatch, k: int) -> list[tuple[np.ndarray, int]]:
-    """Cut the batch into `k` slices of equally many events (the last takes the rest) and render each.
-
-    Returns (image (H, W, 3) uint8, end) pairs, where `end` is the time just after the slice's last event, in
-    the unit of `batch.t`; none for an empty batch. With fewer than `k` events all but the last are white.
-    Algorithm: get_event_images_list of EventGPT (XduSyL/EventGPT, common/common.py).
-    """
-    if not len(batch):
-        return []
-    stops = slice_stops(len(batch), k)
-    starts = [0, *stops[:-1]]
-    return [
-        (render(batch[start:stop]), int(batch.t[max(stop, 1) - 1]) + 1)
-        for start, stop in zip(starts, stops, strict=True)
-    ]
-
-
-def slice_stops(count: int, k: int) -> list[int]:
-    """The stop of each of EventGPT's `k` slices of `count` events."""
-    return [count // k * i for i in range(1, k)] + [count]

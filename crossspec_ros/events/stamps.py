@@ -193,54 +193,45 @@ Judged = tuple[T, int, bool]
 """Something with a stamp in ns, and whether that stamp is a stray."""
 
 
-class StrayFinder(Generic[T]):
-    """Finds the stray stamps of one recorded stream, by those behind.
+def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
+    """Judge each item of one recorded stream, given with its stamp, by the two stamps behind it.
 
-    A jump that the next stamp confirms is none of these: a clock was set, or the recording has a gap.
+    A jump that the next stamp confirms is no stray: a clock was set, or the recording has a gap.
     """
-
-    def __init__(self) -> None:
-        self._last_ns: int | None = None
-        # How far behind the others a stream's very last stamp may be: a slow camera's are all far apart.
-        self._reach_ns = FORWARD_JUMP_NS
-        # One that needs the next to be judged by; two at the start, where there is nothing before.
-        self._open: list[tuple[T, int]] = []
-
-    def add(self, item: T, stamp_ns: int) -> list[Judged[T]]:
-        """Take the next of the stream; returns what can be judged now, in order."""
-        self._open.append((item, stamp_ns))
-        return self._judge(final=False)
-
-    def finish(self) -> list[Judged[T]]:
-        """The rest, once nothing follows."""
-        return self._judge(final=True)
-
-    def _judge(self, final: bool) -> list[Judged[T]]:
-        judged: list[Judged[T]] = []
-        while self._open:
-            is_stray = self._is_stray([stamp_ns for _, stamp_ns in self._open], final)
-            if is_stray is None:
+    last_ns: int | None = None
+    # A stream's very last stamp may be this far behind the others: a slow camera's are all far apart.
+    reach_ns = FORWARD_JUMP_NS
+    source, ahead = iter(stamped), list[tuple[T, int]]()
+    while True:
+        while (is_stray := _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, False)) is None:
+            if (following := next(source, None)) is None:
                 break
-            item, stamp_ns = self._open.pop(0)
-            if not is_stray:
-                if self._last_ns is not None:
-                    self._reach_ns = max(self._reach_ns, 2 * (stamp_ns - self._last_ns))
-                self._last_ns = stamp_ns
-            judged.append((item, stamp_ns, is_stray))
-        return judged
+            ahead.append(following)
+        if not ahead:
+            return
+        if is_stray is None:
+            is_stray = _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, True)
+        item, stamp_ns = ahead.pop(0)
+        if not is_stray:
+            reach_ns = max(reach_ns, 2 * (stamp_ns - (stamp_ns if last_ns is None else last_ns)))
+            last_ns = stamp_ns
+        yield item, stamp_ns, bool(is_stray)
 
-    def _is_stray(self, stamps: list[int], final: bool) -> bool | None:
-        """Whether the first of `stamps` is one; None when only the next can tell."""
-        last_ns, stamp_ns = self._last_ns, stamps[0]
-        if last_ns is None:
-            return _is_first_stray(stamps, final)
-        if last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
-            return False
-        if len(stamps) > 1:
-            # A slow stream may jump back at its next stamp already.
-            returns = stamps[1] >= last_ns - BACKWARD_JUMP_NS
-            return returns and not is_confirmed(last_ns, stamp_ns, stamps[1])
-        return not last_ns <= stamp_ns <= last_ns + self._reach_ns if final else None
+
+def _is_stray(last_ns: int | None, stamps: list[int], reach_ns: int, final: bool) -> bool | None:
+    """Return whether the first of `stamps` is a stray; None where it takes the next one to judge it."""
+    if not stamps:
+        return None
+    if last_ns is None:
+        return _is_first_stray(stamps, final)
+    stamp_ns = stamps[0]
+    if last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
+        return False
+    if len(stamps) > 1:
+        # A slow stream may jump back at its next stamp already.
+        returns = stamps[1] >= last_ns - BACKWARD_JUMP_NS
+        return returns and not is_confirmed(last_ns, stamp_ns, stamps[1])
+    return not last_ns <= stamp_ns <= last_ns + reach_ns if final else None
 
 
 def _is_first_stray(stamps: list[int], final: bool) -> bool | None:
@@ -264,7 +255,7 @@ def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:
 
 def _keyed(stream: Iterable[RecordedMessage]) -> Iterator[tuple[tuple[int, int], RecordedMessage]]:
     falls, last_ns = 0, None
-    for message, stamp_ns, is_stray in _judged(stream):
+    for message, stamp_ns, is_stray in find_strays((one, one.stamp_ns) for one in stream):
         if is_stray:
             yield (falls, stamp_ns if last_ns is None else last_ns), message._replace(stray=True)
             continue
@@ -272,13 +263,6 @@ def _keyed(stream: Iterable[RecordedMessage]) -> Iterator[tuple[tuple[int, int],
             falls += 1
         last_ns = stamp_ns
         yield (falls, stamp_ns), message
-
-
-def _judged(stream: Iterable[RecordedMessage]) -> Iterator[Judged[RecordedMessage]]:
-    finder = StrayFinder[RecordedMessage]()
-    for message in stream:
-        yield from finder.add(message, message.stamp_ns)
-    yield from finder.finish()
 
 
 class Break(NamedTuple):

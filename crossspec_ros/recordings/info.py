@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from crossspec_ros.files import write_report
@@ -20,7 +18,7 @@ from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.reader_process import words
 from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
-_JOB = "crossspec_ros.recordings.survey:survey_words"
+_JOB = "crossspec_ros.recordings.survey:survey_texts"
 _SECOND = 1_000_000_000
 # Rich would cut topic names in a file.
 _FILE_WIDTH = 160
@@ -31,27 +29,19 @@ _IN_TOPIC_TABLE = ("topic", "type", "kind", "messages", "rate_hz")
 
 def run(args: argparse.Namespace) -> None:
     """Print the report on `args.path`, and write it as JSON on request."""
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(escape(args.path.name), total=1.0)
-        options = ReadOptions.of(vars(args))
-        report = survey(args.path, options, lambda share: progress.update(task, completed=share))
+    with Console(stderr=True).status(f"reading {escape(args.path.name)}"):
+        report = survey(args.path, ReadOptions.of(vars(args)))
     _print(report, args.verbose)
     if args.json:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def survey(
-    path: Path, options: ReadOptions = DEFAULT_OPTIONS, tick: Callable[[float], None] = lambda share: None
-) -> dict[str, Any]:
-    """Return the report of `survey.survey`, made in a child; call `tick` with the share that has been read.
-
-    Raises InputError as that does.
-    """
+def survey(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """Return the report of `survey.survey`, made in a child; raises InputError as that does."""
     with telling_unreadable(path):
         find_format(path)
-    for word in words(path, _JOB, [str(path), *options.texts()], *options.beside()):
-        tick(word.get("share", 1.0))
-    return dict(word["report"])
+    (report,) = words(path, _JOB, [str(path), *options.texts()], *options.beside())
+    return report
 
 
 def _print(report: dict[str, Any], verbose: bool) -> None:

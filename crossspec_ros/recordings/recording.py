@@ -166,11 +166,12 @@ def find_format(path: Path) -> Format:
     """The format of a recording, by names alone; raises InputError where it is none."""
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
+    files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
     if format := _format_of(path):
+        for file in filter(Path.is_file, (*files[-20:], path / (format.contents or ""))):
+            _refuse_placeholder(file)
         return format
-    if path.is_dir():
-        _name_recordings_in(path)
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+    for file in files:
         if remedy := _FOREIGN.get(file.suffix.lower()):
             raise InputError(f"'{file}' is of a format that is not read: {remedy}")
     folders = " or ".join(format.contents for format in _FORMATS if format.contents)
@@ -190,13 +191,14 @@ def _format_of(path: Path) -> Format | None:
     return None
 
 
-def _name_recordings_in(folder: Path) -> None:
-    """Raise InputError that names the recordings in a folder that is none."""
-    # Texts may be of anything.
-    found = [path for path in sorted(folder.iterdir()) if path.suffix != ".txt" and _format_of(path)]
-    if found:
-        names = " or ".join(f"'{path}'" for path in found[:5])
-        raise InputError(f"'{folder}' is no recording itself: give what is in it, {names}")
+def _refuse_placeholder(file: Path) -> None:
+    """Raise InputError for a file that only stands for a recording."""
+    with file.open("rb") as opened:
+        head = opened.read(64).lstrip().lower()
+    if head.startswith(b"version https://git-lfs"):
+        raise InputError(f"'{file}' is a Git LFS pointer: run `git lfs pull`")
+    if head.startswith((b"<!doctype html", b"<html")):
+        raise InputError(f"'{file}' is an HTML page: download the recording itself")
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:

@@ -19,7 +19,6 @@ from crossspec_ros.events.cdr import (
 from crossspec_ros.recordings.bag import BagFiles, storage_files
 from crossspec_ros.recordings.bag_storage import Topic
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.reader_process import Word
 from crossspec_ros.recordings.recording import open_here, telling_unreadable
 from crossspec_ros.recordings.topic_survey import EventSurvey, ImageSurvey, TopicSurvey
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_events, is_unread_images
@@ -28,9 +27,6 @@ _SECOND = 1_000_000_000
 _YEAR_S = 365.25 * 86400
 _MAX_START_NS = _SECOND
 """A stream that begins later than the other leaves whole windows without it."""
-
-_TICKS = 100
-"""Shares of a bag that are reported."""
 Report = dict[str, Any]
 
 
@@ -39,32 +35,23 @@ def survey(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Report:
 
     Raises InputError when `path` is no recording, is unreadable, or lacks a requested topic.
     """
-    *_, word = survey_words(str(path), *asked.texts())
-    return dict(word["report"])
+    with telling_unreadable(path):
+        if storage_files(path) and not asked.images:
+            return _survey_bag(path, asked)
+        return _survey_recording(path, asked)
 
 
-def survey_words(path: str, *texts: str) -> Iterator[Word]:
-    """Yield {"share": part of a bag that has been read, 0 to 1}, and in the end {"report": ...}.
-
-    This is the job of the reader process; `texts` are those of `ReadOptions`.
-    """
-    file, options = Path(path), ReadOptions.of_texts(*texts)
-    with telling_unreadable(file):
-        if storage_files(file) and not options.images:
-            yield from _survey_bag(file, options)
-        else:
-            yield {"report": _survey_recording(file, options)}
+def survey_texts(path: str, *texts: str) -> Iterator[Report]:
+    """Yield the report; this is the job of the reader process, and `texts` are those of `ReadOptions`."""
+    yield survey(Path(path), ReadOptions.of_texts(*texts))
 
 
-def _survey_bag(path: Path, asked: ReadOptions) -> Iterator[Word]:
+def _survey_bag(path: Path, asked: ReadOptions) -> Report:
     with closing(BagFiles(path)) as files:
         choice = choose(files.counts, files.first, asked, path)
         topics = {topic: _topic_survey(topic) for topic in files.counts}
-        total = files.counts.total()
-        for number, message in enumerate(files.messages(topics), 1):
+        for message in files.messages(topics):
             topics[message.topic].add(message.log_ns, message.data)
-            if number * _TICKS // total > (number - 1) * _TICKS // total:
-                yield {"share": number / total}
         found = [*_incomplete(files.losses), *files.remarks]
         found += [
             f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
@@ -72,7 +59,7 @@ def _survey_bag(path: Path, asked: ReadOptions) -> Iterator[Word]:
             for topic, count in files.repeated.items()
         ]
         plays = str(choice) if choice else None
-        yield {"report": _report(path, files.format, topics.values(), found, plays)}
+        return _report(path, files.format, topics.values(), found, plays)
 
 
 def _survey_recording(path: Path, asked: ReadOptions) -> Report:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from array import array
 from collections import Counter
-from collections.abc import Iterable
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -24,7 +24,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
-from crossspec_ros.events.stamps import FORWARD_JUMP_NS, Judged, StrayFinder
+from crossspec_ros.events.stamps import FORWARD_JUMP_NS, find_strays
 from crossspec_ros.recordings.bag_storage import Topic
 
 _SECOND = 1_000_000_000
@@ -110,7 +110,7 @@ class StampedSurvey(TopicSurvey):
         super().__init__(topic)
         self.stamps = Times()
         self._strays = self._gaps = self._longest_gap_ns = 0
-        self._finder = StrayFinder[None]()
+        self._found = array("q")
         self._unreadable: Counter[str] = Counter()
         self._encodings: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
@@ -126,18 +126,11 @@ class StampedSurvey(TopicSurvey):
             self._unreadable[str(error) or type(error).__name__] += 1
             return
         if message is not None:
-            self._judge(self._finder.add(None, stamp))
+            self._found.append(stamp)
             self._take(stamp, message)
 
     def finish(self) -> None:
-        self._judge(self._finder.finish())
-
-    def ends_ns(self) -> list[int]:
-        """Return the first and last time by which windows sort the messages, or nothing."""
-        return self.stamps.ends()
-
-    def _judge(self, judged: Iterable[Judged[None]]) -> None:
-        for _, stamp, is_stray in judged:
+        for _, stamp, is_stray in find_strays((None, stamp) for stamp in self._found):
             if is_stray:
                 self._strays += 1
                 continue
@@ -146,6 +139,10 @@ class StampedSurvey(TopicSurvey):
                 self._gaps += 1
                 self._longest_gap_ns = max(self._longest_gap_ns, gap_ns)
             self.stamps.add(stamp)
+
+    def ends_ns(self) -> list[int]:
+        """Return the first and last time by which windows sort the messages, or nothing."""
+        return self.stamps.ends()
 
     def _parse(self, data: bytes) -> Any:
         """Return the message, or None for one of a player."""
@@ -195,7 +192,7 @@ class StampedSurvey(TopicSurvey):
         if len(self._sizes) > 1 or len(self._encodings) > 1:
             kinds = ", ".join([*self._encodings, *self._sizes])
             found.append(
-                f"the encoding or size changes ({kinds}): only messages of the first size are used, so "
+                f"the encoding or size changes ({kinds}): windows end at each change, so "
                 f"record one camera a topic"
             )
         return found

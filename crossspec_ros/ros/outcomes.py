@@ -26,13 +26,13 @@ from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.errors import InputError, LinkError, described, forget_frames
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.ros.annotation import annotated
 from crossspec_ros.ros.boundary import ENDS, LOG_S
 from crossspec_ros.ros.diagnostics import STEADY
 from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.reports import caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
-from crossspec_ros.windows.annotation import annotated
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5

@@ -1,9 +1,9 @@
-"""Gate of captions: whether a window shows something else than the window captioned last.
+"""Gate of captions: whether a window differs from the window captioned last.
 
-A window's frames, and likewise its event images, are averaged and cut into cells. It has changed as soon as
-one cell of what has come so far is another than in the window captioned last. An average over a second keeps
-what stays in its place and blurs what shakes, as a standing robot's engine makes it shake; events tell of
-what is too dark or too quick for the frames (docs/use_captions.md has the curves).
+The gate averages a window's frames and its event images and cuts both averages into cells. A window has
+changed as soon as one cell differs from that of the window captioned last. An average over a second keeps
+static objects and blurs the vibration of a standing robot. Events show what is too dark or too fast for the
+frames (docs/use_captions.md has the curves).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ CELL_ROWS = 16
 EVENTS_FACTOR = 3.5
 """Factor of the threshold for event images, whose pixels are white, red or blue and never in between."""
 _DARK_LEVELS = 20.0
-"""Brightness of 256 levels below which a camera's noise is as large as what it sees."""
-_MOST_OPEN = 4
-"""Windows whose images are held back at a time."""
+"""Brightness of 256 levels below which a camera's noise is as large as its signal."""
+_MAX_SIGHTS = 4
+"""Maximum number of open windows, and of changed ones, that the gate keeps."""
 
 Verdict = Literal["caption", "unchanged", "unasked"]
-Give = Callable[[], object]
-"""Gives an image that was held back to whoever reads it."""
+Release = Callable[[], object]
+"""Callback that forwards a held-back image."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class GateSettings:
 
 @dataclass
 class _Sight:
-    """Sums of the images of one window, as (rows, columns, 3), their numbers, and what is held back of it."""
+    """Sums (rows, columns, 3) and numbers of one window's images, and the images that are held back."""
 
     index: int
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    held: list[Give] = field(default_factory=list)
+    held: list[Release] = field(default_factory=list)
     has_changed: bool = False
     is_closed: bool = False
 
@@ -97,53 +97,45 @@ class ChangeGate:
             self._settings = settings
             self._start_anew()
 
-    def stream(self, index: int, kind: str, image: np.ndarray, give: Give) -> None:
-        """Take an image (H, W, 3) of the open window `index`, of kind FRAMES or EVENTS.
+    def stream(self, index: int, kind: str, image: np.ndarray, release: Release) -> None:
+        """Add an image (H, W, 3) of the open window `index`, of kind FRAMES or EVENTS.
 
-        `give`, and those that were held back before it, are called once the window has changed, if it does.
-        Images come from one thread.
+        Call `release`, and those held back before it, once the window has changed. For one thread only.
         """
-        for admitted in self._admitted(index, kind, image, give):
-            admitted()
-
-    def _admitted(self, index: int, kind: str, image: np.ndarray, give: Give) -> list[Give]:
         with self._lock:
-            if self._settings.when != "changed":
-                return [give] if self._settings.when == "always" else []
-            sight = self._sight(index)
-            self._open[index] = sight
-            while len(self._open) > _MOST_OPEN:
-                del self._open[min(self._open)]
-            sight.held.append(give)
-            sight.add(kind, image)
-            if not self._judge(sight):
-                return []
-            held, sight.held = sight.held, []
-            return held
+            released = [release] if self._settings.when == "always" else []
+            if self._settings.when == "changed":
+                sight = self._sight(index)
+                _keep(self._open, sight)
+                sight.held.append(release)
+                sight.add(kind, image)
+                if self._has_changed(sight):
+                    released, sight.held = sight.held, []
+        for call in released:
+            call()
 
     def judge(self, window: Window, holds: int | None) -> Verdict:
-        """Tell what becomes of this window, which has closed, where the caption of the window `holds` is the
-        last that there is."""
+        """Return the verdict on a closed window; `holds` is the index of the window with the last caption."""
         with self._lock:
             if self._settings.when != "changed":
                 return "caption" if self._settings.when == "always" else "unasked"
             sight = self._sight(window.index)
             images = {FRAMES: window.frames, EVENTS: window.event_images}
             for kind, group in images.items():
-                # Those that never came by `stream`, as where nothing is read ahead.
+                # `stream` gets no images where the captioner does not read ahead.
                 for image in group[sight.counts.get(kind, 0) :] if group.size else ():
                     sight.add(kind, image)
-            # Whoever captions it has its images.
+            # `window` has these images.
             sight.held.clear()
             sight.is_closed, self._closed = True, window.index
             self._open = {index: one for index, one in self._open.items() if index > window.index}
             before = self._before(sight)
-            # One that was skipped, or has failed, has no caption that could hold.
+            # A skipped or failed window has no caption to keep.
             if before is None or before.index != holds:
                 sight.has_changed = True
-            has_changed = self._judge(sight)
+            has_changed = self._has_changed(sight)
             if has_changed and (is_partial(window) or window.missing):
-                # Its averages are of a part of a second, so later windows are not compared with them.
+                # Later windows cannot be compared with averages over a part of a second.
                 self._changed = {index: one for index, one in self._changed.items() if index > window.index}
             return "caption" if has_changed else "unchanged"
 
@@ -160,12 +152,10 @@ class ChangeGate:
         index = max((index for index in self._changed if index < sight.index), default=None)
         return None if index is None else self._changed[index]
 
-    def _judge(self, sight: _Sight) -> bool:
+    def _has_changed(self, sight: _Sight) -> bool:
         sight.has_changed = sight.has_changed or self._differs(sight)
         if sight.has_changed:
-            self._changed[sight.index] = sight
-            while len(self._changed) > _MOST_OPEN:
-                del self._changed[min(self._changed)]
+            _keep(self._changed, sight)
         return sight.has_changed
 
     def _differs(self, sight: _Sight) -> bool:
@@ -179,7 +169,7 @@ class ChangeGate:
         for kind, contrast in ((FRAMES, settings.contrast), (EVENTS, settings.contrast * EVENTS_FACTOR)):
             then, now = before.mean(kind), sight.mean(kind)
             if then is None or now is None:
-                # It may yet come, unless the window has closed.
+                # An open window may still get images of this kind.
                 if sight.is_closed and then is not now:
                     return True
                 continue
@@ -188,8 +178,15 @@ class ChangeGate:
         return False
 
 
+def _keep(sights: dict[int, _Sight], sight: _Sight) -> None:
+    """Add a sight, and drop the oldest ones above `_MAX_SIGHTS`."""
+    sights[sight.index] = sight
+    while len(sights) > _MAX_SIGHTS:
+        del sights[min(sights)]
+
+
 def _cells(image: np.ndarray) -> np.ndarray:
-    """Logarithms of the mean colours (rows, columns, 3) of the cells of an image (H, W, 3), float32."""
+    """Return the logarithms of the cells' mean colours (rows, columns, 3), float32, of an image (H, W, 3)."""
     height, width = image.shape[:2]
     columns = max(1, round(CELL_ROWS * width / height))
     picture = Image.fromarray(image).resize((columns, CELL_ROWS), Image.Resampling.BOX)

@@ -15,7 +15,6 @@ from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest, scaled_size
-from crossspec_ros.windows.slices import CountSlices, TimeSlices
 from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update, WindowClosed
 from crossspec_ros.windows.window import EVENTS, FRAMES
 
@@ -35,8 +34,6 @@ class WindowSettings(Protocol):
     def event_images(self) -> int: ...
     @property
     def event_image_size(self) -> int: ...
-    @property
-    def event_slicing(self) -> str: ...
     @property
     def max_lateness_s(self) -> float: ...
     @property
@@ -59,12 +56,8 @@ class Pipeline:
         self.stream = make_stream(settings.event_type)
         self._read_image = camera_array if settings.image_transport == "raw" else compressed_array
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
-        self._synchronizer = Synchronizer(
-            self.grid,
-            settings.event_images,
-            round(settings.max_lateness_s * SECOND),
-            TimeSlices if settings.event_slicing == "time" else CountSlices,
-        )
+        lateness_ns = round(settings.max_lateness_s * SECOND)
+        self._synchronizer = Synchronizer(self.grid, settings.event_images, lateness_ns)
         self._reached = reached
         self._problems = Counter(unusable_messages=0)
 

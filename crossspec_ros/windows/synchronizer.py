@@ -1,4 +1,4 @@
-"""Cuts an event stream and a frame stream into windows, driven by the data's own stamps alone."""
+"""Cut an event stream and a frame stream into windows by the stamps of the data."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, CountSlices, Slices, span, split
+from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 from crossspec_ros.windows.window import EVENTS, FRAMES
 
 LATENESS_NS = SECOND // 5
-LONGEST_PACKET_NS = 2 * SECOND
-"""Events of one packet that are farther apart have times that cannot be."""
-SETTLED_NS = SECOND
-"""A new size that lasts for so long is that of the camera; until then it may be a damaged message's."""
-
-MOST_EVENT_BYTES = 512 << 20
-"""Kept of the events of open windows at most: a second of 120 million, with slices of equal counts."""
+MAX_PACKET_NS = 2 * SECOND
+"""Maximum time between the events of one packet."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ Update = FrameReady | EventImageReady | WindowClosed
 class _Open:
     """A window still being filled."""
 
-    slices: Slices
+    slices: TimeSlices
     slots: set[int] = field(default_factory=set)
     events: int = 0
     lost_packets: int = 0
@@ -79,25 +74,20 @@ class Synchronizer:
 
     A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
     windows without any data between others close too. Data for a closed window is counted as late. When a
-    stream jumps back by more than a second, or forward by more than ten, the open windows close and
-    everything starts anew; a StampJudge tells jumps from strays. `counts` says how often each of these
-    happened. The methods are generators: what they do happens while their updates are taken. Not thread-safe.
+    stream jumps back by more than a second, or forward by more than ten, or changes its size, the open
+    windows close and everything starts anew; a StampJudge separates jumps from strays. `counts` has the
+    number of each of these. The methods are generators: they work while the caller takes their updates. Not
+    thread-safe.
 
-    A window's events make `images` event images, by `slicing`: CountSlices, of equally many events, which are
-    known at the window's end only; TimeSlices, of equal times, each rendered as soon as the events have
+    A window's events make `images` event images of equal times, each rendered as soon as the events have
     passed it. A window without any event has no event image.
     """
 
-    def __init__(
-        self,
-        grid: WindowGrid,
-        images: int = 5,
-        lateness_ns: int = LATENESS_NS,
-        slicing: type[Slices] = CountSlices,
-    ) -> None:
+    slices = TimeSlices
+
+    def __init__(self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS) -> None:
         self.grid = grid
         self.images = images
-        self.slicing = slicing
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._told_late: Counter[str] = Counter()
@@ -110,28 +100,28 @@ class Synchronizer:
         self._next: int | None = None
         self._first = 0
         self._sizes: dict[str, tuple[int, int]] = {}
-        self._odd_sizes: dict[str, tuple[tuple[int, int], int]] = {}
         self._recorded: tuple[int, int] | None = None
 
     def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
         """Take a batch whose `t` is ROS time in ns, not us, and before which so many packets are missing.
 
-        Raises InputError when the size changed, until that has settled; of such a batch only the time counts.
+        Raises InputError if its events are more than `MAX_PACKET_NS` apart.
         """
         if not len(batch):
             return
         earliest_ns, latest_ns = span(batch)
-        if latest_ns - earliest_ns > LONGEST_PACKET_NS:
-            batch = self._without_impossible_times(batch)
-            earliest_ns, latest_ns = span(batch)
+        if latest_ns - earliest_ns > MAX_PACKET_NS:
+            raise InputError(
+                f"the events of a packet are {(latest_ns - earliest_ns) / SECOND:.0f} s apart: restart the "
+                f"driver"
+            )
         take = partial(self._take_events, batch, earliest_ns, latest_ns, lost_packets)
         yield from self._hear(LiveMessage(take, EVENTS, int(batch.t[0]), len(batch)))
 
     def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
 
-        Raises InputError when the frame's size changed, until that has settled; of such a frame only the time
-        counts. Raises whatever the function raises; the frame then counts as not received.
+        Raises what the function raises; the frame then counts as not received.
         """
         yield from self._hear(LiveMessage(partial(self._take_frame, stamp_ns, image), FRAMES, stamp_ns))
 
@@ -181,12 +171,7 @@ class Synchronizer:
         first_ns = int(batch.t[0])
         if lost_packets:
             self._attribute(lost_packets, first_ns)
-        size = (batch.width, batch.height)
-        if self._has_settled(EVENTS, size, first_ns):
-            yield from self._resize()
-        if error := self._check_size(EVENTS, size):
-            yield from self._reach(EVENTS, latest_ns)
-            raise error
+        yield from self._set_size(EVENTS, (batch.width, batch.height))
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
             self._fill(self._window(first), batch, earliest_ns, latest_ns)
@@ -197,15 +182,6 @@ class Synchronizer:
                 self._fill(self._window(first + i), part, since_ns, until_ns)
         self._record(earliest_ns, latest_ns)
         yield from self._pass(EVENTS, latest_ns)
-
-    def _without_impossible_times(self, batch: EventBatch) -> EventBatch:
-        """The events that are near what came before, or near each other where none is."""
-        near = _is_near(batch.t, self._reached.get(EVENTS, 0))
-        if not near.any():
-            middle = len(batch) // 2
-            near = _is_near(batch.t, int(np.partition(batch.t, middle)[middle]))
-        self.counts["events_with_impossible_times"] += int(np.count_nonzero(~near))
-        return batch[near]
 
     def _take_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         slot, index = self.grid.slot(stamp_ns), self.grid.index(stamp_ns)
@@ -222,16 +198,11 @@ class Synchronizer:
                     del self._open[index]
                     self._next = first
                 raise
-            size = (pixels.shape[1], pixels.shape[0])
-            if self._has_settled(FRAMES, size, stamp_ns):
-                yield from self._resize()
-                yield from self._take_frame(stamp_ns, pixels)
-                return
-            if error := self._check_size(FRAMES, size):
-                yield from self._pass(FRAMES, stamp_ns)
-                raise error
-            window.slots.add(slot)
-            yield FrameReady(stamp_ns, pixels)
+            yield from self._set_size(FRAMES, (pixels.shape[1], pixels.shape[0]))
+            # After a change of size this window has closed.
+            if window := self._window(index):
+                window.slots.add(slot)
+                yield FrameReady(stamp_ns, pixels)
         self._record(stamp_ns, stamp_ns)
         yield from self._pass(FRAMES, stamp_ns)
 
@@ -241,33 +212,15 @@ class Synchronizer:
             self._record(stamp_ns, stamp_ns)
         yield from self._pass(stream, stamp_ns)
 
-    def _has_settled(self, stream: str, size: tuple[int, int], stamp_ns: int) -> bool:
-        """Whether a stream has had a new size, and no other, for so long that it is no damage."""
-        if size == self._sizes.get(stream, size):
-            self._odd_sizes.pop(stream, None)
-            return False
-        odd, since_ns = self._odd_sizes.get(stream, (None, 0))
-        if odd != size:
-            self._odd_sizes[stream] = (size, stamp_ns)
-            return False
-        return stamp_ns - since_ns >= SETTLED_NS
-
-    def _check_size(self, stream: str, size: tuple[int, int]) -> InputError | None:
-        known = self._sizes.setdefault(stream, size)
-        if size == known:
-            return None
+    def _set_size(self, stream: str, size: tuple[int, int]) -> Iterator[Update]:
+        """Start anew if the size of a stream has changed; windows that close now do not open again."""
+        if self._sizes.setdefault(stream, size) == size:
+            return
         self.counts[f"{stream}_of_another_size"] += 1
-        return InputError(
-            f"the {stream} changed their size from {known[0]}x{known[1]} to {size[0]}x{size[1]}: check the "
-            f"camera, unless it was meant; the new size is taken over when it has lasted for a second"
-        )
-
-    def _resize(self) -> Iterator[Update]:
-        """Start anew in the middle of a stream: what closes now is closed for good."""
         last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
         self._judge.forget()
         yield from self._start_anew()
-        self._first = last + 1
+        self._first, self._sizes[stream] = last + 1, size
 
     def _start_anew(self) -> Iterator[Update]:
         while any(window.events or window.slots for window in self._open.values()):
@@ -285,7 +238,7 @@ class Synchronizer:
         return self._open[index]
 
     def _empty(self, index: int) -> _Open:
-        return _Open(self.slicing(self.grid.start(index), self.grid.end(index), self.images))
+        return _Open(self.slices(self.grid.start(index), self.grid.end(index), self.images))
 
     def _is_over(self, end_ns: int) -> bool:
         if not self._reached:
@@ -302,9 +255,7 @@ class Synchronizer:
             batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
             if late := count - len(batch):
                 self.counts["late_events"] += late
-        if sum(one.slices.kept_bytes for one in self._open.values()) >= MOST_EVENT_BYTES:
-            self.counts["surplus_events"] += len(batch)
-        elif len(batch):
+        if len(batch):
             window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
 
@@ -360,8 +311,3 @@ class Synchronizer:
         late = self.counts[kind] - self._told_late[kind]
         self._told_late[kind] += late
         return late
-
-
-def _is_near(times_ns: np.ndarray, centre_ns: int) -> np.ndarray:
-    # A difference may not fit into 64 bits.
-    return (times_ns >= centre_ns - LONGEST_PACKET_NS) & (times_ns <= centre_ns + LONGEST_PACKET_NS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage
-from crossspec_ros.events.stamps import Break, LiveMessage, StampJudge, StrayFinder, Verdict, merged, parts
+from crossspec_ros.events.stamps import Break, LiveMessage, StampJudge, Verdict, find_strays, merged, parts
 
 SECOND = 10**9
 YEAR_S = 365 * 86400
@@ -15,8 +15,7 @@ YEAR_S = 365 * 86400
 
 def judged(*seconds: float) -> tuple[list[float], list[float]]:
     """The stamps in order that are believed, and the strays."""
-    finder: StrayFinder[float] = StrayFinder()
-    found = [one for s in seconds for one in finder.add(s, round(s * SECOND))] + finder.finish()
+    found = list(find_strays((s, round(s * SECOND)) for s in seconds))
     assert [s for s, _, _ in found] == list(seconds)
     return [s for s, _, is_stray in found if not is_stray], [s for s, _, is_stray in found if is_stray]
 

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_layouts import TINY, TOWER, copied, edit, weights, write
+from crossspec_lab.world.event_images import event_images
 from transformers import CLIPVisionModel
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import event_images
 from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.windows.slices import CountSlices
 
 EVENT_TOKEN_ID = -200
 """Stands in the `input_ids` of the published code where the event tokens go."""
@@ -44,27 +43,17 @@ def model(reference: Path) -> EventGPTModule:
 
 @pytest.fixture(scope="module")
 def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
-    """What the synchronizer draws of the events, which come in packets."""
+    """Event images of equal counts."""
     count, height, width = expected["event_images"].shape[:3]
-    with np.load(reference / "events.npz") as events:
-        t, x, y, p = (events[name] for name in "txyp")
-    t = np.ascontiguousarray(t) * 1000
-    slices = CountSlices(int(t[0]), int(t[-1]) + 1, count)
-    for start in range(0, len(t), 7001):
-        part = slice(start, start + 7001)
-        fields = x[part], y[part], p[part]
-        slices.add(EventBatch(t[part], *fields, width, height), int(t[part].min()), int(t[part].max()))
-    return np.stack([image for _, image in slices.images(int(t[-1]) + 10**9)])
-
-
-def test_event_images(reference: Path, expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
-    assert np.array_equal(drawn, expected["event_images"])
     with np.load(reference / "events.npz") as arrays:
         t, x, y, p = (arrays[name] for name in "txyp")
     pixels = (values.astype(np.uint16) for values in (x, y))
-    events = EventBatch(t.astype(np.int64), *pixels, p.astype(np.uint8), drawn.shape[2], drawn.shape[1])
-    whole = [image for image, _ in event_images(events, len(drawn))]
-    assert np.array_equal(np.stack(whole), drawn)
+    batch = EventBatch(t.astype(np.int64), *pixels, p.astype(np.uint8), width, height)
+    return np.stack(event_images(batch, count))
+
+
+def test_event_images(expected: dict[str, np.ndarray], drawn: np.ndarray) -> None:
+    assert np.array_equal(drawn, expected["event_images"])
 
 
 @torch.inference_mode()

@@ -211,15 +211,6 @@ def test_images_without_times_in_a_folder_are_reported(tmp_path):
     assert recording.image_topic is None and "do not play" in recording.remarks[0]
 
 
-@pytest.mark.parametrize("names", [("events_aligned",), ("a", "b")])
-def test_a_folder_of_recordings_names_them(tmp_path, names):
-    for name in names:
-        (tmp_path / name).mkdir()
-        write_events(tmp_path / name, "npz")
-    with pytest.raises(InputError, match=f"{names[0]}'"):
-        open_here(tmp_path)
-
-
 @pytest.mark.parametrize(("name", "remedy"), [("a.mp4", "ffmpeg -i VIDEO"), ("a.mat", "numpy.savez")])
 def test_a_folder_of_other_files_names_the_remedy(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.images import event_images, render
+from crossspec_ros.events.images import render
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.numpy_files import read_npy
 from crossspec_ros.recordings.recording import open_here
@@ -109,10 +108,6 @@ def all_events(shared, name):
 def test_rendering_a_recording_equals_the_reference_loop(shared, name):
     batch = all_events(shared, name)
     np.testing.assert_array_equal(render(batch), reference_image(batch))
-    size = len(batch) // 5
-    stops = [0, *(size * i for i in range(1, 5)), len(batch)]
-    for (image, _), (start, stop) in zip(event_images(batch, 5), pairwise(stops), strict=True):
-        np.testing.assert_array_equal(image, reference_image(batch[start:stop]))
 
 
 @pytest.mark.parametrize("name", ["libcaer_bag", "mono_bag"])

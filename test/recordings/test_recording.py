@@ -267,6 +267,22 @@ def test_what_is_no_recording_is_named(tmp_path):
             open_here(tmp_path / f"notes{suffix}")
 
 
+@pytest.mark.parametrize(
+    ("head", "word"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+        ("<!DOCTYPE html>", "HTML"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.raw", "bag/bag_0.mcap", "drive/events/left/events.h5"])
+def test_placeholders_of_recordings_are_named(tmp_path, name, head, word):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(head)
+    with pytest.raises(InputError, match=word):
+        open_here(tmp_path / name.split("/")[0])
+
+
 def test_a_pickle_of_anything_else_is_refused(tmp_path):
     np.save(tmp_path / "events.npy", np.array({"x": 1}, dtype=object))
     with pytest.raises(InputError, match=r"events\.npy' has no arrays t"):

@@ -22,7 +22,6 @@ from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import CountSlices, Slices, TimeSlices
 from crossspec_ros.windows.synchronizer import Synchronizer
 from crossspec_ros.windows.window import EVENTS, FRAMES
 
@@ -67,9 +66,7 @@ def measure(
         "repeats": repeats,
         "encodings": encodings,
         "window_rate_mev_s": window_rate,
-        "window_peak_mb": {
-            slicing.__name__: peak_of_window(window_rate, slicing) for slicing in (TimeSlices, CountSlices)
-        },
+        "window_peak_mb": peak_of_window(window_rate),
     }
 
 
@@ -97,12 +94,12 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
     return row
 
 
-def peak_of_window(rate: float, slicing: type[Slices]) -> float:
+def peak_of_window(rate: float) -> float:
     """MB that a window of `rate` million events takes at most, from packets of 1 ms to its images."""
 
     def fill() -> None:
         decoder, clock = make_decoder("evt3", 640, 480), SensorClock()
-        synchronizer = Synchronizer(WindowGrid(), slicing=slicing)
+        synchronizer = Synchronizer(WindowGrid())
         images = 0
         for start_us, batch in batches(rate, 1.0, since_us=EPOCH_US):
             found = decoder.decode(encode_evt3(batch))
@@ -143,7 +140,9 @@ def print_figures(figures: dict[str, Any]) -> None:
     print(table(title, rows))
     short = [name for found in figures["encodings"].values() for name in found["too_short"]]
     print(f"too short to be timed: {', '.join(short) or 'none'}")
-    print(f"MB of a window of {figures['window_rate_mev_s']:g} million events: {figures['window_peak_mb']}")
+    print(
+        f"MB of a window of {figures['window_rate_mev_s']:g} million events: {figures['window_peak_mb']:.0f}"
+    )
     if figures["ros"]:
         shown = ("events_sent", "events_counted", "cpu_share", "event_image_ms", "peak_mb", "holds")
         rates = {f"{row['rate_mev_s']:g} Mev/s": {key: row[key] for key in shown} for row in figures["ros"]}

@@ -17,7 +17,7 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.slices import Slices, Stamped, TimeSlices, split
+from crossspec_ros.windows.slices import Stamped, TimeSlices, split
 from crossspec_ros.windows.synchronizer import Synchronizer
 
 STAGES = ("decode", "window", "render")
@@ -64,15 +64,8 @@ def decoder_of(stream: Stream) -> Any:
     return make_decoder(stream.encoding, stream.width, stream.height)
 
 
-class _Undrawn:
+class _Undrawn(TimeSlices):
     """Slices that are cut and not drawn."""
-
-    rendered = 0
-    kept_bytes = 0
-
-    def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
-        self.rendered_ns = start_ns
-        self._edges = [start_ns + i * (end_ns - start_ns) // images for i in range(images + 1)]
 
     def add(self, batch: EventBatch, since_ns: int, until_ns: int) -> None:
         for _ in split(batch, self._edges, since_ns, until_ns):
@@ -84,8 +77,8 @@ class _Undrawn:
 
 def ours(stream: Stream, stage: str) -> int:
     decoder, clock, events = decoder_of(stream), SensorClock(), 0
-    slicing: type[Slices] = TimeSlices if stage == "render" else _Undrawn
-    synchronizer = Synchronizer(WindowGrid(), slicing=slicing)
+    synchronizer = Synchronizer(WindowGrid())
+    synchronizer.slices = TimeSlices if stage == "render" else _Undrawn
     for packet in stream.packets:
         batch = decoder.decode(packet.payload, packet.time_base)
         events += len(batch)

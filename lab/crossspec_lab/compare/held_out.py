@@ -27,7 +27,6 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
-from crossspec_ros.windows.slices import TimeSlices
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
 from crossspec_ros.windows.window import Window
 
@@ -48,7 +47,7 @@ def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scen
 def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
     """One second of a drive as the captioner would get it from the synchronizer."""
     grid = WindowGrid(slots=pair.frames)
-    synchronizer = Synchronizer(grid, pair.event_images, slicing=TimeSlices)
+    synchronizer = Synchronizer(grid, pair.event_images)
     assembler = WindowAssembler(grid)
     batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
     in_ros_time = EventBatch(batch.t * 1000, batch.x, batch.y, batch.p, batch.width, batch.height)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from crossspec_lab.train.resume_file import damaged, read_progress
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
+from crossspec_lab.world.event_images import event_images
 from crossspec_lab.world.scene import Scene, drive
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import event_images
 from crossspec_ros.files import replace_file
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
@@ -77,7 +77,7 @@ def small_event_images(scenes: list[Scene], seed: int, start: int) -> NDArray[np
     """Event images (5, 64, 85, 3) of the second from `start` on; the sensor sees 33 pictures a second, enough
     for pictures this small."""
     batch = EventBatch.concat(list(events(scenes, seed, start, start + 1, rate_hz=33)))
-    return np.stack([resize_shortest(image, SIDE) for image, _ in event_images(batch, EVENT_IMAGES)])
+    return np.stack([resize_shortest(image, SIDE) for image in event_images(batch, EVENT_IMAGES)])
 
 
 def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None]) -> NDArray[np.uint8]:

@@ -8,8 +8,6 @@ from crossspec_lab.compare.bench_events import measure, peak_of_window, print_fi
 from crossspec_lab.compare.event_streams import ENCODERS, batches, synthetic
 from crossspec_lab.compare.event_ways import STAGES, decoder_of, ways
 
-from crossspec_ros.windows.slices import CountSlices, TimeSlices
-
 
 @pytest.mark.parametrize("encoding", ENCODERS)
 def test_synthetic_streams_hold_what_was_drawn_in_every_encoding(encoding):
@@ -47,6 +45,5 @@ def test_the_figures_are_whole(capsys):
 
 @pytest.mark.nightly
 def test_a_window_by_time_takes_less_than_its_events():
-    by_time, by_count = (peak_of_window(5.0, slicing) for slicing in (TimeSlices, CountSlices))
-    # Five million events are 65 MB as arrays, and 20 MB as what drawing needs.
-    assert by_time < 15 and 15 < by_count < 40
+    # Five million events are 65 MB as arrays.
+    assert peak_of_window(5.0) < 15

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crossspec_ros.windows.annotation import annotated
+from crossspec_ros.ros.annotation import annotated
 from crossspec_ros.windows.window import Window
 
 FRAME = np.full((1, 30, 60, 3), (10, 200, 30), np.uint8)
