@@ -98,23 +98,8 @@ def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
     assert predicted == pytest.approx(0.9) and taken == 0 and seen >= 6
 
 
-def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotten() -> None:
-    asked = []
-
-    def slow(context: Context) -> DraftTree:
-        asked.append(1)
-        time.sleep(0.002)
-        return chain([0.9])
-
-    patient = Policy((Guess(slow),), PassCost({1: 1e-4, 128: 1e-3}))
-    for _ in range(200):
-        tree = patient.propose(CONTEXT, 1, 100)
-        patient.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert 10 < len(asked) < 150
-
-
 @pytest.mark.parametrize("draft", [DraftTree(), chain([0.9])], ids=["nothing", "always wrong"])
-def test_a_slow_source_without_gain_is_charged(draft: DraftTree) -> None:
+def test_a_slow_source_without_gain_is_asked_seldom(draft: DraftTree) -> None:
     asked = []
 
     def slow(context: Context) -> DraftTree:
@@ -126,7 +111,8 @@ def test_a_slow_source_without_gain_is_charged(draft: DraftTree) -> None:
     for _ in range(60):
         tree = policy.propose(CONTEXT, 1, 100)
         policy.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert len(asked) < 25
+    # It is asked again now and then.
+    assert 2 < len(asked) < 25
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("CUDA error"), float("nan"), 1.5])
@@ -255,7 +241,7 @@ def test_a_proposal_is_judged_once() -> None:
 
 
 class Living(Guess):
-    """Writes down its life."""
+    """Records the calls of the policy."""
 
     def __init__(self) -> None:
         super().__init__(lambda context: chain([0.5]))
@@ -272,18 +258,14 @@ class Living(Guess):
         self.life.append("finish")
 
 
-def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> None:
+def test_proposers_live_with_the_window() -> None:
     one, other = Living(), Living()
     other.name = "other"
     both = Policy((one, other), None, Limits(proposers=("guess",)))
     both.start(7)
-    assert both.prepare(CONTEXT)
-    one.life.append("prepare")
-    assert not both.prepare(CONTEXT)
-    del one.life[2:]
-    assert not any(source._rounds.any() or source._seconds.any() for source in both._sources)
+    assert both.prepare(CONTEXT) and not both.prepare(CONTEXT)
     both.finish()
-    assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
+    assert one.life == ["start 7", "prepare", "prepare", "finish"] and other.life == ["start 7", "finish"]
 
 
 @pytest.mark.parametrize(

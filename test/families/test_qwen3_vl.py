@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -58,15 +59,14 @@ def said(session: LocalSession, tokens: tuple[int, ...], question: str = QUESTIO
 def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) -> None:
     """Those behind them move up, and pairs are made anew."""
     frames, kept = film(8), [0, 1, 2, 4, 5, 6, 7]
-    engine = LocalEngine(target)
-    session = engine.open(0, Trace())
-    for i, frame in enumerate(frames):
-        session.append(frame, i).result(20)
-    session.fit(frames[kept], kept)
-    tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
-    assert said(session, tokens) == tokens
-    session.close()
-    engine.close()
+    with closing(LocalEngine(target)) as engine:
+        session = engine.open(0, Trace())
+        for i, frame in enumerate(frames):
+            session.append(frame, i).result(20)
+        session.fit(frames[kept], kept)
+        tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
+        assert said(session, tokens) == tokens
+        session.close()
 
 
 def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:

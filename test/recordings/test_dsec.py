@@ -13,7 +13,6 @@ from crossspec_lab.world.synth import write_events_h5
 from event_samples import assert_equal, batch_of, random_batch
 from recording_samples import DSEC_OFFSET_US, DSEC_START_US, decode, write_sequence
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.dsec import DsecRecording
 from crossspec_ros.recordings.options import ReadOptions
@@ -58,20 +57,6 @@ def test_events_and_frames_play(sequence, events, folder):
     assert (pixels == (30, 20, 20)).all()
 
 
-def test_a_sequence_without_stated_size_has_dsecs(sequence):
-    with h5py.File(sequence / "events/left/events.h5", "a") as file:
-        file.attrs.clear()
-    heard, _, _ = play(sequence)
-    assert (heard.width, heard.height) == (640, 480)
-
-
-def test_a_sequence_may_lack_frames(sequence, events):
-    shutil.rmtree(sequence / "images")
-    heard, images, _ = play(sequence)
-    assert_equal(heard, events)
-    assert images == []
-
-
 def test_frames_may_come_from_another_folder(sequence):
     shutil.copytree(sequence / "images/left/rectified", sequence / "images/left/distorted")
     report = survey(sequence, asked=ReadOptions(images=sequence / "images/left/distorted"))
@@ -91,33 +76,6 @@ def test_only_the_events_must_be_there(sequence, events, missing, offset):
         del file[missing]
     with closing(DsecRecording(sequence)) as recording:
         assert recording.start_ns == (events.t[0] + offset) * 1000
-
-
-@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9])
-def test_truncated_files_are_refused(sequence, keep):
-    file = sequence / "events/left/events.h5"
-    data = file.read_bytes()
-    file.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(InputError, match=r"events\.h5' is truncated"):
-        DsecRecording(sequence)
-
-
-@pytest.mark.parametrize(
-    "stamps", ["5\n6\n", "soon\n5\n6\n", f"{2**63}\n5\n6\n", "-1\n5\n6\n", "nan\n5\n6\n"]
-)
-def test_times_that_do_not_fit_the_frames_are_refused(sequence, stamps):
-    (sequence / "images/timestamps.txt").write_text(stamps)
-    with pytest.raises(InputError, match=r"timestamps\.txt'"):
-        DsecRecording(sequence)
-
-
-def test_unreadable_frames_are_a_loss(sequence):
-    (sequence / "images/left/rectified/000001.png").write_bytes(b"TOP SECRET")
-    (sequence / "images/left/rectified/000002.png").unlink()
-    (sequence / "images/left/rectified/000002.png").mkdir()
-    (sequence / "images/timestamps.txt").write_text("50000001234\n50000051234\n")
-    _, images, losses = play(sequence)
-    assert len(images) == 1 and "000001.png" in losses[0]
 
 
 def test_the_writer_refuses_times_that_do_not_fit(tmp_path):

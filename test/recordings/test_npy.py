@@ -170,9 +170,3 @@ def test_truncated_files_are_refused(tmp_path, keep):
     path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
     with pytest.raises(InputError, match="damaged"):
         read_npy(path)
-
-
-def test_tables_without_columns_are_asked_for(tmp_path):
-    np.save(tmp_path / "events.npy", np.zeros((5, 4)))
-    with pytest.raises(InputError, match="--columns"):
-        read_npy(tmp_path / "events.npy")

@@ -7,7 +7,6 @@ from unprivileged import unprivileged
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -35,14 +34,6 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path, inside, mode):
         with unprivileged(), pytest.raises(InputError, match=str(folder)):
             read(folder)
     folder.chmod(0o700)
-
-
-def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
-    events, images = tmp_path / "events.txt", tmp_path / "images"
-    events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
-    images.mkdir(mode=0)
-    with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
-        open_here(events, ReadOptions(images=images))
 
 
 def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
