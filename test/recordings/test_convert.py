@@ -12,8 +12,9 @@ from itertools import product
 import numpy as np
 import pytest
 from bag_samples import packet, picture, string
+from crossspec_lab.samples import DSEC_START_US, write_sequence
 from event_samples import random_batch
-from recording_samples import DSEC_START_US, saved, write_sequence
+from recording_samples import saved
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
 from crossspec_ros.errors import InputError

@@ -9,9 +9,10 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+from crossspec_lab.samples import DSEC_OFFSET_US, DSEC_START_US, write_sequence
 from crossspec_lab.world.synth import write_events_h5
 from event_samples import assert_equal, batch_of, random_batch
-from recording_samples import DSEC_OFFSET_US, DSEC_START_US, decode, write_sequence
+from recording_samples import decode
 
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.dsec import DsecRecording

@@ -7,8 +7,9 @@ from contextlib import closing
 import h5py
 import numpy as np
 import pytest
+from crossspec_lab.samples import WRITERS, bgr, gray, picture_stamps
 from event_samples import assert_equal, random_batch
-from recording_samples import SIZES, WRITERS, bgr, gray, hdf5_events, picture_stamps, played, write_hdf5
+from recording_samples import SIZES, hdf5_events, played, write_hdf5
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import IMAGE, typestore

@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import pytest
 from bag_samples import bag_of, packet, picture
-from recording_samples import arrays_of, hdf5_events, picture_stamps, saved, write_hdf5
+from crossspec_lab.samples import picture_stamps
+from recording_samples import arrays_of, hdf5_events, saved, write_hdf5
 
 from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError

@@ -8,8 +8,9 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from crossspec_lab.samples import HEADERS, encode_dat, encode_raw
 from event_samples import batch_of
-from recording_samples import HEADERS, check_info, clustered, decode_raw, encode_dat, encode_raw, read
+from recording_samples import check_info, clustered, decode_raw, read
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.evt3 import Evt3Decoder

@@ -13,8 +13,8 @@ import h5py
 import numpy as np
 import pytest
 from bag_samples import bag_of, packet, picture, readable_picture, string
+from crossspec_lab.samples import DSEC_START_US, write_sequence
 from event_samples import assert_equal, random_batch
-from recording_samples import DSEC_START_US, write_sequence
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
 
