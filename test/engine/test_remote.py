@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteSession
@@ -206,12 +206,6 @@ def words(*known: str) -> Tokenizer:
     return Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="x"))
 
 
-def growing() -> Tokenizer:
-    grown = words("x")
-    grown.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 64)] * 4)
-    return grown
-
-
 def panicking() -> str:
     document = json.loads((tiny_models() / "target" / "tokenizer.json").read_text())
     document["model"]["continuing_subword_prefix"] = "x" * 30
@@ -224,12 +218,7 @@ def test_a_tokenizer_that_pads_does_so_no_more() -> None:
     assert len(RemoteTarget("grpc://h:1", welcome(padded.to_str())).prompt_ids("x")[1]) == 1
 
 
-@pytest.mark.parametrize(
-    ("sent", "sentence"),
-    [("{", "Expecting property name"), (growing().to_str(), "longer texts"),
-     (panicking(), "range"),
-     (words("x", "w" * 5000).to_str(), "a token of 5000 characters")],
-)  # fmt: skip
-def test_a_tokenizer_that_makes_much_of_little_is_not_taken(sent: str, sentence: str) -> None:
-    with pytest.raises(InputError, match=rf"grpc://h:1 sends no tokenizer \(.*{sentence}"):
-        RemoteTarget("grpc://h:1", welcome(sent))
+def test_an_unreadable_tokenizer_is_refused() -> None:
+    for sent in ("{", panicking()):
+        with pytest.raises(InputError, match="grpc://h:1 sends no tokenizer"):
+            RemoteTarget("grpc://h:1", welcome(sent))

@@ -84,7 +84,6 @@ def test_a_config_of_another_model_is_refused(
 @pytest.mark.parametrize(
     ("family", "part", "values", "sentence"),
     [("video_llava", "", {"vision_feature_layer": 7}, "(is no config of|describes no) Video"),
-     ("video_llava", TEXT, {"torch_dtype": 10_000}, "(is no config of|describes no) Video"),
      ("smolvlm", "", {TEXT: None}, "lacks the value 'text_config'"),
      ("smolvlm", "", {"quantization_config": {"bits": 4}}, "is of a quantised checkpoint"),
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "lacks the tensor .*layers.3"),

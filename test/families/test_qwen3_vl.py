@@ -189,6 +189,7 @@ def test_a_pair_that_could_not_be_encoded_is_encoded_again(
     assert calls == 4
 
 
+@pytest.mark.nightly
 def test_what_it_is_told_is_said_at_its_places_on_three_axes(folder: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text(json.dumps({"target_tokens": [10, 11, 12, 13], "draft_tokens": [10, 11, 9]}) + "\n")

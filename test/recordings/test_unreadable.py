@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from unprivileged import unprivileged
 
-from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -46,14 +45,3 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
     with pytest.raises(InputError, match=r"events.txt' cannot be read \(Input/output error\)"):
         survey(path)
-
-
-def test_a_command_tells_the_file_that_it_cannot_use(capsys, monkeypatch):
-    def fail(*_):
-        raise PermissionError(13, "Permission denied", "/a/\x1bsecret")
-
-    monkeypatch.setattr("crossspec_ros.recordings.info.survey", fail)
-    assert main(["info", "a.txt"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(r"crossspec: error: '/a/\x1bsecret' cannot be used (Permission denied): check")
-    assert told.count("\n") == 1
