@@ -189,13 +189,6 @@ def test_it_learns_to_trust_a_draft_that_is_right() -> None:
     assert tree.token_ids[0] == 14 and tree.probs[0] > 0.5
 
 
-def test_a_response_that_repeats_itself_is_followed() -> None:
-    memory = CaptionMemory()
-    for _ in range(4):
-        passes(memory, (7,) * 60, 64, draft=(7,) * 60)
-    assert memory.propose(Context("?", (7,) * 200), 64, 1e-4).token_ids[0] == 7
-
-
 def test_a_damaged_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
     memory, path = CaptionMemory(), tmp_path / "memory.json"
     tell(memory, (1, 2, 3))

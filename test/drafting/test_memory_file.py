@@ -167,7 +167,7 @@ def test_a_full_disk_at_the_start_keeps_no_robot_from_captioning(
     assert known(again) == CAPTION
 
 
-def test_by_itself_it_lies_in_the_state_folder_by_target(
+def test_auto_is_a_file_by_target_in_the_state_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     target, state = tmp_path / "target", tmp_path / "state"
@@ -175,18 +175,15 @@ def test_by_itself_it_lies_in_the_state_folder_by_target(
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     first = memory_path("auto", target, "words")
     assert first is not None and first.parent == state / "crossspec_ros" / "caption_memory"
-    assert memory_path("auto", target, "syllables") != first
     # A GGUF is a file beside others.
-    ggufs = [memory_path("auto", tmp_path / name, "words") for name in ("a.gguf", "b.gguf")]
-    assert len({first, *ggufs}) == 3
-    hub = tmp_path / "models--ORG--NAME" / "snapshots" / "1"
-    copy = tmp_path / "copy" / "models--ORG--NAME" / "snapshots" / "1"
-    assert memory_path("auto", hub, "words") == memory_path("auto", copy, "words")
+    others = [memory_path("auto", tmp_path / name, "words") for name in ("a.gguf", "b.gguf")]
+    assert len({first, *others, memory_path("auto", target, "syllables")}) == 4
+    hub = Path("models--ORG--NAME") / "snapshots" / "1"
+    assert memory_path("auto", tmp_path / hub, "words") == memory_path(
+        "auto", tmp_path / "copy" / hub, "words"
+    )
     assert memory_path("none", target, "words") is memory_path("", target, "words") is None
     assert memory_path("here.json", target, "words") == Path("here.json")
-    monkeypatch.setenv("ROS_HOME", str(tmp_path / "ros"))
-    other = memory_path("auto", target, "words")
-    assert other is not None and other.parent == tmp_path / "ros" / "crossspec_ros" / "caption_memory"
     # A robot whose disk is read-only captions all the same.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROS_HOME", str(tmp_path / "file"))

@@ -136,19 +136,17 @@ def test_a_source_that_fails_rests_and_costs_no_caption(fault: Any) -> None:
     assert len(asked) == 1
 
 
-def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_always() -> None:
+def test_a_slow_source_is_asked_where_a_quick_one_is_silent() -> None:
     """Where the memory goes on, the head is spared; where it does not, the head drafts."""
     asked: list[bool] = []
-
-    def quick(context: Context) -> DraftTree:
-        return chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree()
 
     def slow(context: Context) -> DraftTree:
         asked.append(bool(len(context.tokens) % 2))
         time.sleep(0.001)
         return chain([0.9] * 6)
 
-    memory, head = Guess(quick), Guess(slow)
+    memory = Guess(lambda context: chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree())
+    head = Guess(slow)
     memory.name, head.name = "memory", "head"
     # The head takes 1 ms, a pass so much more that a busy machine changes nothing.
     both = Policy((head, memory), PassCost({1: 20e-3, 128: 30e-3}))
@@ -156,9 +154,8 @@ def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_al
     for i in range(rounds):
         context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))
         tree = both.propose(context, 1, 100)
-        tree = replace(tree, sources=tuple(("head", "memory") if i % 2 else ("head",) for _ in tree.sources))
-        path = tuple(range(len(tree)))
-        both.observe(PassResult(context, tree, path, (*tree.token_ids, 99), False))
+        tree = replace(tree, sources=(("head", "memory") if i % 2 else ("head",),) * len(tree))
+        both.observe(PassResult(context, tree, tuple(range(len(tree))), (*tree.token_ids, 99), False))
     assert asked.count(False) == rounds / 2
     assert asked.count(True) < rounds / 4
 
@@ -187,21 +184,6 @@ def test_an_event_draft_pays_while_it_adds_tokens_and_is_tried_again_where_it_di
     assert all(answers(60, accepted=3)[-10:])
 
 
-def test_the_same_rounds_give_the_same_trees() -> None:
-    def rounds() -> list[DraftTree]:
-        rng = np.random.default_rng(5)
-        guess = Guess(lambda context: chain(rng.uniform(0.3, 1.0, 6).tolist()))
-        seeded = Policy((guess,), PassCost({1: 1.0, 128: 12.0}))
-        drawn = []
-        for i in range(50):
-            drawn.append(seeded.propose(CONTEXT, 1, 100))
-            path = tuple(range(min(len(drawn[-1]), i % 3)))
-            seeded.observe(PassResult(CONTEXT, drawn[-1], path, (*(10 + n for n in path), 99), False))
-        return drawn
-
-    assert rounds() == rounds()
-
-
 def test_calibration_learns_the_observed_rate_at_the_nodes_that_were_reached() -> None:
     calibration, rng = Calibration(), np.random.default_rng(0)
     tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (0.6, 0.3, 0.9), (("a",),) * 3)
@@ -222,13 +204,6 @@ def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
         cost.observe(5, 1e9 if _ == 7 else 6.0)
     assert cost.seconds(3) == pytest.approx(4.0, rel=0.02)
     assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
-
-
-def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
-    cost = PassCost({1: 1.0, 128: 1.0})
-    for _ in range(300):
-        cost.observe(300, 1.0)
-    assert cost.table() == {1: 1.0, 128: 1.0}
 
 
 def test_a_proposal_is_judged_once() -> None:

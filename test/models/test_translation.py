@@ -64,26 +64,20 @@ def _pieces(texts: list[str]) -> Tokenizer:
     single = [f"<0x{byte:02X}>" for byte in range(256)]
     made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=500, special_tokens=["<unk>", "<s>", "</s>", *single], show_progress=False
-        ),
-    )
+    special = ["<unk>", "<s>", "</s>", *single]
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, show_progress=False)
+    made.train_from_iterator(texts, trainer)
     layout = json.loads(made.to_str())
     prepend, replace = {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}}
+    space = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     layout |= {
         "added_tokens": layout["added_tokens"][:3],
         "pre_tokenizer": None,
         "normalizer": {"type": "Sequence", "normalizers": [prepend, {**replace, "content": "▁"}]},
         "decoder": {
             "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
+            "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}, strip],
         },
     }
     return Tokenizer.from_str(json.dumps(layout))
@@ -285,16 +279,8 @@ def test_a_response_begins_as_the_targets_prompt_ends(prompt: str, begins: str) 
 
 
 def test_one_vocabulary_in_two_layouts_passes_as_it_is() -> None:
-    layout = json.loads(tokenizer("pieces").to_str())
-    layout |= {
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": "▁",
-            "prepend_scheme": "first",
-            "split": False,
-        },
-    }
+    spaces = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+    layout = json.loads(tokenizer("pieces").to_str()) | {"normalizer": None, "pre_tokenizer": spaces}
     other = Tokenizer.from_str(json.dumps(layout))
     other.add_special_tokens(["<image>"])
     assert Translation(other, tokenizer("pieces"), 2, 2, prompt_ids("pieces")).unchanged

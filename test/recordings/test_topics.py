@@ -81,10 +81,6 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
             [events("/left/events"), events("/right/events", 75), images("/left/image")],
             ("/left/events", "/left/image"),
         ),
-        (
-            [events("/left_dvs/events"), images("/left_cam/image"), images("/right_cam/image", 75)],
-            ("/left_dvs/events", "/left_cam/image"),
-        ),
         # Of one camera raw and compressed the one with more images, and raw where they are equal.
         ([dvs("/ev"), images("/cam", 10), jpegs("/cam/compressed")], ("/ev", "/cam/compressed")),
         ([dvs("/ev"), images("/cam"), jpegs("/cam/compressed")], ("/ev", "/cam")),
@@ -92,10 +88,6 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
         (
             [dvs("/cam/ev"), images("/cam/image_corrupted", 75), images("/rgb/image_raw")],
             ("/cam/ev", "/rgb/image_raw"),
-        ),
-        (
-            [dvs("/cam/ev"), jpegs("/cam/image_overlay/compressed", 75), jpegs("/cam/image_raw/compressed")],
-            ("/cam/ev", "/cam/image_raw/compressed"),
         ),
         ([dvs("/c/ev"), images("/c/image_a", 75), images("/c/image_raw")], ("/c/ev", "/c/image_raw")),
         (
