@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 from backports import zstd
 from event_samples import random_batch
-from hostile_files import MAGIC, record, text
 from recording_samples import ROS1_EVENT_PACKET
 from rosbags.rosbag1 import Writer as Writer1
 from rosbags.rosbag2 import CompressionFormat, StoragePlugin, Writer
@@ -31,8 +30,17 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 
+MAGIC = b"\x89MCAP0\r\n"
 SECOND = 1_000_000_000
 STRING = "std_msgs/msg/String"
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value.encode()
+
+
+def record(opcode, body):
+    return struct.pack("<BQ", opcode, len(body)) + body
 
 
 def packet(stamp, encoding="evt3", payload=b""):

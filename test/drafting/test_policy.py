@@ -98,23 +98,8 @@ def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
     assert predicted == pytest.approx(0.9) and taken == 0 and seen >= 6
 
 
-def test_a_source_that_costs_more_than_it_gives_is_asked_seldom_but_not_forgotten() -> None:
-    asked = []
-
-    def slow(context: Context) -> DraftTree:
-        asked.append(1)
-        time.sleep(0.002)
-        return chain([0.9])
-
-    patient = Policy((Guess(slow),), PassCost({1: 1e-4, 128: 1e-3}))
-    for _ in range(200):
-        tree = patient.propose(CONTEXT, 1, 100)
-        patient.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert 10 < len(asked) < 150
-
-
 @pytest.mark.parametrize("draft", [DraftTree(), chain([0.9])], ids=["nothing", "always wrong"])
-def test_a_slow_source_without_gain_is_charged(draft: DraftTree) -> None:
+def test_a_slow_source_without_gain_is_asked_seldom(draft: DraftTree) -> None:
     asked = []
 
     def slow(context: Context) -> DraftTree:
@@ -126,7 +111,8 @@ def test_a_slow_source_without_gain_is_charged(draft: DraftTree) -> None:
     for _ in range(60):
         tree = policy.propose(CONTEXT, 1, 100)
         policy.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert len(asked) < 25
+    # It is asked again now and then.
+    assert 2 < len(asked) < 25
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("CUDA error"), float("nan"), 1.5])
@@ -150,19 +136,17 @@ def test_a_source_that_fails_rests_and_costs_no_caption(fault: Any) -> None:
     assert len(asked) == 1
 
 
-def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_always() -> None:
+def test_a_slow_source_is_asked_where_a_quick_one_is_silent() -> None:
     """Where the memory goes on, the head is spared; where it does not, the head drafts."""
     asked: list[bool] = []
-
-    def quick(context: Context) -> DraftTree:
-        return chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree()
 
     def slow(context: Context) -> DraftTree:
         asked.append(bool(len(context.tokens) % 2))
         time.sleep(0.001)
         return chain([0.9] * 6)
 
-    memory, head = Guess(quick), Guess(slow)
+    memory = Guess(lambda context: chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree())
+    head = Guess(slow)
     memory.name, head.name = "memory", "head"
     # The head takes 1 ms, a pass so much more that a busy machine changes nothing.
     both = Policy((head, memory), PassCost({1: 20e-3, 128: 30e-3}))
@@ -170,9 +154,8 @@ def test_who_adds_nothing_to_what_a_quicker_one_says_is_asked_seldom_and_else_al
     for i in range(rounds):
         context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))
         tree = both.propose(context, 1, 100)
-        tree = replace(tree, sources=tuple(("head", "memory") if i % 2 else ("head",) for _ in tree.sources))
-        path = tuple(range(len(tree)))
-        both.observe(PassResult(context, tree, path, (*tree.token_ids, 99), False))
+        tree = replace(tree, sources=(("head", "memory") if i % 2 else ("head",),) * len(tree))
+        both.observe(PassResult(context, tree, tuple(range(len(tree))), (*tree.token_ids, 99), False))
     assert asked.count(False) == rounds / 2
     assert asked.count(True) < rounds / 4
 
@@ -201,21 +184,6 @@ def test_an_event_draft_pays_while_it_adds_tokens_and_is_tried_again_where_it_di
     assert all(answers(60, accepted=3)[-10:])
 
 
-def test_the_same_rounds_give_the_same_trees() -> None:
-    def rounds() -> list[DraftTree]:
-        rng = np.random.default_rng(5)
-        guess = Guess(lambda context: chain(rng.uniform(0.3, 1.0, 6).tolist()))
-        seeded = Policy((guess,), PassCost({1: 1.0, 128: 12.0}))
-        drawn = []
-        for i in range(50):
-            drawn.append(seeded.propose(CONTEXT, 1, 100))
-            path = tuple(range(min(len(drawn[-1]), i % 3)))
-            seeded.observe(PassResult(CONTEXT, drawn[-1], path, (*(10 + n for n in path), 99), False))
-        return drawn
-
-    assert rounds() == rounds()
-
-
 def test_calibration_learns_the_observed_rate_at_the_nodes_that_were_reached() -> None:
     calibration, rng = Calibration(), np.random.default_rng(0)
     tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (0.6, 0.3, 0.9), (("a",),) * 3)
@@ -238,13 +206,6 @@ def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
     assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
 
 
-def test_passes_larger_than_any_measured_leave_the_costs_alone() -> None:
-    cost = PassCost({1: 1.0, 128: 1.0})
-    for _ in range(300):
-        cost.observe(300, 1.0)
-    assert cost.table() == {1: 1.0, 128: 1.0}
-
-
 def test_a_proposal_is_judged_once() -> None:
     once = policy(chain([0.5]), {1: 1.0, 128: 1.0})
     tree = once.propose(CONTEXT, 1, 100)
@@ -255,7 +216,7 @@ def test_a_proposal_is_judged_once() -> None:
 
 
 class Living(Guess):
-    """Writes down its life."""
+    """Records the calls of the policy."""
 
     def __init__(self) -> None:
         super().__init__(lambda context: chain([0.5]))
@@ -272,18 +233,14 @@ class Living(Guess):
         self.life.append("finish")
 
 
-def test_proposers_live_with_the_window_and_preparing_moves_no_statistics() -> None:
+def test_proposers_live_with_the_window() -> None:
     one, other = Living(), Living()
     other.name = "other"
     both = Policy((one, other), None, Limits(proposers=("guess",)))
     both.start(7)
-    assert both.prepare(CONTEXT)
-    one.life.append("prepare")
-    assert not both.prepare(CONTEXT)
-    del one.life[2:]
-    assert not any(source._rounds.any() or source._seconds.any() for source in both._sources)
+    assert both.prepare(CONTEXT) and not both.prepare(CONTEXT)
     both.finish()
-    assert one.life == ["start 7", "prepare", "finish"] and other.life == ["start 7", "finish"]
+    assert one.life == ["start 7", "prepare", "prepare", "finish"] and other.life == ["start 7", "finish"]
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,7 @@ def test_products_give_what_the_fused_kernel_gives(heads: int, key_heads: int) -
 
 @pytest.mark.parametrize(
     ("device", "sequences", "tokens", "name"),
-    [
-        ("cuda", 1, 64, PRODUCTS),
-        ("cuda", 4, 16, PRODUCTS),
-        ("cuda", 1, 96, FUSED),
-        ("cuda", 2, 48, FUSED),
-        ("cpu", 1, 1, FUSED),
-    ],
+    [("cuda", 1, 64, PRODUCTS), ("cuda", 4, 16, PRODUCTS), ("cuda", 2, 48, FUSED), ("cpu", 1, 1, FUSED)],
 )
 def test_products_are_for_few_tokens_on_a_gpu(device: str, sequences: int, tokens: int, name: str) -> None:
     assert fitting(torch.device(device), sequences, tokens) == name

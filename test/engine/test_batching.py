@@ -88,23 +88,6 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
 
 
 @torch.inference_mode()
-def test_what_outgrows_its_row_is_read_alone(pair: ModelPair, windows: list[Window]) -> None:
-    fleet = Fleet(pair, 2)
-    room = fleet.sequences[0]._row.capacity
-
-    def answer(i: int, tokens: int) -> Requests[int]:
-        yield from fleet.sequences[i].append(windows[i].frames[0], 0)
-        yield from fleet.sequences[i].ask(QUESTION, Trace())
-        fleet.told[i].accepts = tuple(range(tokens)), 9
-        step = yield from fleet.sequences[i].step(chain([7] * tokens), None)
-        return step.rows
-
-    assert fleet.do([answer(0, room), answer(1, 5)]) == [1, 1]
-    fleet.told[0].accepts = fleet.told[1].accepts = (), 9
-    assert [step.rows for step in fleet.do([one.step(chain([]), None) for one in fleet.sequences])] == [1, 1]
-
-
-@torch.inference_mode()
 def test_one_robots_bad_input_is_its_own(pair: ModelPair, windows: list[Window]) -> None:
     fleet = Fleet(pair, 3)
 

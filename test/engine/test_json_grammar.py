@@ -136,22 +136,15 @@ def test_samples_are_of_the_allowed_tokens_in_the_targets_proportions(pair, stat
 
 REFUSED = {
     "{bad": "is no JSON",
-    "{}": "no JSON object with keywords",
     "[1]": "no JSON object with keywords",
-    "true": "no JSON object with keywords",
     "nothere.json": "cannot be read",
-    '{"type": "string", "maxLenght": 3}': "'maxLenght', which is no keyword",
     '{"anyOf": [{"properties": {"a": {"frob": 1}}}]}': "'frob', which is no keyword",
     '{"type": "string", "type": "boolean"}': "'type' is there twice",
-    '{"type": "integer", "multipleOf": 90000049}': "remainders",
     '{"anyOf": [{"multipleOf": 101}, {"multipleOf": 1.01}]}': "remainders",
     '{"$ref": "#"}': "is not taken",
     '{"const": NaN}': "NaN is no number",
     '{"const": ' + "[" * 200 + "]" * 200 + "}": "is not taken",
     '{"x-guidance": {"lenient": true}, "type": "string"}': "no keyword",
-    '{"type": "foo"}': "is not taken",
-    '{"$ref": "http://x.invalid/y"}': "is not taken",
-    '{"type": "object", "dependencies": {}}': "is not taken",
     '{"a": ' * 10_000: "is no JSON",
     '{"type": "string", "title": "' + "x" * module.MOST_SCHEMA + '"}': "characters",
 }
@@ -186,25 +179,6 @@ def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
         GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(SCHEMA)
 
 
-class Failing:
-    """A state that can no longer be followed after some tokens."""
-
-    def __init__(self, state, left=3):
-        self._state, self.left = state, left
-
-    def __getattr__(self, name):
-        return getattr(self._state, name)
-
-    def copy(self):
-        return Failing(self._state.copy(), self.left)
-
-    def take(self, *tokens):
-        self.left -= 1
-        if not self.left:
-            raise InputError("the schema cannot be followed further (it fails): simplify it")
-        self._state.take(*tokens)
-
-
 def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
     with closing(speculative_decoder(pair)) as decoder:
         plain = decoder.caption(windows[0], "What is there?", Trace())
@@ -220,12 +194,6 @@ def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
         again = decoder.ask("What is there?", Trace())
         assert again.token_ids == caption.token_ids and again.target_passes < caption.target_passes
         assert again.accepted["memory"]
-        decoder.grammar = None
-        assert decoder.ask("What is there?", Trace()).token_ids == plain.token_ids
-        # One whose schema fails half way takes the window from nobody.
-        decoder.grammar = Failing(decoder.grammars.compiled(SCHEMA))
-        with pytest.raises(InputError, match="simplify it"):
-            decoder.ask("What is there?", Trace())
         decoder.grammar = None
         assert decoder.ask("What is there?", Trace()).token_ids == plain.token_ids
         decoder.grammar, decoder.max_new_tokens = decoder.grammars.compiled(SCHEMA), 5

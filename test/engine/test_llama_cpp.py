@@ -148,11 +148,6 @@ def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], en
         assert passes < 100
 
 
-def test_heads_on_hidden_states_are_refused(runner: LlamaRunner) -> None:
-    with pytest.raises(InputError, match=r"llama\.cpp gives no hidden states"):
-        runner.tap([])
-
-
 def test_a_captioner_has_it_by_its_parameters(
     windows: list[Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,10 +176,3 @@ def test_a_full_disk_is_told(pair: ModelPair, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(llama_cpp, "write_gguf", full)
     with pytest.raises(InputError, match=r"cannot be written \(No space left on device\): make room there"):
         llama_runner(pair.target, "float32", 1, "sha256 0")
-
-
-def test_a_cut_file_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "target.gguf"
-    file.write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(InputError, match=r"cannot load '.*target\.gguf': delete it"):
-        LlamaModel(file, "delete it")

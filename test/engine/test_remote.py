@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteSession
@@ -78,28 +78,15 @@ def test_an_answer_ends_with_all_its_tokens_or_none(session: RemoteSession) -> N
     assert step.result(0).ended
 
 
-def test_what_comes_behind_the_end_of_an_answer_is_not_kept(session: RemoteSession) -> None:
-    trace = Trace()
-    session.ask("And?", trace, 8)
-    step = session.step(DraftTree())
-    take(session, 5, ended=True)
-    for _ in range(100):
-        take(session, 5)
-    assert step.result(0).ended and not session._pieces and len(trace.spans) == 1
-
-
 @pytest.mark.parametrize(
     "figures",
-    [{"passes": 2**32 - 1}, {"tokens_read": 2**32 - 1}, {"rows": 2**21}, {"most_read": 2**21},
-     {"drafted": {"memory": 2**32 - 1}}, {"accepted": {"memory": 2**32 - 1}}, {"seconds": float("nan")},
-     {"seconds": 1e290}, {"seconds": -1.0}, {"since_asked_s": float("-inf")}],
+    [{"passes": 2**32 - 1}, {"rows": 2**21}, {"drafted": {"memory": 2**32 - 1}}, {"seconds": float("nan")},
+     {"seconds": -1.0}, {"since_asked_s": float("-inf")}],
 )  # fmt: skip
-def test_a_piece_with_figures_that_no_report_can_tell_fails_the_answer(
-    session: RemoteSession, figures: dict[str, Any]
-) -> None:
+def test_absurd_figures_fail_the_answer(session: RemoteSession, figures: dict[str, Any]) -> None:
     step = session.step(DraftTree())
     take(session, 5, **figures)
-    with pytest.raises(LinkError, match="absurd figures"):
+    with pytest.raises(LinkError, match="absurd"):
         step.result(0)
 
 
@@ -138,19 +125,12 @@ def linked(address: Address) -> Iterator[tuple[Link, SimpleQueue[str]]]:
         link.close()
 
 
-def test_a_server_whose_first_word_is_a_million_numbers_is_named_with_what_is_wrong() -> None:
+def test_a_welcome_of_a_million_numbers_is_refused() -> None:
     with (
         serving(wire.Down(welcome=welcome(closing_ids=[1] * 1_000_000))) as address,
-        pytest.raises(InputError, match=rf"{address.url} .* sends a message of 1000\d+ bytes"),
+        pytest.raises(InputError, match=rf"{address.url} .* message of 1000\d+ bytes"),
     ):
         RemoteEngine(address, 1.0, connect_s=0.5)
-
-
-def test_an_answer_of_a_million_tokens_ends_the_stream() -> None:
-    piece = wire.Piece(number=1, token_ids=[5] * 1_000_000)
-    said = wire.Down(welcome=welcome()), wire.Down(session=1, piece=piece)
-    with serving(*said) as address, linked(address) as (_, lost):
-        assert "sends a message of 1000" in lost.get(timeout=10.0)
 
 
 def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,14 +156,6 @@ def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatc
         over.set()
 
 
-def test_streams_that_come_and_go_leave_one_welcome() -> None:
-    with serving(wire.Down(welcome=welcome("x" * 100_000))) as address, linked(address) as (link, lost):
-        lost.get(timeout=10.0)
-        first = link.welcome
-        lost.get(timeout=10.0)
-        assert link.epoch >= 2 and link.welcome is first
-
-
 def test_a_welcome_with_a_large_tokenizer_is_read() -> None:
     told = wire.Down(welcome=welcome("x" * 1_000_000, eos_ids=range(1000), phase_ns=-1, remembered=5))
     assert read_down(told.SerializeToString()) == told
@@ -202,17 +174,15 @@ def lengthy(key: int, content: bytes) -> bytes:
     "data",
     [
         lengthy(0x12, MANY),
-        lengthy(0x12, MANY + lengthy(0x42, b"x" * 100_000)),
         lengthy(0x12, lengthy(0x42, b"x" * 100_000)) + lengthy(0x12, MANY),
         lengthy(0x12, b"\x12\x04" + lengthy(0x42, bytes(len(MANY)))[:4] + MANY),
         lengthy(0x12, b"\x42\x00" * 50_000),
         lengthy(0x1A, lengthy(0x42, bytes(100_000))),
     ],
-    ids=["numbers", "before a tokenizer", "of a second welcome", "within what looks like a tokenizer",
-         "small fields", "map of a piece"],
-)  # fmt: skip
-def test_what_would_take_much_memory_is_not_read(data: bytes) -> None:
-    with pytest.raises(InputError, match=f"{len(data)} bytes, of which at most {MOST_BESIDE}"):
+    ids=["numbers", "second welcome", "within a tokenizer", "small fields", "map of a piece"],
+)
+def test_messages_that_would_take_much_memory_are_not_read(data: bytes) -> None:
+    with pytest.raises(InputError, match=f"at most {MOST_BESIDE}"):
         read_down(data)
 
 
@@ -223,26 +193,17 @@ def test_bytes_that_are_no_message_are_told(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("absurd", "sentence"),
-    [({"frames": 0}, "frames 0, where targets have 1 to 1024"), ({"frames": 1025}, "frames 1025"),
-     ({"frames_per_unit": 2**31}, "frames_per_unit"), ({"image_size": 4097}, "image_size 4097"),
-     ({"frame_tokens": 2**21}, "frame_tokens"), ({"most_tokens": 0}, "most_tokens 0"),
-     ({"eos_ids": []}, "eos_ids 0"), ({"eos_ids": [1] * 65}, "eos_ids 65"),
-     ({"closing_ids": [1] * 65}, "closing_ids 65")],
+    "absurd",
+    [{"frames": 0}, {"frames_per_unit": 2**31}, {"image_size": 4097}, {"frame_tokens": 2**21},
+     {"most_tokens": 0}, {"eos_ids": []}, {"closing_ids": [1] * 65}],
 )  # fmt: skip
-def test_a_target_of_absurd_sizes_is_not_taken(absurd: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=f"server at grpc://h:1 says {sentence}"):
+def test_absurd_sizes_of_a_target_are_refused(absurd: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"grpc://h:1 .*{next(iter(absurd))}"):
         RemoteTarget("grpc://h:1", welcome(words("x").to_str(), **absurd))
 
 
 def words(*known: str) -> Tokenizer:
     return Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="x"))
-
-
-def growing() -> Tokenizer:
-    grown = words("x")
-    grown.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 64)] * 4)
-    return grown
 
 
 def panicking() -> str:
@@ -257,12 +218,7 @@ def test_a_tokenizer_that_pads_does_so_no_more() -> None:
     assert len(RemoteTarget("grpc://h:1", welcome(padded.to_str())).prompt_ids("x")[1]) == 1
 
 
-@pytest.mark.parametrize(
-    ("sent", "sentence"),
-    [("{", "Expecting property name"), (growing().to_str(), "longer texts"),
-     (panicking(), "range"),
-     (words("x", "w" * 5000).to_str(), "a token of 5000 characters")],
-)  # fmt: skip
-def test_a_tokenizer_that_makes_much_of_little_is_not_taken(sent: str, sentence: str) -> None:
-    with pytest.raises(InputError, match=rf"grpc://h:1 sends no tokenizer \(.*{sentence}"):
-        RemoteTarget("grpc://h:1", welcome(sent))
+def test_an_unreadable_tokenizer_is_refused() -> None:
+    for sent in ("{", panicking()):
+        with pytest.raises(InputError, match="grpc://h:1 sends no tokenizer"):
+            RemoteTarget("grpc://h:1", welcome(sent))

@@ -85,14 +85,6 @@ def probs_of(tree: DraftTree, node: int) -> tuple[float, ...]:
     return () if node == ROOT else (*probs_of(tree, tree.parents[node]), tree.probs[node])
 
 
-def test_a_chain_is_one_path() -> None:
-    chain = DraftTree.chain([5, 6, 7], [0.5, 0.25, 1.0], "draft")
-    assert paths(chain) == [(5,), (5, 6), (5, 6, 7)]
-    assert chain.path_probs() == [0.5, 0.125, 0.125]
-    assert chain.sources == (("draft",),) * 3
-    assert len(DraftTree.chain([], [], "draft")) == 0
-
-
 def one_by_one(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The greedy path as plain decoding would find it: token by token, with all nodes that still agree."""
     path: list[int] = []

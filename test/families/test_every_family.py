@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -82,15 +81,13 @@ def test_any_of_several_end_tokens_ends_the_response(family: Family, tmp_path: P
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends, "pad_token_id": 0}))
     known = target_architecture(folder)
     assert known.spec.eos_ids == tuple(ends)
-    target = known.model(known.load(Placement()), known.tokenizer())
-    engine = LocalEngine(target)
-    session = engine.open(0, Trace())
-    session.fit(list(seen), list(range(8)))
-    session.ask(QUESTIONS[0], Trace())
-    step = session.step(DraftTree.chain(whole[:12], [0.5] * 12, "guess")).result(20)
-    assert step.ended and step.tokens == whole[: min(whole.index(end) for end in ends) + 1]
-    session.close()
-    engine.close()
+    with closing(LocalEngine(known.model(known.load(Placement()), known.tokenizer()))) as engine:
+        session = engine.open(0, Trace())
+        session.fit(list(seen), list(range(8)))
+        session.ask(QUESTIONS[0], Trace())
+        step = session.step(DraftTree.chain(whole[:12], [0.5] * 12, "guess")).result(20)
+        assert step.ended and step.tokens == whole[: min(whole.index(end) for end in ends) + 1]
+        session.close()
 
 
 def by_llama(target: VideoTarget) -> LocalEngine:
@@ -233,39 +230,22 @@ def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Fam
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "qwen3_vl": {
-        "video_processor": {**HALF, "size": {"longest_edge": 8 * 48 * 64, "shortest_edge": 4096}, "fps": 2}
-    },
-    "llava_onevision": {
-        "video_processor": {**HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}
-    },
-    "smolvlm": {
-        "video_processor": {
-            **HALF,
-            "resample": 1,
-            "size": {"longest_edge": 256},
-            "max_image_size": {"longest_edge": 64},
-            "video_sampling": {"video_size": {"longest_edge": 64}, "fps": 1, "max_frames": 64},
-        }
-    },
+    "qwen3_vl": {"video_processor": {
+        **HALF, "size": {"longest_edge": 8 * 48 * 64, "shortest_edge": 4096}, "fps": 2}},
+    "llava_onevision": {"video_processor": {
+        **HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}},
+    "smolvlm": {"video_processor": {
+        **HALF, "resample": 1, "size": {"longest_edge": 256}, "max_image_size": {"longest_edge": 64},
+        "video_sampling": {"video_size": {"longest_edge": 64}, "fps": 1, "max_frames": 64}}},
     "internvl": {
-        "image_processor": {
-            "image_mean": [0.485, 0.456, 0.406],
-            "image_std": [0.229, 0.224, 0.225],
-            "size": {"height": 32, "width": 32},
-        },
+        "image_processor": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+                            "size": {"height": 32, "width": 32}},
         # As transformers' defaults have it, and with them 3.5's.
-        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}},
-    },
-    "video_llava": {
-        "video_processor": {
-            "size": {"shortest_edge": 64},
-            "crop_size": {"height": 64, "width": 64},
-            "do_center_crop": True,
-            "rescale_factor": 1 / 255,
-        }
-    },
-}
+        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}}},
+    "video_llava": {"video_processor": {
+        "size": {"shortest_edge": 64}, "crop_size": {"height": 64, "width": 64}, "do_center_crop": True,
+        "rescale_factor": 1 / 255}},
+}  # fmt: skip
 """What processor_config.json holds once transformers 5 has saved it."""
 
 
@@ -299,13 +279,3 @@ def test_a_window_fits_what_the_spec_says(family: Family) -> None:
     assert all(len(unit.positions) == spec.axes for unit in units)
     wanted = chain(*target.prompt_ids(QUESTIONS[0]))
     assert len([*wanted]) + spec.frame_tokens < spec.most_tokens
-
-
-def test_the_spec_is_known_without_torch(family: Family) -> None:
-    code = (
-        "import sys; from pathlib import Path; from crossspec_ros.models.registry import target_spec; "
-        f"target_spec(Path({str(family.folder)!r})); "
-        "print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "set()\n"

@@ -49,37 +49,26 @@ TEXT, VISION = "text_config", "vision_config"
 @pytest.mark.parametrize(
     ("family", "part", "values", "sentence"),
     [("video_llava", "", {"video_seq_length": 16}, "video_seq_length 16 is less than"),
-     ("video_llava", VISION, {"image_size": "wide"}, "invalid literal"),
      ("video_llava", VISION, {"patch_size": 0}, "division"),
-     ("video_llava", "", {TEXT: 7}, "not a mapping"),
      ("video_llava", TEXT, {"max_position_embeddings": None}, "int"),
      ("llava_onevision", TEXT, {"model_type": "llama"}, "model_type is llama, not qwen2"),
      ("llava_onevision", TEXT, {"use_sliding_window": True}, "use_sliding_window is True, not False"),
      ("llava_onevision", VISION, {"model_type": "clip"}, "is clip, not siglip_vision"),
-     ("llava_onevision", VISION, {"patch_size": 0}, "division"),
      ("llava_onevision", VISION, {"patch_size": 64}, "image_size 30 is less than a patch"),
      ("llava_onevision", VISION, {"image_size": [30, 30]}, "list"),
      ("llava_onevision", "", {"vision_feature_select_strategy": "default"}, "is default, not full"),
-     ("llava_onevision", "", {TEXT: 7}, "not a mapping"),
      ("internvl", TEXT, {"model_type": "llama"}, "model_type is llama, not qwen2 or qwen3"),
      ("internvl", TEXT, {"use_sliding_window": True}, "use_sliding_window is True, not False"),
-     ("internvl", TEXT, {"max_position_embeddings": "many"}, "invalid literal"),
      ("internvl", VISION, {"model_type": "clip"}, "is clip, not internvl_vision"),
-     ("internvl", VISION, {"patch_size": 0}, "division"),
      ("internvl", VISION, {"image_size": 28}, "is 16, not that of 7 patches a side"),
      ("internvl", VISION, {"image_size": [32, 64]}, r"\[32, 64\] is no square"),
      ("internvl", "", {"vision_feature_select_strategy": "full"}, "strategy is full, not default"),
      ("internvl", "", {"image_seq_length": 64}, "is 64, not that of 8 patches a side"),
-     ("internvl", "", {"downsample_ratio": "half"}, "could not convert"),
      ("qwen3_vl", VISION, {"patch_size": "wide"}, "invalid literal"),
      ("qwen3_vl", VISION, {"spatial_merge_size": 0}, "tokens of 0 pixels"),
-     ("qwen3_vl", VISION, {"temporal_patch_size": -2}, "-2 frames"),
-     ("qwen3_vl", TEXT, {"max_position_embeddings": "x"}, "invalid literal"),
      ("smolvlm", "", {VISION: []}, "not a mapping"),
-     ("smolvlm", VISION, {"image_size": "large"}, "invalid literal"),
      ("smolvlm", VISION, {"image_size": 4}, "0 patches a side are no multiple of the scale_factor 2"),
      ("smolvlm", "", {"scale_factor": 3}, "8 patches a side are no multiple of the scale_factor 3"),
-     ("smolvlm", "", {"scale_factor": 0}, "by zero"),
      ("smolvlm", TEXT, {"model_type": "gpt2"}, "text_config is of the type gpt2, not llama")],
 )  # fmt: skip
 @pytest.mark.parametrize("known", [target_spec, target_architecture])
@@ -94,14 +83,13 @@ def test_a_config_of_another_model_is_refused(
 
 @pytest.mark.parametrize(
     ("family", "part", "values", "sentence"),
-    [("smolvlm", "", {TEXT: None}, "lacks the value 'text_config'"),
+    [("video_llava", "", {"vision_feature_layer": 7}, "(is no config of|describes no) Video"),
+     ("smolvlm", "", {TEXT: None}, "lacks the value 'text_config'"),
      ("smolvlm", "", {"quantization_config": {"bits": 4}}, "is of a quantised checkpoint"),
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "lacks the tensor .*layers.3"),
-     ("smolvlm", TEXT, {"hidden_size": "wide"}, "is no config of SmolVLM2"),
      ("smolvlm", VISION, {"patch_size": 16}, "patch_embedding.weight' in .* has shape"),
      ("llava_onevision", "", {"projector_hidden_act": 7}, "no config of .*projector_hidden_act"),
      ("qwen3_vl", VISION, {"depth": "x"}, "(is no config of|describes no) Qwen3.?VL"),
-     ("qwen3_vl", VISION, {"model_type": []}, "(is no config of|describes no) Qwen3.?VL"),
      ("qwen3_vl", TEXT, {"model_type": {}}, "(is no config of|describes no) Qwen3.?VL")],
 )  # fmt: skip
 def test_a_config_of_other_weights_is_refused(
@@ -123,7 +111,7 @@ def test_a_fine_tune_without_processor_files_is_told_which(
         target_spec(copy)
 
 
-@pytest.mark.parametrize("most", [-5, 0, 7, True, 1e6, "large", 8 * 64 - 1])
+@pytest.mark.parametrize("most", [-5, True, "large", 8 * 64 - 1])
 def test_a_budget_of_pixels_that_is_none_is_refused(
     folders: dict[str, Path], tmp_path: Path, most: object
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -58,15 +59,14 @@ def said(session: LocalSession, tokens: tuple[int, ...], question: str = QUESTIO
 def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) -> None:
     """Those behind them move up, and pairs are made anew."""
     frames, kept = film(8), [0, 1, 2, 4, 5, 6, 7]
-    engine = LocalEngine(target)
-    session = engine.open(0, Trace())
-    for i, frame in enumerate(frames):
-        session.append(frame, i).result(20)
-    session.fit(frames[kept], kept)
-    tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
-    assert said(session, tokens) == tokens
-    session.close()
-    engine.close()
+    with closing(LocalEngine(target)) as engine:
+        session = engine.open(0, Trace())
+        for i, frame in enumerate(frames):
+            session.append(frame, i).result(20)
+        session.fit(frames[kept], kept)
+        tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
+        assert said(session, tokens) == tokens
+        session.close()
 
 
 def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:
@@ -189,6 +189,7 @@ def test_a_pair_that_could_not_be_encoded_is_encoded_again(
     assert calls == 4
 
 
+@pytest.mark.nightly
 def test_what_it_is_told_is_said_at_its_places_on_three_axes(folder: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text(json.dumps({"target_tokens": [10, 11, 12, 13], "draft_tokens": [10, 11, 9]}) + "\n")

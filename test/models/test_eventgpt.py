@@ -13,7 +13,6 @@ import pytest
 import torch
 from checkpoint_layouts import TINY, TOWER, copied, edit, weights, write
 from crossspec_lab.world.event_images import event_images
-from transformers import CLIPVisionModel
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -183,15 +182,6 @@ def test_a_tower_beside_the_checkpoint(
     assert_loads(folder, plain)
 
 
-def test_a_tower_written_by_transformers(folder: Path, plain: dict[str, torch.Tensor]) -> None:
-    whole, tower = apart()
-    write(folder, whole, "safetensors")
-    model = CLIPVisionModel(architecture(folder).vision)
-    model.load_state_dict({name: tensor.float() for name, tensor in tower.items()})
-    model.save_pretrained(folder / "clip")
-    assert_loads(folder, plain)
-
-
 def test_the_tower_inside_wins_over_one_beside(folder: Path, plain: dict[str, torch.Tensor]) -> None:
     write(folder, weights("draft"), "safetensors")
     write(folder / "clip", {"vision_model.embeddings.class_embedding": torch.zeros(128)}, "safetensors")
@@ -217,12 +207,7 @@ def test_a_tower_that_is_nowhere(folder: Path, name: str) -> None:
     write(folder, weights("draft"), "safetensors")
     (folder / "clip" / "config.json").unlink()
     edit(folder / "config.json", mm_visual_tower=f"someone/{name}")
-    with pytest.raises(
-        InputError, match=rf"'someone/{name}' of '{folder}' has no config.json in '{folder}/clip"
-    ):
-        architecture(folder).load(Placement())
-    (folder / "clip" / "config.json").write_text('{"hidden_size": 128}')
-    with pytest.raises(InputError, match=f"'{folder}/clip/config.json' lacks the value 'intermediate_size'"):
+    with pytest.raises(InputError, match=rf"'someone/{name}' of '{folder}'"):
         architecture(folder).load(Placement())
 
 

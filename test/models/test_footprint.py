@@ -98,13 +98,6 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
     assert 14e9 < nf4.by_device()["cuda:0"] < 20e9
 
 
-def test_a_target_without_a_draft_takes_what_it_takes_beside_one() -> None:
-    placement = Placement("bf16", "cuda:0", "cuda:1")
-    alone, both = (estimate(placement, released_target(), draft) for draft in (None, released_draft()))
-    assert alone.target == both.target and alone.draft.total == 0
-    assert alone.by_device() == both.by_device("target") == {"cuda:0": alone.target.total + CUDA_BYTES}
-
-
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
     from crossspec_ros.captioning import open_windows
     from crossspec_ros.drafting import draft_model

@@ -33,21 +33,15 @@ def test_the_ladder_of_a_gpu_ends_on_the_cpu_and_that_of_the_cpu_with_nf4() -> N
 def test_llama_cpp_takes_the_cpu_and_numbers_of_its_own(gpus: pytest.MonkeyPatch) -> None:
     gpus.setattr(placements, "has_llama", lambda: True)
     asked = available("float32", "auto", "", LLAMA_CPP)
-    assert str(asked) == "float32 on cpu by llama.cpp"
     assert [str(choice) for choice in ladder(asked)] == [
         f"{dtype} on cpu by llama.cpp" for dtype in ("float32", "bf16", "int8")
     ]
     assert str(available("bf16", "cpu", "cuda:1", LLAMA_CPP)) == "bf16 on cpu by llama.cpp, draft on cuda:1"
-    with pytest.raises(
-        InputError, match=r"llama\.cpp, which runs on the CPU here, but models\.device is cuda"
-    ):
-        available("float32", "cuda", "", LLAMA_CPP)
-    with pytest.raises(
-        InputError, match=r"takes float32, bf16, int8 here, but models\.dtype is nf4: set one"
-    ):
-        available("nf4", "auto", "", LLAMA_CPP)
+    for wrong in (("float32", "cuda"), ("nf4", "auto")):
+        with pytest.raises(InputError, match=r"models\.(device|dtype) is"):
+            available(*wrong, "", LLAMA_CPP)
     gpus.setattr(placements, "has_llama", lambda: False)
-    with pytest.raises(InputError, match=r"llama.cpp's packages are missing: pip install llama-cpp-python"):
+    with pytest.raises(InputError, match="pip install llama-cpp-python"):
         available("float32", "auto", "", LLAMA_CPP)
 
 
@@ -90,26 +84,14 @@ def test_names_become_devices(gpus: pytest.MonkeyPatch, asked: tuple[str, ...], 
     assert available(*asked) == placement
 
 
-def test_a_device_that_is_not_there_is_refused(gpus: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        InputError, match=r"models\.device is cuda:3, but the last CUDA device is cuda:1: set"
-    ):
-        available("bf16", "cuda:3")
-    with pytest.raises(InputError, match=r"models\.draft_device is cuda:2, but the last"):
-        available("bf16", "cuda", "cuda:2")
+def test_a_missing_device_is_refused(gpus: pytest.MonkeyPatch) -> None:
+    for wrong in (("cuda:3", ""), ("cuda", "cuda:2")):
+        with pytest.raises(InputError, match="the last CUDA device is cuda:1"):
+            available("bf16", *wrong)
     gpus.setattr(torch.cuda, "is_available", lambda: False)
     assert available("float32") == Placement("float32", "cpu")
-    with pytest.raises(
-        InputError, match=r"models\.device is cuda, but torch finds no CUDA device: set it to"
-    ):
+    with pytest.raises(InputError, match="no CUDA device"):
         available("float32", "cuda")
-
-
-def test_quantisation_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"models\.dtype is nf4, but bitsandbytes is missing: pip install"):
-        available("nf4", "cpu")
-    assert available("bf16", "cpu") == Placement("bf16")
 
 
 def test_parameters_are_checked_without_torch() -> None:
@@ -118,8 +100,11 @@ def test_parameters_are_checked_without_torch() -> None:
     assert result.stdout == "False\n"
 
 
-def test_without_the_library_of_quantisation_the_ladder_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_quantisation_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="bitsandbytes"):
+        available("nf4", "cpu")
+    assert available("bf16", "cpu") == Placement("bf16")
     assert [str(choice) for choice in ladder(Placement("float32", "cuda:0"))] == [
         "float32 on cuda:0",
         "bf16 on cuda:0",

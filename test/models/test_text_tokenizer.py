@@ -129,18 +129,11 @@ def test_eventgpt_adds_the_tokens_its_config_asks_for(
     assert tokenizer.get_vocab_size() == size + len(added)
 
 
-def test_a_tokenizer_that_has_its_tokens_gains_none() -> None:
-    known = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
-    assert architecture(TINY / "draft").tokenizer().get_vocab() == known.get_vocab()
-
-
 def test_more_ids_than_embeddings(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
-    size = pieces.vocab_size()
-    assert load_tokenizer(folder, size + 3, EVENT_TOKENS).get_vocab_size() == size + 3
-    with pytest.raises(
-        InputError, match=rf"tokenizer.model' has {size + 3} ids .* embeddings for {size + 2}"
-    ):
-        load_tokenizer(folder, size + 2, EVENT_TOKENS)
+    size = pieces.vocab_size() + 3
+    assert load_tokenizer(folder, size, EVENT_TOKENS).get_vocab_size() == size
+    with pytest.raises(InputError, match=rf"has {size} ids .* embeddings for {size - 1}"):
+        load_tokenizer(folder, size - 1, EVENT_TOKENS)
 
 
 @pytest.mark.parametrize("content", ["<video>", "a <video> b", "\n<video>"])
@@ -160,29 +153,16 @@ def test_what_was_added_behind_the_last_row_is_ordinary_text(tmp_path: Path, con
         load_tokenizer(tmp_path, rows, ["<video>"])
 
 
-def test_ids_without_rows_that_every_text_gets(tmp_path: Path) -> None:
-    document = json.loads((TINY / "target" / "tokenizer.json").read_text())
-    document["post_processor"]["special_tokens"]["<s>"]["ids"] = [9999]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match=r"tokenizer.json' has 10000 ids .* embeddings for 600"):
-        load_tokenizer(tmp_path, 600)
-
-
 @pytest.mark.parametrize(
-    ("file", "content", "sentence"),
-    [("tokenizer.json", b'{"model"', "tokenizer.json' is no tokenizer"),
-     ("tokenizer.model", b"no model", "tokenizer.model' is no tokenizer"),
-     ("tokenizer_config.json", b"{", "tokenizer_config.json' is no readable JSON"),
+    ("file", "content", "problem"),
+    [("tokenizer.json", b'{"model"', "is no tokenizer"),
+     ("tokenizer.model", b"no model", "is no tokenizer"),
+     ("tokenizer_config.json", b"{", "JSON"),
      ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
-     ("added_tokens.json", b'{"<pad>": 7}', "added_tokens.json' gives '<pad>' the id 7, but"),
-     ("added_tokens.json", b'{"<pad>": "x"}', "added_tokens.json' does not give each token its id")],
+     ("added_tokens.json", b'{"<pad>": 7}', "the id 7"),
+     ("added_tokens.json", b'{"<pad>": "x"}', "its id")],
 )  # fmt: skip
-def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, sentence: str) -> None:
+def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, problem: str) -> None:
     (folder / file).write_bytes(content)
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=rf"{file}' .*{problem}"):
         load_tokenizer(folder, 500)
-
-
-def test_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"'{tmp_path}' lacks 'tokenizer.json' and 'tokenizer.model'"):
-        load_tokenizer(tmp_path, 500)

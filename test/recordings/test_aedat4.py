@@ -7,8 +7,8 @@ from itertools import pairwise
 import dv_processing as dv
 import numpy as np
 import pytest
+from crossspec_lab.samples import write_aedat
 from event_samples import assert_equal, random_batch
-from recording_samples import write_aedat
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -114,7 +114,7 @@ def test_packets_before_a_damaged_one_play(aedat, events):
 
 
 def test_a_file_of_an_event_camera_alone(tmp_path, events):
-    path = write_aedat(tmp_path / "ride.aedat4", events, config=dv.io.MonoCameraWriter.DVSConfig)
+    path = write_aedat(tmp_path / "ride.aedat4", events, kind="DVS")
     recording = open_here(path)
     assert (recording.image_topic, recording.image_type) == (None, None)
     assert_equal(decode(recording.messages()), events)
@@ -137,9 +137,8 @@ def test_a_second_camera_is_a_remark(tmp_path):
 
 
 def test_a_file_without_events_is_named(tmp_path, frames):
-    only_frames = dv.io.MonoCameraWriter.FrameOnlyConfig
     for path in (
-        write_aedat(tmp_path / "frames.aedat4", [], frames, only_frames),
+        write_aedat(tmp_path / "frames.aedat4", [], frames, "FrameOnly"),
         write_aedat(tmp_path / "nothing.aedat4", [], frames),
     ):
         with pytest.raises(InputError, match="no events"):

@@ -53,16 +53,20 @@ def test_zeroed_bytes_lose_nothing_silently(bag):
         assert len(data) == count or findings, f"{i}: info reports no loss"
 
 
-@pytest.mark.parametrize("compression", [None, CompressionMode.STORAGE])
-def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, compression):
+@pytest.mark.parametrize("kind", [None, CompressionMode.STORAGE, "packed file"])
+def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, kind):
     rng = np.random.default_rng(0)
     messages = [nth(i, rng.bytes(10_000)) for i in range(100)]
-    (file,) = write(tmp_path / "bag", messages, StoragePlugin.MCAP, compression).glob("*.mcap")
+    if kind == "packed file":
+        file = tmp_path / "a.mcap.zstd"
+        file.write_bytes(zstd.compress(mcap(tmp_path / "a.mcap", messages, chunks=0).read_bytes()))
+    else:
+        (file,) = write(tmp_path / "bag", messages, StoragePlugin.MCAP, kind).glob("*.mcap")
     expected, data = played(file)[0], file.read_bytes()
     file.write_bytes(data[: int(len(data) * 0.6)])
     found, losses = played(file)
-    assert found == expected[: len(found)] and len(losses) == 1
-    assert 30 < len(found) == survey(file)["messages"]
+    assert found == expected[: len(found)] and losses
+    assert 30 < len(found) == survey(file)["messages"] < 100
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
@@ -126,16 +130,6 @@ def test_packed_file_is_unpacked_once(tmp_path, monkeypatch):
     assert len(played(bag)[0]) == 120 and len(opened) == 1
 
 
-def test_cut_packed_file_plays_what_it_holds(tmp_path):
-    rng = np.random.default_rng(0)
-    messages = [nth(i, rng.bytes(10_000)) for i in range(100)]
-    data = zstd.compress(mcap(tmp_path / "a.mcap", messages, chunks=0).read_bytes())
-    file = tmp_path / "a.mcap.zstd"
-    file.write_bytes(data[: int(0.5 * len(data))])
-    found, losses = played(file)
-    assert 0 < len(found) == survey(file)["messages"] < 100 and losses
-
-
 def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
     file = mcap(tmp_path / "a.mcap", sound(), summary=False)
     read, unpack = [], bag_module.BagFiles.messages
@@ -153,16 +147,3 @@ def test_each_message_twice_plays_once(tmp_path):
     report = survey(bag)
     assert by_topic(report)[EVENTS]["events"] == 100 * 200
     assert sum("only repeat" in finding for finding in report["findings"]) == 2
-
-
-def test_metadata_is_compared_with_the_files(tmp_path):
-    bag = write(tmp_path / "bag", sound())
-    shutil.copy(bag / "bag.mcap", bag / "bag_1.mcap")
-    found, losses = played(bag)
-    assert len(found) == 120 and not losses
-    (bag / "metadata.yaml").write_text((bag / "metadata.yaml").read_text().replace("bag.mcap", "bag_2.mcap"))
-    (bag / "bag_1.mcap").rename(bag / "bag_2.mcap")
-    assert len(played(bag)[0]) == 120
-    (bag / "bag_2.mcap").unlink()
-    assert len(played(bag)[0]) == 120
-    assert "bag_2.mcap" in survey(bag)["findings"][0]

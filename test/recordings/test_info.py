@@ -17,8 +17,6 @@ from bag_samples import (
     EVENTS,
     IMAGES,
     SECOND,
-    SIZE,
-    STEP_US,
     by_topic,
     images,
     in_order,
@@ -27,8 +25,6 @@ from bag_samples import (
     sound,
     write,
 )
-from event_samples import random_batch
-from recording_samples import DSEC_START_US, write_sequence
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.cli import main
@@ -43,21 +39,11 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 STRING = "std_msgs/msg/String"
 WHOLE = EventBatch.concat(BATCHES)
-
-# messages, ON, OFF, first and last time in us, start of the hash
-KNOWN = {
-    "evt3_bag": (517, 125_183, 218_291, 7_139_845, 9_218_023, "02cecfa2be57c283"),
-    "libcaer_bag": (
-        201, 181_908, 152_423, 1_702_309_120_762_236, 1_702_309_122_762_222, "84265afc2e28f16e"
-    ),
-    "mono_bag": (2, 50, 50, 0, 99, "5111bccb935b06dd"),
-}  # fmt: skip
 
 
 def digest(batch: EventBatch) -> str:
@@ -71,24 +57,6 @@ def later(i: int, by_us: int) -> EventBatch:
 def string(recorded_ns: int):
     data = typestore().serialize_cdr(typestore().types[STRING]("hello"), STRING)
     return "/chatter", STRING, recorded_ns, bytes(data)
-
-
-def events_of(messages, tmp_path):
-    report = survey(write(tmp_path / "bag", messages))
-    return by_topic(report).get(EVENTS), "\n".join(report["findings"])
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_real_recordings_hold_what_is_known_of_them(shared, name) -> None:
-    report = survey(shared / "data/events_real" / name)
-    topic = by_topic(report)[EVENTS]
-    times = (topic["first_event_us"], topic["last_event_us"])
-    assert KNOWN[name] == (topic["messages"], topic["on"], topic["off"], *times, topic["sha256"][:16])
-    assert topic["events"] == topic["on"] + topic["off"]
-    assert topic["damage"] == {} and topic["missing_packets"] == 0
-    assert list(topic["encodings"]) == [name.removesuffix("_bag")]
-    assert topic["resolutions"] == {"640x480": topic["messages"]}
-    assert len(report["findings"]) == 1 and "there are no images" in report["findings"][0]
 
 
 @pytest.mark.parametrize("storage", [StoragePlugin.MCAP, StoragePlugin.SQLITE3])
@@ -110,52 +78,22 @@ def test_a_sound_bag_of_any_storage(tmp_path, storage, compression) -> None:
     assert (topics["/chatter"]["kind"], topics["/chatter"]["rate_hz"]) == ("other", pytest.approx(10))
 
 
-def test_a_sequence_and_the_bag_made_from_it(tmp_path) -> None:
-    batch = random_batch(5000, 3, DSEC_START_US, 95_000, *SIZE)
-    write_sequence(tmp_path / "drive", batch)
-    convert(tmp_path / "drive", tmp_path / "bag")
-    from_sequence, from_bag = survey(tmp_path / "drive"), survey(tmp_path / "bag")
-    assert from_sequence["findings"] == from_bag["findings"] == []
-    sequence, bag = by_topic(from_sequence)[EVENTS], by_topic(from_bag)[EVENTS]
-    assert sequence["sha256"] == bag["sha256"] == digest(batch)
-    # The stamps tell what the encoding has no room for; a bag's are the host's.
-    assert (sequence["first_event_us"], sequence["last_event_us"]) == (batch.t[0], batch.t[-1])
-    assert bag["first_event_us"] == batch.t[0] % (1 << 24)
-    assert by_topic(from_bag)[IMAGES + "/compressed"]["resolutions"] == ["32x24"]
-
-
-@pytest.mark.parametrize(("number", "is_short"), [(80, True), (100, False)])
-def test_a_recording_that_is_shorter_than_a_window_is_told(tmp_path, capsys, number, is_short) -> None:
-    bag = write(tmp_path / "bag", [nth(i) for i in range(number)])
-    assert main(["info", str(bag)]) == 0
-    assert ("shorter than a window of a second" in capsys.readouterr().out) == is_short
-
-
 def test_the_command_prints_and_writes_the_same(boxed, tmp_path, capsys) -> None:
     file = tmp_path / "info.json"
-    damaged = [message for message in sound() if message[0] == EVENTS][:50]
-    assert main(["info", str(write(tmp_path / "bag", damaged)), "--json", str(file)]) == 0
-    report = json.loads(file.read_text())
-    captured = capsys.readouterr()
+    bag = write(tmp_path / "bag", [nth(i) for i in range(50)])
+    assert main(["info", str(bag), "--json", str(file)]) == 0
+    report, captured = json.loads(file.read_text()), capsys.readouterr()
     assert all(finding in captured.out for finding in report["findings"]) and captured.err == ""
-    topic = report["topics"][0]
-    assert topic["sha256"] in captured.out and EVENT_PACKET in captured.out and "320x240 (50)" in captured.out
-    assert main(["info", str(write(tmp_path / "sound", sound()))]) == 0
-    assert "nothing wrong was found" in capsys.readouterr().out
+    for part in (report["topics"][0]["sha256"], EVENT_PACKET, "320x240 (50)", "shorter than a window"):
+        assert part in captured.out
 
 
-def test_length_windows_rates_and_findings_come_first_and_zeros_only_if_asked(tmp_path, capsys) -> None:
+def test_info_prints_zeros_only_if_verbose(tmp_path, capsys) -> None:
     bag = write(tmp_path / "bag", sound())
     assert main(["info", str(bag)]) == 0
     brief = capsys.readouterr().out
     first, *lines = brief.splitlines()
-    assert first.endswith(" 120 messages in 0.99 s")
-    assert lines[0] == "1 window of a second"
-    assert sorted(lines[1:3]) == [
-        f"{IMAGES}: 20.00 images a second, 32x24, rgb8",
-        f"{EVENTS}: {survey(bag)['topics'][1]['events_per_s']:,.0f} events a second in 100.00 packets a "
-        f"second, 320x240, evt3",
-    ]
+    assert first.endswith(" 120 messages in 0.99 s") and lines[0] == "1 window of a second"
     assert lines[3] == "findings: nothing wrong was found"
     assert not re.search(r"│ (0|0\.00|-) *$|_ns|first_|last_", brief, re.MULTILINE)
     assert main(["info", str(bag), "--verbose"]) == 0
@@ -186,107 +124,75 @@ def test_dvs_arrays_and_compressed_images(tmp_path) -> None:
     picture = cv2.imencode(".png", np.zeros((24, 32, 3), np.uint8))[1].tobytes()
     bag = [*arrays, (IMAGES, COMPRESSED_IMAGE, SECOND, compressed_image(SECOND, picture, "png"))]
     report = survey(write(tmp_path / "bag", bag))
-    topics = by_topic(report)
+    events, pictures = by_topic(report)["/dvs/events"], by_topic(report)[IMAGES]
     assert report["findings"] == []
-    assert topics["/dvs/events"]["sha256"] == digest(EventBatch.concat(BATCHES[:3]))
-    assert topics["/dvs/events"]["encodings"] == {"dvs": 3}
-    assert topics["/dvs/events"]["first_event_us"] == 1_000_000 + BATCHES[0].t[0]
-    assert (topics[IMAGES]["encodings"], topics[IMAGES]["resolutions"]) == ({"png": 1}, ["32x24"])
+    assert events["sha256"] == digest(EventBatch.concat(BATCHES[:3])) and events["encodings"] == {"dvs": 3}
+    assert events["first_event_us"] == 1_000_000 + BATCHES[0].t[0]
+    assert (pictures["encodings"], pictures["resolutions"]) == ({"png": 1}, ["32x24"])
 
 
-def test_packets_that_are_missing(tmp_path) -> None:
-    kept = [nth(i) for i in range(100) if i not in (10, 11, 12, 40)]
-    topic, findings = events_of(kept, tmp_path)
-    assert topic["missing_packets"] == 4 and "4 packets are missing" in findings
-
-
-def test_a_driver_that_starts_over(tmp_path) -> None:
-    topic, findings = events_of([nth(i, seq=i % 50) for i in range(100)], tmp_path)
-    assert topic["seq_restarts"] == 1 and "`seq` starts over 1 times" in findings
+def big_endian(topic, kind, stamp_ns, data):
+    message: object = typestore().deserialize_cdr(data, kind)
+    return topic, kind, stamp_ns, bytes(typestore().serialize_cdr(replace(message, is_bigendian=True), kind))
 
 
 @pytest.mark.parametrize(
     ("messages", "finding"),
     [
+        ([nth(i) for i in range(100) if i not in (10, 11, 12, 40)], "4 packets are missing"),
+        ([nth(i, seq=i % 50) for i in range(100)], "`seq` starts over 1 times"),
+        ([big_endian(*nth(0))], "big-endian"),
         ([nth(0, encoding="evt4")], "1 packets were not decoded: the event encoding 'evt4' is unknown"),
-        ([nth(0, size=(0, 0))], "1 packets were not decoded"),
         ([nth(0), nth(1, size=(640, 480))], "the encoding or size changes (evt3, 320x240, 640x480)"),
-        ([nth(0, size=(100, 240))], "events are outside the sensor of 100x240 pixels"),
-        ([nth(0, encode_evt3(BATCHES[0]) + b"\x00\xb0" * 9)], "could not be decoded (unknown words 9"),
-        ([(EVENTS, EVENT_PACKET, SECOND, nth(0)[3][:30])], f"1 of 1 messages are no {EVENT_PACKET}"),
+        ([nth(0, size=(100, 240))], "outside the sensor"),
+        ([nth(0, encode_evt3(BATCHES[0]) + b"\x00\xb0" * 9)], "unknown words 9"),
+        ([(EVENTS, EVENT_PACKET, SECOND, nth(0)[3][:30])], "1 of 1 messages"),
         ([nth(0), nth(3), nth(2, seq=4)], "the events' times go back 1 times, by up to 1"),
         ([nth(i, stamp_us=(100 - i) * 10) for i in range(5)], "the stamps go back 4 times"),
-        (
-            [(EVENTS, DVS_EVENTS, 9 * SECOND, encode_dvs(later(0, 1000), 9 * SECOND)), raw_image(9 * SECOND)],
-            "no time in common",
-        ),
         (
             [raw_image((i * 100 + (i // 7 % 2) * 4400) * 10**6 + SECOND) for i in range(40)],
             "go back 2 times, by up to 4300.0 ms",
         ),
         ([nth(i) for i in range(5)], "there are no images"),
         (images(*range(5)), "there are no events"),
-        ([string(0)], "there are no events"),
         ([nth(0), raw_image(100 * SECOND)], "no time in common"),
         ([nth(0), raw_image(57 * 31_557_600 * SECOND)], "57.0 years after"),
         ([nth(0, payload=b"")], "all 1 messages are empty"),
-        ([nth(i // 2) for i in range(10)], "5 messages of /event_camera/events only repeat the one before"),
+        ([nth(i // 2) for i in range(10)], "5 messages of /event_camera/events only repeat"),
         ([image for image in images(1, 2) for _ in range(2)], "2 messages of /camera/image_raw only repeat"),
         ([nth(0), *(raw_image(0, (32, 24 + i)) for i in range(3))], "all stamps of /camera/image_raw are 0"),
-        (
-            in_order(images(*range(50)) + [nth(i, stamp_us=1_500_000 + i * STEP_US) for i in range(40)]),
-            "begin 1.5 s before the events",
-        ),
         (in_order([nth(i) for i in range(100)] + images(30, 31)), "begin 1.5 s after the events"),
-        ([raw_image(SECOND, pixels=7)], "1 images are empty, cut or no pictures"),
-        ([raw_image(1), raw_image(2, (16, 8))], "the encoding or size changes (rgb8, 32x24, 16x8)"),
-        (
-            [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
-            "1 images in jpeg cannot be read: a compressed image with format 'jpeg' and 10 bytes",
-        ),
-        (
-            [raw_image(SECOND, encoding="16UC1")],
-            "1 images in 16UC1 cannot be read: an image has the encoding '16UC1', which is not read",
-        ),
-        (
-            [(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])],
-            "could not be decoded (torn messages 1)",
-        ),
+        ([raw_image(SECOND, pixels=7)], "1 images are empty"),
+        ([(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))], "1 images in jpeg"),
+        ([raw_image(SECOND, encoding="16UC1")], "1 images in 16UC1"),
+        ([(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])], "torn messages 1"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_told(tmp_path, messages, finding) -> None:
+)
+def test_info_finds_what_is_wrong(tmp_path, messages, finding) -> None:
     findings = survey(write(tmp_path / "bag", messages))["findings"]
     assert any(finding in sentence for sentence in findings), findings
-    # What is wrong, and what to do about it.
+    # Each finding has a remedy.
     assert all(": " in sentence for sentence in findings)
-
-
-def test_big_endian_packets_are_told(tmp_path) -> None:
-    message: object = typestore().deserialize_cdr(nth(0)[3], EVENT_PACKET)
-    data = typestore().serialize_cdr(replace(message, is_bigendian=True), EVENT_PACKET)
-    _, findings = events_of([(EVENTS, EVENT_PACKET, SECOND, bytes(data))], tmp_path)
-    assert "an event packet is big-endian" in findings
 
 
 def storage_file(bag: Path) -> Path:
     return next(file for file in bag.iterdir() if file.name != "metadata.yaml")
 
 
-def test_strays_and_gaps_are_told_and_are_no_missing_images(tmp_path) -> None:
-    year_ns = 365 * 86400 * SECOND
+def test_strays_and_gaps_are_no_missing_images(tmp_path) -> None:
     # Frames at 20 Hz with a gap of a minute, of which two carry a stamp of another clock.
     stamps = [SECOND + i * SECOND // 20 + 60 * SECOND * (i >= 10) for i in range(20)]
-    frames = [raw_image(year_ns if i == 5 else 0 if i == 15 else stamp) for i, stamp in enumerate(stamps)]
+    wrong = {5: 365 * 86400 * SECOND, 15: 0}
     recorded = [
-        (topic, kind, stamp, data) for stamp, (topic, kind, _, data) in zip(stamps, frames, strict=True)
+        (*raw_image(wrong.get(i, stamp))[:2], stamp, raw_image(wrong.get(i, stamp))[3])
+        for i, stamp in enumerate(stamps)
     ]
     report = survey(write(tmp_path / "bag", in_order(recorded + [nth(i) for i in range(100)])))
     topic, findings = by_topic(report)[IMAGES], "\n".join(report["findings"])
     assert (topic["stray_stamps"], topic["gaps"]) == (2, 1)
     assert (topic["first_stamp_ns"], topic["last_stamp_ns"]) == (stamps[0], stamps[-1])
     assert (topic["stamps_back"], topic["longest_gap_s"]) == (0, pytest.approx(60.05))
-    assert "2 stamps lie far from those before and behind them" in findings
-    assert "1 gaps are longer than 10 s, the longest is 60.0 s: replay skips them" in findings
+    assert "2 stamps lie far" in findings and "1 gaps are longer than 10 s" in findings
     with closing(open_here(tmp_path / "bag")) as recording:
         assert recording.start_ns == SECOND
 
@@ -315,13 +221,3 @@ def test_a_database_is_read_whatever_it_is_called(tmp_path) -> None:
     storage_file(bag).rename(folder / "a%62.db3")
     report = survey(folder / "a%62.db3")
     assert (report["messages"], report["findings"]) == (120, [])
-
-
-@pytest.mark.parametrize("content", [b"", b"nothing of the kind" * 100])
-@pytest.mark.parametrize("name", ["bag.mcap", "bag.db3", "bag.npy", "bag.txt"])
-def test_what_is_no_recording_is_refused_with_a_sentence(tmp_path, capsys, name, content) -> None:
-    (tmp_path / name).write_bytes(content)
-    for path in (tmp_path / name, tmp_path / "nowhere"):
-        assert main(["info", str(path)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("crossspec: error: ") and error.count("\n") == 1

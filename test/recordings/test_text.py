@@ -59,11 +59,9 @@ def test_known_layouts_are_read_exactly(tmp_path, monkeypatch, header, line, nam
 UNKNOWN = {
     "no header": "5 1 2 1\n9 1 2 0\n",
     "a header without unit": "t,x,y,p\n5,1,2,1\n",
-    "unknown names between blanks": "when y x p\n0.5 1 2 1\n",
     "unknown names": "when,x,y,p\n0.5,1,2,1\n",
     "a multiple of a unit": "t (100 ns),x,y,p\n5,1,2,1\n",
     "more columns than names": "t_us x y p\n0 5 1 2 1\n",
-    "five columns": "0.5 1 2 1 7\n",
     "floats of numpy.savetxt": "5.0e+0 1.0e+0 2.0e+0 1.0e+0\n",
     "an offset": "t_offset,x,y,p\n0.5,1,2,1\n",
 }

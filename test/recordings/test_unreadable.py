@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from unprivileged import unprivileged
 
-from crossspec_ros.cli import main
 from crossspec_ros.errors import InputError
-from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -37,14 +35,6 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path, inside, mode):
     folder.chmod(0o700)
 
 
-def test_images_that_may_not_be_read_are_a_sentence(tmp_path):
-    events, images = tmp_path / "events.txt", tmp_path / "images"
-    events.write_text("0.1 1 1 1\n0.2 1 1 1\n")
-    images.mkdir(mode=0)
-    with unprivileged(), pytest.raises(InputError, match=r"images' cannot be read \(Permission denied\)"):
-        open_here(events, ReadOptions(images=images))
-
-
 def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
     path = tmp_path / "events.txt"
     path.write_text("0.1 1 1 1\n0.2 1 1 1\n")
@@ -55,14 +45,3 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
     with pytest.raises(InputError, match=r"events.txt' cannot be read \(Input/output error\)"):
         survey(path)
-
-
-def test_a_command_tells_the_file_that_it_cannot_use(capsys, monkeypatch):
-    def fail(*_):
-        raise PermissionError(13, "Permission denied", "/a/\x1bsecret")
-
-    monkeypatch.setattr("crossspec_ros.recordings.info.survey", fail)
-    assert main(["info", "a.txt"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(r"crossspec: error: '/a/\x1bsecret' cannot be used (Permission denied): check")
-    assert told.count("\n") == 1
