@@ -55,15 +55,6 @@ def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
     return path
 
 
-def test_the_inferred_columns_unit_and_size_of_a_text_are_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "events.txt"
-    path.write_text("".join(f"{i / 10} {10 + i} 20 {i % 2}\n" for i in range(12)))
-    captions(path, tmp_path / "out.json")
-    assert capsys.readouterr().err.count(f"{path} is text, t x y p, times in s, 128x128 assumed\n") == 1
-
-
 def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
     """Events only: each caption is the draft's own."""
     path = tmp_path / "again"

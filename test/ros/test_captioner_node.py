@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ from outsider import RELIABLE, STAGES, outsider, spinning, take_away
 from rclpy.action import ActionClient
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
@@ -346,21 +344,6 @@ def test_hundreds_of_windows_that_were_missed_are_all_reported_after_a_cleanup_t
     assert node._outcomes.summary.counts["inactive"] == 152
 
 
-def test_windows_that_are_too_many_to_be_reported_later_are_counted(stage, capfd):
-    observer, send, _, node = stage
-    node._outcomes._missed = deque(maxlen=2)
-    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
-    for second in (5, 6, 7):
-        send(second, 1, 1)
-    observer.wait(lambda: node._outcomes._forgotten == 1)
-    assert trigger(observer, node, node.trigger_activate) == SUCCESS
-    observer.wait(lambda: len(observer["/captioner/report"]) == 2)
-    text = "2 windows closed while the captioner was inactive; of 1 more before them there is no report"
-    # What is written while pytest reads is lost; this comes behind it.
-    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
-    assert text in capfd.readouterr().err
-
-
 def test_two_threads_never_share_a_decoder(stage, capfd, monkeypatch):
     """A pass that does not end in time keeps the node inactive, and its models in memory."""
     monkeypatch.setattr("crossspec_ros.ros.captioner.OLD_S", 0.2)
@@ -490,29 +473,6 @@ def test_a_goal_that_waits_at_the_end_is_told_why(stage):
     assert "was deactivated" in result.result().result.reason
 
 
-def test_of_many_questions_at_once_none_is_lost_without_a_word(stage):
-    observer, send, decoder, _ = stage
-    send(1, 1, 1)
-    observer.wait(lambda: len(observer.reports()) == 1)
-    # A client, too, keeps ten replies that it has not taken.
-    services = ("goal_service_qos_profile", "result_service_qos_profile")
-    kept = dict.fromkeys(services, QoSProfile(depth=100))
-    client = ActionClient(observer.node, AskAction, "/captioner/ask_action", **kept)
-    observer.wait(client.server_is_ready)
-    go_on = threading.Event()
-    decoder.gate = lambda what, cancel: go_on.wait(10)
-    sent = [client.send_goal_async(AskAction.Goal(question=f"{i}?")) for i in range(30)]
-    observer.wait(lambda: all(future.done() for future in sent))
-    results = [future.result().get_result_async() for future in sent]
-    go_on.set()
-    observer.wait(lambda: all(future.done() for future in results))
-    told = [future.result().result for future in results]
-    assert sum(one.success for one in told) == 16
-    assert {one.reason for one in told if not one.success} == {
-        "16 questions wait already: ask again when some are answered"
-    }
-
-
 def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     observer, send, _, node = stage
     answers = observer["/captioner/answers"]
@@ -590,32 +550,6 @@ def test_windows_that_show_nothing_new_are_reported_with_the_caption_that_holds(
     assert not refused.successful and "always" in refused.reason
 
 
-def test_where_only_questions_are_answered_no_window_is_captioned_by_itself(stage):
-    observer, send, _, node = stage
-    assert node.set_parameters([Parameter("when", value="asked")])[0].successful
-    send(1, 8, 5)
-    observer.wait(lambda: len(observer.reports()) == 1)
-    assert observer.reports()[0][3].outcome == "unasked"
-    ask = observer.node.create_client(Ask, "/captioner/ask")
-    observer.wait(ask.service_is_ready)
-    answered = ask.call_async(Ask.Request(question="what?"))
-    observer.wait(answered.done)
-    answer = answered.result().answer
-    assert answer.text == "8 frames, 5 event images: what?" and answer.header.stamp.sec == 2
-    assert not observer["/captioner/caption"]
-
-
-def test_a_question_that_waits_is_answered_when_the_node_is_deactivated(stage):
-    observer, _, _, node = stage
-    ask = observer.node.create_client(Ask, "/captioner/ask")
-    observer.wait(ask.service_is_ready)
-    waiting = ask.call_async(Ask.Request(question="who?"))
-    observer.wait(lambda: node._worker._questions)
-    assert trigger(observer, node, node.trigger_deactivate) == SUCCESS
-    observer.wait(waiting.done)
-    assert not waiting.result().success and "deactivated" in waiting.result().reason
-
-
 def test_no_parameter_is_the_prefix_of_another(stage):
     # ros2 param dump writes a tree, in which a name is a value or a branch.
     names = [name for name, *_ in stage[3]._parameters.items()]
@@ -652,27 +586,6 @@ def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, 
     assert end.value.code == code
     told = capfd.readouterr().err
     assert told.endswith(sentence) and "\x1b]" not in told
-
-
-def test_a_captioner_that_cannot_be_activated_ends_with_a_sentence(capfd, monkeypatch):
-    monkeypatch.setattr(CaptionerNode, "_await_synchronizer", refuse(RuntimeError("broken")))
-    with pytest.raises(SystemExit) as end:
-        run(lambda: CaptionerNode(load=lambda params: FakeDecoder()), [])
-    assert end.value.code == 1
-    assert capfd.readouterr().err.endswith("cannot start to caption: RuntimeError: broken\n")
-
-
-def test_a_failure_after_the_start_is_told_at_once(stage, capfd):
-    observer, _, _, node = stage
-    node._load = refuse(RuntimeError("the models are gone\x1b]0;owned\x07"))
-    for transition, result in (
-        (node.trigger_deactivate, SUCCESS),
-        (node.trigger_cleanup, SUCCESS),
-        (node.trigger_configure, FAILURE),
-    ):
-        assert trigger(observer, node, transition) == result
-    told = capfd.readouterr().err
-    assert r"RuntimeError: the models are gone\x1b]0;owned" in told and "\x1b]" not in told
 
 
 def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-import struct
 from contextlib import ExitStack
 from copy import deepcopy
 from importlib import import_module
@@ -25,8 +23,6 @@ PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
 APART = "/layouts"
 """A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
-TOP, BOTTOM = 2, 3
-"""Numbers of the dock areas in a state that Qt saved."""
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
 
 
@@ -91,30 +87,6 @@ def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
     assert set(topics) == {topic for topic, kind in published.items() if "Float64" in kind}
     # rqt_plot cannot tell a topic from one below it.
     assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
-
-
-def qt_bytes(perspective, key):
-    """A value of the main window in the perspective, as Qt wrote it."""
-    stored = perspective["groups"]["mainwindow"]["keys"][key]
-    (digits,) = re.fullmatch(r"QtCore\.QByteArray\(b'([0-9a-f]+)'\)", stored["repr(QByteArray.hex)"]).groups()
-    return bytes.fromhex(digits)
-
-
-def test_the_perspective_fits_a_small_screen(perspective):
-    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes(perspective, "geometry"))
-    assert magic == 0x1D9D0CB
-    left, top, right, bottom = frame
-    # A bar of the desktop takes 27 pixels, at the top or at the left.
-    assert 27 <= left < right < 1366 and 27 <= top < bottom < 768
-
-
-def test_the_perspective_has_captions_above_and_plots_below(perspective, plugins):
-    state = qt_bytes(perspective, "state")
-    docks = [re.sub("[/#]", "__", plugin) for plugin in plugins]
-    at = {dock: state.index(dock.encode("utf-16-be")) for dock in docks}
-    areas = [match.start() for match in re.finditer(rb"\0\0\0[\2\3]\0\0..\0\0..\xfc", state, re.DOTALL)]
-    assert [state[area + 3] for area in areas] == [TOP, BOTTOM]
-    assert [dock for dock in docks if at[dock] > areas[1]] == [f"rqt_plot__Plot__{i}" for i in (1, 2, 3)]
 
 
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):
