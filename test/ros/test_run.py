@@ -12,6 +12,7 @@ import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError, run
 
@@ -171,6 +172,29 @@ def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
     run(lambda: CaptionerNode(load=load))
     assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
     assert sys.unraisablehook is hook
+
+
+def refuse(error):
+    def load(params):
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (InputError("no models"), 2, "no models"),
+        (MemoryError("of\n4 GB"), 1, "MemoryError: of 4 GB"),
+        (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07"),
+    ],
+)
+def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=refuse(error)), [])
+    assert end.value.code == code
+    told = capfd.readouterr().err
+    assert told.endswith(f"{word}\n") and "\x1b]" not in told
 
 
 def test_importing_the_nodes_changes_no_signal():
