@@ -54,7 +54,9 @@ def counters():
     for path in COUNTING:
         for groups in re.findall(COUNTERS, (PACKAGE / path).read_text()):
             found |= set(filter(None, groups))
-    faults = set(re.findall(r'"((?:rgb|events)_\w+)"', (PACKAGE / "windows" / "quality.py").read_text()))
+    faults = set(
+        re.findall(r'"((?:rgb|events|images)_\w+)"', (PACKAGE / "windows" / "quality.py").read_text())
+    )
     link = set(re.findall(r'counts\["(\w+)"\]', (PACKAGE / "engine" / "remote.py").read_text()))
     return found - NO_PROBLEM | faults - HARMLESS | link | {UNREACHED, NO_JSON}
 

@@ -183,6 +183,7 @@ class Witness(FakeDecoder):
             accepted={},
             late=False,
             mean_acceptance_length=0.0,
+            is_json=False,
         )
 
 
