@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -70,15 +70,16 @@ DRAFTS |= {f"1 of {rate} wrong": poor(rate) for rate in (2, 3, 7)}
 TOKENS_A_PASS = {"nothing": 1, "all": 64, "bushes": 4} | {f"1 of {rate} wrong": rate for rate in (2, 3, 7)}
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("draft", "streamed", "attention"),
+    [*product(DRAFTS, [False, True], ["sdpa"]), ("1 of 3 wrong", True, "eager")],
+)
 def test_whatever_is_drafted_the_caption_is_that_of_generate(
     pair: ModelPair, windows: list[Window], draft: str, streamed: bool, attention: str
 ) -> None:
     pair.target.module.set_attn_implementation(attention)
     try:
-        for window in windows:
+        for window in windows[:2]:
             wanted = generated(pair, window)
             said = caption(pair, window, DRAFTS[draft](wanted), streamed=streamed)
             assert said.token_ids == wanted
@@ -132,7 +133,7 @@ def asked(decoder: PrefillHiddenDecoder, wanted: Sequence[int], draft: Sequence[
 
 def test_any_accepted_length_gives_the_same_caption(pair: ModelPair, windows: list[Window]) -> None:
     wanted = generated(pair, windows[1])
-    for right in range(len(wanted)):
+    for right in range(0, len(wanted), 3):
         wrong = [(wanted[right] + 1) % pair.shared_ids, 17, 18]
         first = Guess(lambda c, draft=[*wanted[:right], *wrong]: chain([] if c.tokens else draft))
         said = caption(pair, windows[1], first, streamed=bool(right % 2))
