@@ -15,34 +15,14 @@ import pytest
 from planted import write_drive
 from stand_ins import write_models
 
-from crossspec_ros.captioning import replay_parameters
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir, tiny_models
-from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.regress.golden import golden_folder
 
 pytest_plugins = ["pytester"]
 
 BAG = share_dir() / "rosbags" / "synthetic_drive"
 WINDOWS = len(json.loads((BAG / "ground_truth.json").read_text())["windows"])
-
-
-def test_a_recording_is_opened_once_whatever_is_asked_of_it(tmp_path, monkeypatch, brief):
-    opened, closed = [], []
-
-    def spy(*given):
-        recording = open_recording(*given)
-        opened.append(given[0])
-        close = recording.close
-        monkeypatch.setattr(recording, "close", lambda: [close(), closed.append(given[0])])
-        return recording
-
-    monkeypatch.setattr(replay_parameters, "open_recording", spy)
-    bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
-    for options in (["--update"], ["--html", str(tmp_path / "page.html")]):
-        assert main(["regress", str(bag), "--golden", str(golden), *options, *brief]) == 0
-        assert opened == closed == [bag]
-        opened.clear(), closed.clear()
 
 
 def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys, brief):

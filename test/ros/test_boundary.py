@@ -27,6 +27,7 @@ from crossspec_ros.ros.boundary import GuardedNode, is_guarded
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.windows.assembler import PATIENCE
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 MEGABYTES = 3_000_000 * "x"
@@ -147,9 +148,11 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
         observer.wait(lambda: len(answers) >= 2)
         closed = observer.node.create_publisher(WindowClosed, "window_closed", RELIABLE)
         observer.wait(closed.get_subscription_count)
-        whole = WindowClosed()
-        whole.header.stamp.sec = 100
-        closed.publish(whole)
+        # The images that were announced are waited for while so many windows close.
+        for sec in range(100, 101 + PATIENCE):
+            whole = WindowClosed()
+            whole.header.stamp.sec = sec
+            closed.publish(whole)
         observer.wait(lambda: any(end == 100 * 10**9 for end, *_ in observer.reports()))
         # The diagnostics live too, and say what was wrong.
         observer.wait(lambda: int(value(observer, "captioner: captions", "unusable_messages") or 0) >= 4)
