@@ -257,13 +257,6 @@ def test_further_questions_use_what_was_read(
         assert "frame_encode" not in trace.stages
 
 
-def test_ids_above_the_common_vocabulary_are_never_proposed(pair: ModelPair, windows: list[Window]) -> None:
-    draft = event_draft(pair, windows[0].event_images, QUESTION, 8)
-    draft._tokens, draft._probs = [5, pair.shared_ids, 6], [0.5, 0.6, 0.7]
-    assert draft.proposal() == ((5,), (0.5,))
-    assert pair.shared_ids == pair.target.module.config.image_token_index
-
-
 def test_a_window_without_frames_is_captioned_by_the_draft_and_says_so(
     pair: ModelPair, blind: Window
 ) -> None:
@@ -356,27 +349,6 @@ def test_a_question_that_cannot_be_asked_is_refused(
     decoder.check_question("Who is on the road, and what are they doing there?")
 
 
-def test_drafts_never_run_two_at_a_time(
-    pair: ModelPair, blind: Window, decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They have one set of buffers."""
-    run, running, most = EventDraft.run, [], []
-
-    def watched(self: EventDraft, *args: object) -> bool:
-        running.append(self)
-        most.append(len(running))
-        time.sleep(0.05)
-        done = run(self, *args)  # type: ignore[arg-type]
-        running.remove(self)
-        return done
-
-    monkeypatch.setattr(EventDraft, "run", watched)
-    for image in blind.event_images:
-        decoder.stream_event_image(blind.index + 1, image, QUESTION)
-    assert decoder.caption(blind, QUESTION, Trace()).source == "event_draft"
-    assert len(most) >= 2 and max(most) == 1
-
-
 def test_a_draft_that_fails_costs_no_caption(
     pair: ModelPair,
     windows: list[Window],
@@ -413,21 +385,6 @@ def test_cancelling_and_deadlines_end_after_the_pass_in_flight(
     assert len(said.token_ids) == 1 and said.late
     later = time.perf_counter_ns() + 60 * 10**9
     assert not decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=later).late
-
-
-def test_sampling_is_repeatable_and_its_limit_is_greedy(pair: ModelPair, windows: list[Window]) -> None:
-    def sampled(temperature: float, seed: int) -> tuple[int, ...]:
-        wanted = generated(pair, windows[0])
-        decoder = PrefillHiddenDecoder(
-            pair, Policy((script(wanted),), None), sampling=Sampling(temperature, 1.0, seed)
-        )
-        try:
-            return decoder.caption(windows[0], QUESTION, Trace()).token_ids
-        finally:
-            decoder.close()
-
-    assert sampled(1e-3, 1) == generated(pair, windows[0])
-    assert sampled(3.0, 1) == sampled(3.0, 1) != sampled(3.0, 2)
 
 
 def test_sampling_may_change_between_captions(
@@ -478,26 +435,6 @@ def test_a_late_caption_is_learned_as_far_as_it_goes(
     decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)
     decoder.close()
     assert [result.ended for result in guess.results] == [True] * 3
-
-
-def test_a_draft_that_has_not_begun_at_the_close_never_does(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, release = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        begun.set()
-        release.wait(20)
-
-    decoder._drafts.submit(wait)
-    assert begun.wait(20)
-    monkeypatch.setattr(EventGPT, "encode", lambda self, images: pytest.fail("it was to be ended"))
-    for image in windows[0].event_images:
-        running = decoder.stream_event_image(0, image, QUESTION)
-    assert running is not None
-    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
-    assert running.cancelled()
-    release.set()
 
 
 def begin(decoder: PrefillHiddenDecoder, window: Window, question: str = QUESTION) -> None:

@@ -20,7 +20,6 @@ from killing import kill
 from plain_target import QUESTION, generated
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 from crossspec_ros.engine.link import Address, Link, split_url
@@ -359,39 +358,6 @@ def told(server: Server, said: list[wire.Up]) -> Iterator[wire.Down]:
             done.set()
 
 
-def outcome(server: Server, said: list[wire.Up]) -> str:
-    """The sentence by which this is refused, or "answered"."""
-    ends = (one for one in told(server, said) if one.WhichOneof("what") == "refused" or one.piece.ended)
-    return next(ends).refused.sentence or "answered"
-
-
-class Panic(BaseException):
-    """As libraries in Rust raise it."""
-
-
-def test_a_panic_in_a_library_costs_its_robot_a_stream_and_no_other_robot_anything(
-    server: Server, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def panic(*arguments: object) -> None:
-        raise Panic("byte index 3 is not a char boundary ")
-
-    said = [
-        hello("unlucky"),
-        wire.Up(session=1, frame=frame_message(windows[0].frames[0], 1)),
-        wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])),
-        wire.Up(session=1, ask=wire.Ask(number=1, question=QUESTION, max_new_tokens=1)),
-    ]
-    neighbour = robot(server, "neighbour")
-    try:
-        with monkeypatch.context() as broken:
-            broken.setattr(Policy, "propose", panic)
-            assert "Panic: byte index 3" in outcome(server, said)
-        assert caption(neighbour, windows[2]) == generated(pair, windows[2])
-    finally:
-        neighbour.close()
-    assert server.fleet.threads.look() == ""
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_each_thread_of_the_server_that_is_killed_is_told(pair: ModelPair, tmp_path: Path) -> None:
     fleet = Fleet(pair.target, FleetSettings(robots=1, memories=tmp_path))
@@ -486,42 +452,6 @@ def test_frames_come_over_as_they_are() -> None:
 def test_what_is_no_address_is_told(url: str) -> None:
     with pytest.raises(InputError, match="is no address of a server"):
         split_url(url)
-
-
-ROBOT = """
-import sys, numpy as np, psutil
-from types import SimpleNamespace
-from crossspec_ros.captioning.assembly import load_remote_decoder
-from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
-import crossspec_ros.ros.captioner
-
-settings = CaptionerSettings.of({"target": sys.argv[1], "draft": "none", "link.robot": "small"})
-frames = np.load(sys.argv[2])
-decoder = load_remote_decoder(settings)
-stamps = tuple(range(len(frames)))
-window = Window(0, 0, 1_000_000_000, frames[:0], frames, stamps)
-for _ in range(3):
-    text = decoder.caption(window, settings.question, Trace()).text
-decoder.close()
-print(psutil.Process().memory_info().rss / 1e6, "torch" in sys.modules)
-print(text)
-"""
-
-
-def test_a_robot_without_an_event_draft_needs_no_torch_and_little_memory(
-    server: Server, pair: ModelPair, windows: list[Window], tmp_path: Path
-) -> None:
-    np.save(tmp_path / "frames.npy", windows[0].frames)
-    command = [sys.executable, "-c", ROBOT, server.url, str(tmp_path / "frames.npy")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stderr
-    figures, text = done.stdout.strip().split("\n")[-2:]
-    megabytes, has_torch = figures.split()
-    assert float(megabytes) < 200 and has_torch == "False"
-    wanted = generated(pair, windows[0], question=CaptionerSettings().question)
-    assert text == pair.target.tokenizer.decode(wanted).strip()
 
 
 def test_a_server_that_serves_another_target_now_is_not_taken(server: Server, pair: ModelPair) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
 import os
 import re
 import signal
 import socket
-import socketserver
-import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,66 +124,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("served"))
     yield served
     assert served.end() == 0
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The port of HAProxy before a server that answers each byte; its limits are small."""
-    monkeypatch.setattr(command, "_CONNECTIONS", 40)
-    monkeypatch.setattr(command, "_OF_A_HOST", 20)
-    monkeypatch.setattr(command, "_PATIENCE_S", 3)
-
-    class Echo(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            while data := self.request.recv(1):
-                self.request.sendall(data)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as inner:
-        inner.daemon_threads = True
-        threading.Thread(target=inner.serve_forever, daemon=True).start()
-        port = free_port()
-        with command.tls(port, inner.server_address[1], *certificate(tmp_path)):
-            yield port
-        inner.shutdown()
-
-
-def tcp(port: int, host: str) -> socket.socket:
-    """A connection from this of the machine's own addresses."""
-    return socket.create_connection(("127.0.0.1", port), 10.0, (host, 0))
-
-
-def crowd(stack: contextlib.ExitStack, port: int) -> list[socket.socket]:
-    """Those of 30 connections of one host that are not refused before they are seen to be there."""
-    some = []
-    for _ in range(30):
-        with contextlib.suppress(ConnectionResetError):
-            some.append(stack.enter_context(tcp(port, "127.0.0.2")))
-    return some
-
-
-def shaken(port: int, host: str = "127.0.0.1") -> ssl.SSLSocket:
-    return ssl._create_unverified_context().wrap_socket(tcp(port, host))
-
-
-def is_cut_off(connection: socket.socket) -> bool:
-    with contextlib.suppress(ConnectionResetError):
-        return connection.recv(1) == b""
-    return True
-
-
-@pytest.mark.nightly
-def test_connections_that_say_nothing_keep_no_robot_out(proxy: int) -> None:
-    with contextlib.ExitStack() as stack:
-        silent = crowd(stack, proxy)
-        shy = [stack.enter_context(shaken(proxy, "127.0.0.3")) for _ in range(15)]
-        began = time.monotonic()
-        robot = stack.enter_context(shaken(proxy))
-        robot.sendall(b"x")
-        assert robot.recv(1) == b"x"
-        # Neither without a handshake nor without a word behind it.
-        assert all(map(is_cut_off, (*silent, *shy))) and time.monotonic() - began < 9
-        robot.sendall(b"y")
-        assert robot.recv(1) == b"y"
 
 
 def said(pair: ModelPair, window: Window) -> str:
