@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from planted import write_drive
 
-from crossspec_ros.captioning import assembly
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.paths import share_dir, tiny_models
@@ -147,16 +145,6 @@ def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tm
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
     assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
     assert all(window["degraded"] == ["events_missing"] for window in windows)
-
-
-def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
-    drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*args: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(assembly, "load_models", full)
-    assert "do not fit into memory as float32 on cpu" in refusal(capsys, drive)
 
 
 def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(

@@ -128,6 +128,7 @@ def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
     assert "Traceback" not in launch.output, launch.output
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["captioner", "dsec_player"])
 def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer, tmp_path, name):
     launch = start_quickly(REPLAY, "respawn:=true", "rate:=4", "loop:=true")
@@ -150,40 +151,6 @@ def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, 
     # Captions are told at the level info.
     observer.wait(lambda: observer["/clock"])
     assert "[INFO] [captioner" not in launch.output.replace("[INFO] [captioner-2]: process", "")
-
-
-def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
-    launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
-
-    def state():
-        return ask(launch, observer, GetState, "/captioner/get_state").current_state.label
-
-    change = observer.node.create_client(ChangeState, "/captioner/change_state")
-    launch.until(observer, change.service_is_ready)
-    assert state() == "unconfigured"
-    configure, activate = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
-    deactivate, cleanup = Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP
-    shutdown = Transition.TRANSITION_UNCONFIGURED_SHUTDOWN
-    # What nav2's lifecycle manager does at startup, pause, resume, reset, startup and shutdown.
-    for transition, expected in (
-        (configure, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (cleanup, "unconfigured"),
-        (configure, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (cleanup, "unconfigured"),
-        (shutdown, "finalized"),
-    ):
-        told = ask(
-            launch, observer, ChangeState, "/captioner/change_state", transition=Transition(id=transition)
-        )
-        assert told.success and state() == expected
-        publishers = int(expected == "active")
-        launch.until(observer, lambda n=publishers: observer.node.count_publishers("/captioner/report") == n)
 
 
 def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_path):

@@ -4,49 +4,31 @@ from __future__ import annotations
 
 import ast
 import json
-from contextlib import ExitStack
 from copy import deepcopy
 from importlib import import_module
 
 import pytest
-from fakes import FakeDecoder
-from outsider import spinning
+from test_reference_topics import documented_topics
 
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import HARDWARE_ID
-from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
-APART = "/layouts"
-"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
 
 
 @pytest.fixture(scope="module")
 def published():
-    """The types of all topics of a running synchronizer and captioner."""
-    inputs = ("frame", "event_image", "window_closed")
-    remaps = [word for topic in inputs for word in ("-r", f"{topic}:=synchronizer/{topic}")]
-    with ExitStack() as stack:
-        nodes = [
-            stack.enter_context(spinning(lambda: SynchronizerNode(namespace=APART))),
-            stack.enter_context(
-                spinning(
-                    lambda: CaptionerNode(
-                        lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps], namespace=APART
-                    )
-                )
-            ),
-        ]
-        named = [
-            node.get_publisher_names_and_types_by_node(node.get_name(), node.get_namespace())
-            for node in nodes
-        ]
-    return {topic.removeprefix(APART): kinds[0] for topics in named for topic, kinds in topics}
+    """The types of all topics of synchronizer and captioner, by the page that is checked against them."""
+    return {
+        topic: kind.replace("/", "/msg/")
+        for node in ("synchronizer", "captioner")
+        for topic, direction, kind, _ in documented_topics(node)
+        if direction == "out"
+    }
 
 
 @pytest.fixture(scope="module", params=PERSPECTIVES, ids=lambda path: path.stem)

@@ -50,7 +50,7 @@ def bag(shared):
 
 def environment(**more):
     folders = HERE, HERE.parent, HERE.parents[1]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "FAKE_LOAD_S": "4", **more}
 
 
 @pytest.mark.nightly
