@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from fakes import FakeDecoder
@@ -9,8 +10,8 @@ from fakes import FakeDecoder
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import run
 
-# About what real models take; meanwhile every node discovers every other.
-LOAD_S = 4.0
+LOAD_S = float(os.environ.get("FAKE_LOAD_S", "0"))
+"""4 are about what real models take; meanwhile every node discovers every other."""
 
 
 def load(params):

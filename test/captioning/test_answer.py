@@ -7,17 +7,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 
 import pytest
 
-from crossspec_ros.captioning import answer as answer_module
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalEngine, LocalSession
-from crossspec_ros.engine.session import Step
-from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -57,14 +54,6 @@ def test_it_goes_on_as_long_as_it_is_told(session: LocalSession) -> None:
     assert mine.passes == 6
 
 
-def test_nodes_behind_the_end_of_an_answer_are_not_accepted(session: LocalSession) -> None:
-    mine, sources = answer(session), (("memory",), ("memory", "lookup"), ("memory",))
-    tree = DraftTree((5, 2, 7), (ROOT, 0, 1), (0.9,) * 3, sources)
-    mine._take(Context("What?"), tree, Step((0, 1, 2), (5, 2), True, 4, 0.01))
-    assert mine.drafted == {"memory": 3, "lookup": 1}
-    assert mine.accepted == {"memory": 2, "lookup": 1} and mine.ended
-
-
 def test_what_goes_wrong_is_the_callers(session: LocalSession) -> None:
     with pytest.raises(ZeroDivisionError):
         answer(session).advance(lambda: bool(1 / 0))
@@ -90,33 +79,6 @@ def test_it_does_not_hold_up_the_end_of_the_engine(engine: LocalEngine, session:
     engine.scheduler.close(WAIT_S)
     thread.join(WAIT_S)
     assert not thread.is_alive() and [type(error) for error in raised] == [CancelledError]
-
-
-def test_who_is_interrupted_finds_it_at_rest(
-    engine: LocalEngine, session: LocalSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine, enough = answer(session), threading.Event()
-
-    class Interrupted(Future):  # type: ignore[type-arg]
-        def result(self, timeout: float | None = None) -> None:
-            assert enough.wait(WAIT_S)
-            raise KeyboardInterrupt
-
-    def more() -> bool:
-        if mine.passes >= 3:
-            enough.set()
-        return True
-
-    with monkeypatch.context() as broken:
-        broken.setattr(answer_module, "Future", Interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            mine.advance(more)
-    passes = mine.passes
-    for _ in range(3):
-        engine.scheduler.submit(lambda: None).result(WAIT_S)
-    assert mine.passes == passes >= 3
-    mine.advance()
-    assert mine.passes == passes + 1
 
 
 def test_what_it_holds_goes_with_it(session: LocalSession) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from planted import write_drive
 
-from crossspec_ros.captioning import assembly
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.paths import share_dir, tiny_models
@@ -53,15 +51,6 @@ def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
         config.setdefault(node, {}).setdefault("ros__parameters", {}).update(values)
     path.write_text(yaml.safe_dump(config))
     return path
-
-
-def test_the_inferred_columns_unit_and_size_of_a_text_are_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "events.txt"
-    path.write_text("".join(f"{i / 10} {10 + i} 20 {i % 2}\n" for i in range(12)))
-    captions(path, tmp_path / "out.json")
-    assert capsys.readouterr().err.count(f"{path} is text, t x y p, times in s, 128x128 assumed\n") == 1
 
 
 def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
@@ -156,16 +145,6 @@ def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tm
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
     assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
     assert all(window["degraded"] == ["events_missing"] for window in windows)
-
-
-def test_where_memory_runs_out_nothing_smaller_is_taken_in_silence(
-    drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*args: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(assembly, "load_models", full)
-    assert "do not fit into memory as float32 on cpu" in refusal(capsys, drive)
 
 
 def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(

@@ -43,20 +43,14 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
     comparison = Comparison(alone, OURS)
     told = [comparison.add(None, "?", caption(1, 2, last), ms, GO_ON) for last, ms in ((3, 2.0), (4, 4.0))]
-    assert told[0] == "ready 2 ms after its last frame; the target alone: 20 ms"
+    assert "2 ms" in told[0] and "20 ms" in told[0]
     assert [", in other words" in each for each in told] == [False, True]
-    empty, sentence, following = comparison.text("9 of 9 seconds captioned").splitlines()
-    assert not empty
-    assert sentence.startswith(
-        "A caption was ready 3 ms after its last frame had come. The target alone took 20 ms for the same "
-        "frames in this run, 7.5 times as long"
-    )
-    assert "1 of 2 captions are word for word" in sentence
-    assert following == NEXT
+    text = comparison.text("9 of 9 seconds captioned")
+    for figure in ("3 ms", "20 ms", "7.5 times", "1 of 2 captions"):
+        assert figure in text
+    assert text.splitlines()[-1] == NEXT
     load[0] = 5.2
-    assert (
-        comparison.text("").splitlines()[2].startswith("The machine is busy (load 5 on 2 cores): on an idle")
-    )
+    assert "busy (load 5 on 2 cores)" in comparison.text("")
 
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():

@@ -98,16 +98,6 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     assert recommended() == "--dtype bf16 --device cpu"
 
 
-def test_where_only_the_target_fits_it_captions_alone(
-    gpu: Callable[[int, float, float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu(1, 4, 5)
-    monkeypatch.setattr(doctor, "placements", lambda _, skeleton: [Placement("bf16", "cuda:0")])
-    alone = choices(str(TINY / "target"))
-    assert alone[0]["verdict"] == "fits without a draft"
-    assert doctor.recommendation(alone) == "--dtype bf16 --device cuda:0 --draft none"
-
-
 def test_a_target_is_known_before_its_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,17 +74,6 @@ def test_a_file_that_was_written_is_read_again(folders: list[Path], state: Path,
     assert models_digest(folders) == expected(*PARTS[:-1], "w3ights") and read == BOTH * 3
 
 
-@pytest.mark.parametrize("content", [b"", b"sha256 ", b"\xff\xfe", b"sha256 " + b"0" * 63])
-def test_what_is_damaged_is_made_anew(
-    folders: list[Path], state: Path, read: list[str], content: bytes
-) -> None:
-    models_digest(folders)
-    (file,) = (path for path in state.rglob("*") if path.is_file())
-    file.write_bytes(content)
-    assert models_digest(folders) == models_digest(folders) == expected(*PARTS)
-    assert read == BOTH * 2
-
-
 def test_where_nothing_can_be_remembered_the_weights_are_read(
     folders: list[Path], state: Path, read: list[str]
 ) -> None:

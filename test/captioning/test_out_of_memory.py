@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import weakref
 from dataclasses import replace
 
 import pytest
 import torch
-from crossspec_msgs.msg import WindowClosed, WindowReport
-from fakes import FakeDecoder
 
 from crossspec_ros.captioning import asked_models
-from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory
+from crossspec_ros.captioning.out_of_memory import is_out_of_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
@@ -22,10 +19,6 @@ from crossspec_ros.models import placement as placements
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.ros import captioner
-
-
-class Models:
-    """Something large."""
 
 
 def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
@@ -114,48 +107,6 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"models\.device is cuda:3, but torch finds no CUDA device"):
         captioner.load(parameters(models_device="cuda:3"))
-
-
-class Full(FakeDecoder):
-    """Runs out of memory in its first caption, which holds something large by then."""
-
-    def __init__(self):
-        super().__init__()
-        self.held = []
-        self.is_freed = None
-
-    def caption(self, *arguments):
-        if self.held:
-            self.is_freed = self.held[0]() is None
-            return super().caption(*arguments)
-        models = Models()
-        models.cycle = models
-        self.held.append(weakref.ref(models))
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-
-
-def test_a_window_without_memory_is_reported_and_the_next_one_captioned():
-    from outsider import RELIABLE, outsider, spinning
-    from sensor_msgs.msg import Image
-
-    from crossspec_ros.ros.messages import closed_message
-    from crossspec_ros.windows.window import Counts
-
-    decoder, report = Full(), "/captioner/report"
-    with outsider() as observer:
-        # A captioner waits some seconds for a synchronizer that is not all there.
-        topics = {"frame": Image, "event_image": Image, "window_closed": WindowClosed}
-        made = [observer.node.create_publisher(kind, name, RELIABLE) for name, kind in topics.items()]
-        with spinning(lambda: captioner.CaptionerNode(load=lambda params: decoder)) as node:
-            observer.wait(lambda: all(topic.get_subscription_count() for topic in made))
-            observer.wait(lambda: node.count_subscribers(report) and observer.node.count_publishers(report))
-            for index in range(2):
-                made[-1].publish(closed_message((index + 1) * 10**9, Counts(0, 0, events=0, lost_packets=0)))
-                observer.wait(lambda n=index + 1: len(observer[report]) == n)
-    (_, level, message, _), (_, following, _, _) = observer.reports()
-    assert (level, message) == (WindowReport.ERROR, f"failed: {NO_MEMORY}")
-    assert following == WindowReport.WARN  # nothing to be seen
-    assert decoder.is_freed
 
 
 def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):

@@ -97,18 +97,6 @@ def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
     assert [value[1] for value, _ in rerun.values("log/answers")] == ["dark? no (probability 0.9)"]
 
 
-def test_stages_of_a_window_that_closed_late_lie_where_its_last_frame_came(rerun, tmp_path):
-    window = Window(1, SECOND, 2 * SECOND, *np.zeros((2, 1, 4, 6, 3), np.uint8), (SECOND + 500,))
-    trace = Trace()
-    trace.mark("closed", 9 * SECOND)
-    trace.add("answer", 4000, 5000)
-    trace.add("verify[0]", 4200, 4900)
-    log = RerunLog(str(tmp_path / "drive.rrd"))
-    log.captioned(window, Caption("a van", (1,), "target"), trace)
-    log.close()
-    assert [ns for _, ns in rerun.values("stages/verify")] == [SECOND + 700, SECOND + 1400]
-
-
 @pytest.mark.parametrize(
     ("where", "opened"),
     [("viewer", ("spawn",)), ("rerun+http://a:9876/proxy", ("connect_grpc", "rerun+http://a:9876/proxy"))],

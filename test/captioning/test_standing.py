@@ -49,28 +49,19 @@ def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
 
 
 @pytest.mark.parametrize(
-    "ending", ["", " [yes]", " []", " [a|b]", " [yes, no].", " [yes, no] last", " [a] b [c, d]"]
+    ("text", "word"),
+    [
+        ("[yes, no]", "write it as"),
+        *((PERSON + end, "write it as") for end in ("", " [yes]", " []", " [a|b]", " [yes, no].")),
+        *((PERSON + end, "write it as") for end in (" [yes, no] last", " [a] b [c, d]")),
+        (f"{PERSON} first [yes, no]", "behind the brackets"),
+        ("Who? [a, b]|Where? [a, b]|Who? [c, d] first", "twice"),
+        ("Who? [a, b]|" * 17, "at most 16"),
+    ],
 )
-def test_what_is_no_question_with_choices_is_refused(ending: str) -> None:
-    for text in (PERSON + ending, "[yes, no]"):
-        with pytest.raises(InputError, match=r"write it as in 'Is a person on the road\? \[yes, no\]'"):
-            read_standing(text)
-
-
-def test_first_before_the_brackets_is_refused() -> None:
-    with pytest.raises(InputError, match="ends with first: write that behind the brackets"):
-        read_standing(f"{PERSON} first [yes, no]")
-    assert read_standing(f"{PERSON} [yes, no] First")[0].is_first
-
-
-def test_a_question_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InputError, match="'Who\\?' is there twice in questions"):
-        read_standing("Who? [a, b]|Where? [a, b]|Who? [c, d] first")
-
-
-def test_too_many_questions_are_refused() -> None:
-    with pytest.raises(InputError, match="questions has 17 questions, but at most 16"):
-        read_standing("Who? [a, b]|" * 17)
+def test_what_is_no_question_with_choices_is_refused(text: str, word: str) -> None:
+    with pytest.raises(InputError, match=word):
+        read_standing(text)
 
 
 @pytest.fixture
@@ -221,20 +212,6 @@ def test_what_fails_before_the_caption_is_told_and_costs_no_caption_and_no_readi
             caption = decoder.caption(window, QUESTION, Trace(), on_first=lambda *one: told.append(one[1]))
         assert caption.token_ids == generated(pair, window)
         assert [str(one) for one in told] == ["no memory"]
-
-
-def test_an_answer_that_cannot_begin_lets_frames_of_others_be_read(
-    windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
-    decoder.stream_frame(0, windows[0].frames[0], 0)
-    with monkeypatch.context() as broken:
-        broken.setattr(decoder, "_answer", lambda *given: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            decoder.begin(0, QUESTION)
-    read = decoder.stream_frame(1, windows[1].frames[0], windows[1].start_ns)
-    assert read is not None
-    read.result(20)
 
 
 @pytest.mark.parametrize("seed", range(4))

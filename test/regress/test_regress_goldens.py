@@ -181,37 +181,15 @@ def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden
         read_golden(tmp_path / "windows.json", setup)
     content = json.loads((folder / "drive.golden" / "windows.json").read_text())
     window = content["windows"][0]
-    mistyped = [
-        {"caption": 5},
-        {"caption": None},
-        {"end_ns": "1"},
-        {"end_ns": 1 << 70},
-        {"frame_stamps_ns": 7},
-        {"frame_stamps_ns": ["x"]},
-        {"frames": ["zz"]},
-        {"frames": [""]},
-        {"event_images": [[]]},
-        {"degraded": {"a": 1}, "source": []},
-        {"events": float("nan")},
-        {"more": 1},
-    ]
-    texts = [
-        "",
-        "[]",
-        "{}",
-        "7",
-        100_000 * "[",
-        '{"identity": ' + 100_000 * '{"a":',
-        json.dumps({**content, "windows": [{}]}),
-    ]
-    texts += [json.dumps({**content, "windows": [{**window, **change}]}) for change in mistyped]
-    texts += [json.dumps({**content, "counts": counts}) for counts in (7, {"lost": "x"}, {"lost": None})]
-    texts += [json.dumps({**content, "identity": {**content["identity"], "settings": 7}})]
-    texts += [json.dumps({**content, "windows": 7})]
-    for damaged in texts:
-        path = tmp_path / "damaged.json"
-        path.write_text(damaged)
-        with pytest.raises(InputError, match=r"damaged\.json' is damaged: write it anew with --update"):
+    mistyped = [{"caption": 5}, {"end_ns": 1 << 70}, {"frame_stamps_ns": ["x"]}, {"frames": ["zz"]}]
+    mistyped += [{"event_images": [[]]}, {"events": float("nan")}, {"more": 1}]
+    changes = [{"windows": [{**window, **change}]} for change in mistyped]
+    changes += [{"windows": 7}, {"windows": [{}]}, {"counts": {"lost": "x"}}]
+    changes += [{"identity": {**content["identity"], "settings": 7}}]
+    path = tmp_path / "damaged.json"
+    for text in ("", "[]", 100_000 * "[", *(json.dumps({**content, **change}) for change in changes)):
+        path.write_text(text)
+        with pytest.raises(InputError, match="damaged: write it anew"):
             read_golden(path, setup)
 
 
@@ -261,37 +239,23 @@ def test_goldens_lie_beside_their_bag(tmp_path):
     assert golden_folder(tmp_path / "bag.mcap") == tmp_path / "bag.mcap.golden"
 
 
-def test_answers_to_standing_questions_are_guarded_as_well(setup, golden, tmp_path):
-    asked = Setup(setup.bag, setup.models, placed={"questions": "Is it dark? [yes, no]"})
-    path = tmp_path / "windows.json"
-    write_golden(path, asked, captured(asked))
-    answered = read_golden(path, asked)
-    assert {tuple(window.answers.items()) for window in answered.windows} == {(("Is it dark?", "yes"),)}
-    other = replace(answered.windows[0], answers={"Is it dark?": "no"})
-    assert told(answered, replace(answered, windows=[other, *answered.windows[1:]])) == [
-        "window 0-1 s: answer to 'Is it dark?': expected yes, is no"
-    ]
-    with pytest.raises(InputError, match="was made with questions"):
+@pytest.mark.parametrize(
+    ("name", "value"), [("questions", "Is it dark? [yes, no]"), ("schema", '{"type":"boolean"}')]
+)
+def test_what_is_asked_besides_is_guarded_as_well(setup, tmp_path, name, value):
+    asked = Setup(setup.bag, setup.models, placed={name: value})
+    path, found = tmp_path / "windows.json", captured(asked)
+    write_golden(path, asked, found)
+    assert asked.settings[name] == value and name not in setup.settings
+    if name == "schema":
+        assert all("no_json" in window.degraded for window in found.windows)
+    else:
+        other = replace(found.windows[0], answers={"Is it dark?": "no"})
+        assert told(read_golden(path, asked), replace(found, windows=[other, *found.windows[1:]])) == [
+            "window 0-1 s: answer to 'Is it dark?': expected yes, is no"
+        ]
+    with pytest.raises(InputError, match=f"was made with {name}"):
         read_golden(path, setup)
-    # Without questions files are as they were before there were any.
-    assert "answers" not in json.dumps(golden_content(golden, setup, tmp_path))
-
-
-def test_structured_captions_are_guarded_as_well_and_what_is_no_whole_json(setup, golden, tmp_path):
-    schema = '{"type": "boolean"}'
-    structured = Setup(setup.bag, setup.models, placed={"schema": schema})
-    assert structured.settings["schema"] == schema.replace(" ", "") and "schema" not in setup.settings
-    found = captured(structured)
-    assert all("no_json" in window.degraded for window in found.windows)
-    path = tmp_path / "windows.json"
-    write_golden(path, structured, found)
-    with pytest.raises(InputError, match="was made with schema"):
-        read_golden(path, setup)
-
-
-def golden_content(golden, setup, tmp_path):
-    write_golden(tmp_path / "plain.json", setup, golden)
-    return json.loads((tmp_path / "plain.json").read_text())
 
 
 def test_windows_that_show_nothing_new_are_guarded_as_well(tmp_path):

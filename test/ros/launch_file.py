@@ -118,7 +118,7 @@ def without_models(installed, folder):
     for path in ("share/crossspec_ros", *others):
         (folder / path).symlink_to(Path(installed) / path)
     captioner = nodes / "captioner"
-    command = f'exec "{sys.executable}" "{HERE.parent / "launch_captioner.py"}" "$@"'
+    command = f'exec "{sys.executable}" "{HERE.parent / "fake_captioner.py"}" "$@"'
     captioner.write_text(f'#!/bin/sh\nPYTHONPATH="{HERE.parent}:$PYTHONPATH" {command}\n')
     captioner.chmod(0o755)
     return folder

@@ -243,38 +243,6 @@ def test_other_sources_are_refused(options, word):
         open_sources(*options)
 
 
-def test_what_a_server_says_is_logged_harmlessly(monkeypatch, capfd):
-    class Source:
-        kinds = ("events",)
-
-        def items(self, stop, now_ns):
-            yield Link(False, "its answer is '\x1b]0;owned\x07\n[FATAL] forged'")
-
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
-    main([])
-    told = capfd.readouterr().err
-    assert r"its answer is '\x1b]0;owned\x07\n[FATAL] forged'" in told and "\x1b]" not in told
-
-
-def test_a_thread_of_the_camera_that_dies_ends_the_node_with_a_sentence(monkeypatch, capfd):
-    class Panic(BaseException):
-        """As libraries in Rust raise it."""
-
-    class Source:
-        kinds = ("events",)
-
-        def items(self, stop, now_ns):
-            yield Link(True)
-            raise Panic("index out of bounds")
-
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *args: [Source()])
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 1
-    (sentence,) = [line for line in capfd.readouterr().err.splitlines() if "crossspec: error" in line]
-    assert "the camera's thread has ended (Panic('index out of bounds')): start it again" in sentence
-
-
 def test_a_server_that_comes_and_goes_or_sends_nonsense_fills_no_log(stage, monkeypatch, capfd):
     frame = image(0, np.zeros((6, 8), np.uint8), "mono8")
 

@@ -122,19 +122,6 @@ def test_a_package_is_installed_where_the_index_has_it(tmp_path, monkeypatch):
     assert installed("libcaer_driver")
 
 
-def test_the_plan_of_a_replay_is_that_of_the_command_line(bag, models):
-    given = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "question": "yes"}
-    given |= {"memory": "somewhere", "mode": "autoregressive", "dtype": "bf16"}
-    nodes = plan("replay", given)["nodes"]
-    parameters = replay_parameters(
-        bag, models, "yes", 2.0, "autoregressive", loop=True, memory="somewhere", dtype="bf16"
-    )
-    assert [(node["executable"], node["parameters"], node["remaps"]) for node in nodes] == [
-        (process.name, process.parameters, process.remaps) for process in replay_graph(parameters)
-    ]
-    assert nodes[2]["parameters"]["loop"] is True and nodes[1]["parameters"]["memory"] == "somewhere"
-
-
 @pytest.mark.parametrize("kind", ["dsec_replay", "live"])
 def test_the_plan_takes_every_argument_that_is_not_launch_s_own(kind, bag, models):
     values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from contextlib import ExitStack
@@ -20,7 +19,6 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import parameter_value_to_python
 from sensor_msgs.msg import Image
 from stand_ins import write_models
-from std_msgs.msg import String
 from test_synchronizer_node import DRIVER, frame, packet
 
 pytest.importorskip("launch_ros", reason="needs a ROS installation")
@@ -117,72 +115,6 @@ def test_a_node_that_fails_ends_launch_with_its_sentence_and_an_error(start, tmp
     assert "captioner-2 ended with code 2" in launch.output
 
 
-BRING_UP = """
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, GroupAction
-from launch.actions import IncludeLaunchDescription, TimerAction
-from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import PushRosNamespace, SetParameter, SetRemap
-
-def include(kind, **given):
-    source = PythonLaunchDescriptionSource(FOLDER + "/" + kind + ".launch.py")
-    return IncludeLaunchDescription(source, launch_arguments=given.items())
-
-def generate_launch_description():
-    shown = ["echo ", LaunchConfiguration("mode"), " $(env | cut -d= -f1 | sort)"]
-    before, after = (ExecuteProcess(cmd=["sh", "-c", shown], output="screen") for _ in range(2))
-    broken = [include("live", camera="davsi"), include("live", camera="topics", respawn="maybe")]
-    front = GroupAction([
-        PushRosNamespace("front"),
-        SetRemap("~/caption", "/says"),
-        SetParameter("robot_name", "r2"),
-        include("dsec_replay", question="yes", rate="4", respawn="true"),
-    ])
-    live = include("live", camera="topics")
-    base = ExecuteProcess(cmd=["sleep", "1000"], name="base")
-    mine = {"mode": "teleop", "namespace": "!"}
-    declared = [DeclareLaunchArgument(name, default_value=value) for name, value in mine.items()]
-    told = TimerAction(period=1.0, actions=[after])
-    return LaunchDescription([*declared, base, before, *broken, front, live, told])
-"""
-
-
-def test_in_somebody_s_bring_up_nothing_of_ours_ends_or_changes_what_is_theirs(
-    start_quickly, observer, tmp_path
-):
-    # A name that one of ours has, too.
-    file = tmp_path / "live.launch.py"
-    folder = os.path.join(packages.get_package_share_directory("crossspec_ros"), "launch")
-    file.write_text(f"FOLDER = {folder!r}\n{BRING_UP}")
-    launch = start_quickly(str(file))
-    launch.until(observer, lambda: "no captions: camera is 'davsi'" in launch.output)
-    shown = re.findall(r"\] (teleop .*)", launch.output)
-    assert len(shown) == 2 and shown[0] == shown[1], launch.output
-    # A namespace, a remapping and a parameter of the group, whose arguments do not reach the next include.
-    says = []
-    observer.node.create_subscription(String, "/says", says.append, 10)
-    launch.until(observer, lambda: says)
-    assert says[0].data.endswith(": yes")
-    for node, question in (
-        ("front/captioner", "yes"),
-        ("captioner", "What are the key elements in this scene?"),
-    ):
-        answer = ask(launch, observer, GetParameters, f"/{node}/get_parameters", names=["question"])
-        assert [parameter_value_to_python(value) for value in answer.values] == [question]
-    assert "parameter robot_name" in launch.output
-    launch.until(observer, lambda: "respawn is 'maybe', but it must be true or false" in launch.output)
-    launch.until(observer, lambda: set(launch.nodes()) == {"synchronizer", "captioner"})
-    # Longer than a node waits that is started again.
-    time.sleep(3.0)
-    before = launch.nodes()
-    assert set(before) == {"synchronizer", "captioner"}
-    os.kill(before["captioner"], signal.SIGKILL)
-    launch.until(
-        observer, lambda: launch.nodes().get("captioner", before["captioner"]) != before["captioner"]
-    )
-
-
 def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
     launch = start(REPLAY)
 
@@ -196,13 +128,7 @@ def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
     assert "Traceback" not in launch.output, launch.output
 
 
-def test_sigint_for_launch_alone_ends_every_node_too(start_quickly, observer, tmp_path):
-    launch = start_quickly(REPLAY, config(tmp_path, "dsec_player", loop=True))
-    launch.until(observer, lambda: observer["/clock"])
-    os.kill(launch.process.pid, signal.SIGINT)
-    assert launch.wait(ENDED_S) == 0
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["captioner", "dsec_player"])
 def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer, tmp_path, name):
     launch = start_quickly(REPLAY, "respawn:=true", "rate:=4", "loop:=true")
@@ -225,40 +151,6 @@ def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, 
     # Captions are told at the level info.
     observer.wait(lambda: observer["/clock"])
     assert "[INFO] [captioner" not in launch.output.replace("[INFO] [captioner-2]: process", "")
-
-
-def test_the_captioner_goes_through_its_lifecycle_when_told(start_quickly, observer, tmp_path):
-    launch = start_quickly(LIVE, "camera:=topics", config(tmp_path, "captioner", autostart=False))
-
-    def state():
-        return ask(launch, observer, GetState, "/captioner/get_state").current_state.label
-
-    change = observer.node.create_client(ChangeState, "/captioner/change_state")
-    launch.until(observer, change.service_is_ready)
-    assert state() == "unconfigured"
-    configure, activate = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
-    deactivate, cleanup = Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP
-    shutdown = Transition.TRANSITION_UNCONFIGURED_SHUTDOWN
-    # What nav2's lifecycle manager does at startup, pause, resume, reset, startup and shutdown.
-    for transition, expected in (
-        (configure, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (cleanup, "unconfigured"),
-        (configure, "inactive"),
-        (activate, "active"),
-        (deactivate, "inactive"),
-        (cleanup, "unconfigured"),
-        (shutdown, "finalized"),
-    ):
-        told = ask(
-            launch, observer, ChangeState, "/captioner/change_state", transition=Transition(id=transition)
-        )
-        assert told.success and state() == expected
-        publishers = int(expected == "active")
-        launch.until(observer, lambda n=publishers: observer.node.count_publishers("/captioner/report") == n)
 
 
 def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_path):
@@ -300,11 +192,3 @@ def test_best_effort_cameras_are_captioned(start_quickly, observer):
         return any(message.startswith("8 frames, 5 event images") and n == 80 for message, n in reports)
 
     launch.until(observer, film_until_a_window_is_whole)
-
-
-def test_a_late_subscriber_gets_the_captions_that_follow(start_quickly, tmp_path):
-    launch = start_quickly(REPLAY, config(tmp_path, "dsec_player", loop=True))
-    with outsider() as early:
-        launch.until(early, early.reports)
-    with outsider() as late:
-        launch.until(late, lambda: late["/captioner/caption"] and late.reports())

@@ -4,53 +4,31 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-import struct
-from contextlib import ExitStack
 from copy import deepcopy
 from importlib import import_module
 
 import pytest
-from fakes import FakeDecoder
-from outsider import spinning
+from test_reference_topics import documented_topics
 
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.diagnostics import HARDWARE_ID
-from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
-APART = "/layouts"
-"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
-TOP, BOTTOM = 2, 3
-"""Numbers of the dock areas in a state that Qt saved."""
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
 
 
 @pytest.fixture(scope="module")
 def published():
-    """The types of all topics of a running synchronizer and captioner."""
-    inputs = ("frame", "event_image", "window_closed")
-    remaps = [word for topic in inputs for word in ("-r", f"{topic}:=synchronizer/{topic}")]
-    with ExitStack() as stack:
-        nodes = [
-            stack.enter_context(spinning(lambda: SynchronizerNode(namespace=APART))),
-            stack.enter_context(
-                spinning(
-                    lambda: CaptionerNode(
-                        lambda params: FakeDecoder(), cli_args=["--ros-args", *remaps], namespace=APART
-                    )
-                )
-            ),
-        ]
-        named = [
-            node.get_publisher_names_and_types_by_node(node.get_name(), node.get_namespace())
-            for node in nodes
-        ]
-    return {topic.removeprefix(APART): kinds[0] for topics in named for topic, kinds in topics}
+    """The types of all topics of synchronizer and captioner, by the page that is checked against them."""
+    return {
+        topic: kind.replace("/", "/msg/")
+        for node in ("synchronizer", "captioner")
+        for topic, direction, kind, _ in documented_topics(node)
+        if direction == "out"
+    }
 
 
 @pytest.fixture(scope="module", params=PERSPECTIVES, ids=lambda path: path.stem)
@@ -91,30 +69,6 @@ def test_the_perspective_plots_every_latency_and_acceptance(plugins, published):
     assert set(topics) == {topic for topic, kind in published.items() if "Float64" in kind}
     # rqt_plot cannot tell a topic from one below it.
     assert not any(other.startswith(f"{topic}/") for topic in topics for other in published)
-
-
-def qt_bytes(perspective, key):
-    """A value of the main window in the perspective, as Qt wrote it."""
-    stored = perspective["groups"]["mainwindow"]["keys"][key]
-    (digits,) = re.fullmatch(r"QtCore\.QByteArray\(b'([0-9a-f]+)'\)", stored["repr(QByteArray.hex)"]).groups()
-    return bytes.fromhex(digits)
-
-
-def test_the_perspective_fits_a_small_screen(perspective):
-    magic, _, _, *frame = struct.unpack_from(">IHH4i", qt_bytes(perspective, "geometry"))
-    assert magic == 0x1D9D0CB
-    left, top, right, bottom = frame
-    # A bar of the desktop takes 27 pixels, at the top or at the left.
-    assert 27 <= left < right < 1366 and 27 <= top < bottom < 768
-
-
-def test_the_perspective_has_captions_above_and_plots_below(perspective, plugins):
-    state = qt_bytes(perspective, "state")
-    docks = [re.sub("[/#]", "__", plugin) for plugin in plugins]
-    at = {dock: state.index(dock.encode("utf-16-be")) for dock in docks}
-    areas = [match.start() for match in re.finditer(rb"\0\0\0[\2\3]\0\0..\0\0..\xfc", state, re.DOTALL)]
-    assert [state[area + 3] for area in areas] == [TOP, BOTTOM]
-    assert [dock for dock in docks if at[dock] > areas[1]] == [f"rqt_plot__Plot__{i}" for i in (1, 2, 3)]
 
 
 def test_the_perspective_has_our_plugin_and_no_monitor(plugins, published):

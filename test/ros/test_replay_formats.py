@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from crossspec_lab.world.synth import write_events_h5
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -130,16 +129,6 @@ def dvs(path):
     return write_bag(path / "bag", in_order(arrays, png_messages()))
 
 
-def dsec(path):
-    (path / "events/left").mkdir(parents=True)
-    write_events_h5(path / "events/left/events.h5", events(), START_US)
-    (path / "images/left/rectified").mkdir(parents=True)
-    for i, (_, pixels) in enumerate(frames()):
-        (path / f"images/left/rectified/{i:06}.png").write_bytes(png(pixels))
-    (path / "images/timestamps.txt").write_text("".join(f"{t}\n" for t, _ in frames()))
-    return path
-
-
 def csv(path):
     """In microseconds of the header's order, with its images beside it."""
     batch = events()
@@ -148,7 +137,7 @@ def csv(path):
     return path / "drive.csv"
 
 
-WRITERS = (dsec, sqlite3, dvs, csv)
+WRITERS = (sqlite3, dvs, csv)
 FORMATS = {write.__name__: write for write in WRITERS}
 
 
@@ -194,6 +183,7 @@ class Witness(FakeDecoder):
             accepted={},
             late=False,
             mean_acceptance_length=0.0,
+            is_json=False,
         )
 
 

@@ -89,11 +89,6 @@ def test_a_perspective_is_restored_once_its_captioner_is_known(plugin):
     assert plugin._topics.text == "/robot/report" and "/robot/report" in plugin._windows.hint
 
 
-def test_a_plugin_from_the_menu_waits_for_nothing(plugin):
-    plugin.restore_settings(None, SimpleNamespace(value=lambda key: None))
-    assert plugin._node.looks == 0 and plugin._topics.items == ["/captioner/report"]
-
-
 def test_the_first_captioner_is_watched_until_one_has_reported(plugin):
     plugin._discover()
     assert plugin._topics.text == "/captioner/report"

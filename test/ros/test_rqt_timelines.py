@@ -142,14 +142,6 @@ def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_ano
     assert len(captions[0]) == (7 if width == 500 else 4)
 
 
-def test_what_is_wrong_with_a_caption_stands_among_its_figures():
-    caption = Caption(text="a car", source="event_draft", tokens=9)
-    report = message(caption=caption, level=WindowReport.WARN, proposers=[], cut_by_deadline=True)
-    report.degraded = ["rgb_missing"]
-    texts = [text.replace("\N{NO-BREAK SPACE}", " ") for *_, text in painted(report).texts]
-    assert any(text.endswith("from events only · cut by the deadline · rgb missing") for text in texts)
-
-
 def test_windows_are_drawn_newest_first_and_as_many_as_fit():
     paper = painted(*(message(index) for index in range(9)), height=300)
     heads = [lines[0].split("\N{NO-BREAK SPACE}")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
@@ -182,24 +174,6 @@ def test_the_newest_window_is_seen_whole_however_slow_and_whatever_was_before(ot
     paper = painted(*before, message(9, spans={"verify[0]": (0.0, 9000.0)}), height=400)
     ((_, right), *_) = paper.bars(STAGE_COLOURS["verify"])
     assert right < 1000 - MARGIN - 10
-
-
-def test_the_view_is_told_how_high_the_newest_window_is():
-    windows, paper = LastWindows(), Paper()
-    windows.add(message(text=LONG))
-    needed = draw(paper, windows, 500, 100)
-    assert max(y + height for _, y, _, height, _ in paper.rects) <= needed < 250
-
-
-def test_seconds_are_counted_as_in_the_log_from_the_earliest_window():
-    paper = painted(message(103), message(104), message(100), height=900)
-    heads = [lines[0].split("\N{NO-BREAK SPACE}")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
-    assert heads == ["0-1", "4-5", "3-4"]
-    assert any(text.replace("\N{NO-BREAK SPACE}", " ") == "0 s: stamp 100 s" for *_, text in paper.texts)
-
-
-def test_an_empty_view_says_so():
-    assert [text for *_, text in painted().texts] == ["no report has come yet"]
 
 
 def test_a_flood_of_reports_is_kept_short():

@@ -12,6 +12,7 @@ import pytest
 import rclpy
 from rclpy.executors import ExternalShutdownException
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.run import NodeError, run
 
@@ -59,14 +60,6 @@ def test_whatever_an_interrupt_turns_into_is_nobody_s_error(monkeypatch, capsys)
     assert capsys.readouterr().err == ""
 
 
-def test_other_errors_are_told(monkeypatch):
-    def work(node):
-        raise RuntimeError("something else")
-
-    with pytest.raises(RuntimeError, match="something else"):
-        run(Node, [], work)
-
-
 def lacks_libraries():
     os.environ["ROS_SECURITY_ENABLE"] = "true"
     raise RuntimeError("error creating node: no security libraries")
@@ -101,44 +94,20 @@ def test_bad_arguments_are_not_taken_for_sros2(monkeypatch, capsys, enabled):
     assert end.value.code == 2 and "does not understand the arguments" in capsys.readouterr().err
 
 
-def test_a_callback_that_ends_the_node_ends_the_work_in_the_main_thread_too(capfd):
-    class Failing(rclpy.node.Node):
-        def stop(self):
-            pass
-
-    def make():
-        node = Failing("failing")
-        node.create_timer(0.01, fail)
-        return node
-
-    def fail():
-        raise NodeError("the thread of the camera has ended")
-
-    def work(node):
-        deadline_s = time.monotonic() + 20
-        while time.monotonic() < deadline_s:
-            time.sleep(0.01)
-            if not node.context.ok():
-                raise ExternalShutdownException
-
-    with pytest.raises(SystemExit) as end:
-        run(make, [], work)
-    assert end.value.code == 1
-    assert capfd.readouterr().err == "crossspec: error: the thread of the camera has ended\n"
+class Killed(BaseException):
+    """No Exception, as a panic in a library is none."""
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_node_whose_spinning_thread_is_killed_ends():
-    class Killed(BaseException):
-        """No Exception, as a panic in a library is none."""
-
-    class Deaf(rclpy.node.Node):
+@pytest.mark.parametrize(("error", "end"), [(NodeError("a thread"), SystemExit), (Killed(), Killed)])
+def test_a_node_whose_spinning_thread_ends_ends_its_work_in_the_main_thread_too(capfd, error, end):
+    class Failing(rclpy.node.Node):
         def __init__(self):
-            super().__init__("deaf")
-            self.create_timer(0.01, self.die)
+            super().__init__("failing")
+            self.create_timer(0.01, self.fail)
 
-        def die(self):
-            raise Killed
+        def fail(self):
+            raise error
 
         def stop(self):
             pass
@@ -148,9 +117,12 @@ def test_a_node_whose_spinning_thread_is_killed_ends():
         while node.context.ok():
             assert time.monotonic() < deadline_s, "up, but deaf"
             time.sleep(0.01)
+        raise ExternalShutdownException
 
-    with pytest.raises(Killed):
-        run(Deaf, [], work)
+    with pytest.raises(end) as ended:
+        run(Failing, [], work)
+    if end is SystemExit:
+        assert ended.value.code == 1 and capfd.readouterr().err == "crossspec: error: a thread\n"
 
 
 class Finalized:
@@ -179,6 +151,29 @@ def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
     run(lambda: CaptionerNode(load=load))
     assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
     assert sys.unraisablehook is hook
+
+
+def refuse(error):
+    def load(params):
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (InputError("no models"), 2, "no models"),
+        (MemoryError("of\n4 GB"), 1, "MemoryError: of 4 GB"),
+        (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07"),
+    ],
+)
+def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
+    with pytest.raises(SystemExit) as end:
+        run(lambda: CaptionerNode(load=refuse(error)), [])
+    assert end.value.code == code
+    told = capfd.readouterr().err
+    assert told.endswith(f"{word}\n") and "\x1b]" not in told
 
 
 def test_importing_the_nodes_changes_no_signal():

@@ -50,9 +50,10 @@ def bag(shared):
 
 def environment(**more):
     folders = HERE, HERE.parent, HERE.parents[1]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "FAKE_LOAD_S": "4", **more}
 
 
+@pytest.mark.nightly
 def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_path):
     names = ("front", "rear")
     with outsider() as observer:
@@ -149,6 +150,7 @@ def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
 
 
 # While children are forked, and while they import.
+@pytest.mark.nightly
 @pytest.mark.parametrize("after_s", [0.05, 0.15, 0.3])
 def test_a_replay_that_is_interrupted_while_its_nodes_start_says_nothing_of_it(bag, tmp_path, after_s):
     models = write_models(tmp_path / "models")

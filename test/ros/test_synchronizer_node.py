@@ -19,7 +19,6 @@ from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
 from crossspec_ros.ros.synchronizer import SynchronizerNode
-from crossspec_ros.windows.synchronizer import EventImageReady
 
 SECOND = 10**9
 WIDTH, HEIGHT = 32, 24
@@ -124,39 +123,6 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
     assert stage.closed() == [(6, 1, 5, 30, 4)]
     stage.observer.wait(lambda: stage.problem("unusable_messages") == 2)
     assert stage.problem("missing_packets") == 4
-
-
-def test_a_message_that_breaks_the_decoder_is_counted_and_the_next_one_is_taken(stage):
-    stage = stage()
-    decode = stage.node._pipeline.stream.decode
-
-    def fragile(message):
-        if message.seq == 1:
-            raise MemoryError
-        return decode(message)
-
-    stage.node._pipeline.stream.decode = fragile
-    for seq in range(3):
-        stage.events.publish(packet(seq * 625, seq))
-    stage.observer.wait(lambda: [counts[:4] for counts in stage.closed()] == [(6, 0, 5, 10)])
-    stage.observer.wait(lambda: stage.problem("unusable_messages") == 1)
-
-
-def test_an_image_that_cannot_be_published_costs_no_window_its_end(stage):
-    stage = stage()
-    publish = stage.node._publish
-
-    def fragile(update):
-        if isinstance(update, EventImageReady):
-            raise MemoryError
-        publish(update)
-
-    stage.node._publish = fragile
-    for seq in range(3):
-        stage.events.publish(packet(seq * 625, seq))
-    stage.observer.wait(lambda: [counts[:3] for counts in stage.closed()] == [(6, 0, 5)])
-    # The next window's first one, too.
-    stage.observer.wait(lambda: stage.problem("unusable_messages") == 6)
 
 
 def test_a_bad_parameter_is_refused_and_a_good_one_is_described():

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
 import os
 import re
-import select
 import signal
 import socket
-import socketserver
-import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import psutil
 import pytest
 from plain_target import generated
@@ -40,8 +34,6 @@ from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.serving.serve_command import MOST_MESSAGE, free_port
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
-from crossspec_ros.wire import METHOD, VERSION
-from crossspec_ros.wire import captions_pb2 as wire
 
 pytestmark = pytest.mark.realtime
 QUESTION = CaptionerSettings().question
@@ -134,104 +126,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert served.end() == 0
 
 
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The port of HAProxy before a server that answers each byte; its limits are small."""
-    monkeypatch.setattr(command, "_CONNECTIONS", 40)
-    monkeypatch.setattr(command, "_OF_A_HOST", 20)
-    monkeypatch.setattr(command, "_PATIENCE_S", 3)
-
-    class Echo(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            while data := self.request.recv(1):
-                self.request.sendall(data)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as inner:
-        inner.daemon_threads = True
-        threading.Thread(target=inner.serve_forever, daemon=True).start()
-        port = free_port()
-        with command.tls(port, inner.server_address[1], *certificate(tmp_path)):
-            yield port
-        inner.shutdown()
-
-
-def tcp(port: int, host: str) -> socket.socket:
-    """A connection from this of the machine's own addresses."""
-    return socket.create_connection(("127.0.0.1", port), 10.0, (host, 0))
-
-
-def crowd(stack: contextlib.ExitStack, port: int) -> list[socket.socket]:
-    """Those of 30 connections of one host that are not refused before they are seen to be there."""
-    some = []
-    for _ in range(30):
-        with contextlib.suppress(ConnectionResetError):
-            some.append(stack.enter_context(tcp(port, "127.0.0.2")))
-    return some
-
-
-def shaken(port: int, host: str = "127.0.0.1") -> ssl.SSLSocket:
-    return ssl._create_unverified_context().wrap_socket(tcp(port, host))
-
-
-def is_cut_off(connection: socket.socket) -> bool:
-    with contextlib.suppress(ConnectionResetError):
-        return connection.recv(1) == b""
-    return True
-
-
-@pytest.mark.nightly
-def test_connections_that_say_nothing_keep_no_robot_out(proxy: int) -> None:
-    with contextlib.ExitStack() as stack:
-        silent = crowd(stack, proxy)
-        shy = [stack.enter_context(shaken(proxy, "127.0.0.3")) for _ in range(15)]
-        began = time.monotonic()
-        robot = stack.enter_context(shaken(proxy))
-        robot.sendall(b"x")
-        assert robot.recv(1) == b"x"
-        # Neither without a handshake nor without a word behind it.
-        assert all(map(is_cut_off, (*silent, *shy))) and time.monotonic() - began < 9
-        robot.sendall(b"y")
-        assert robot.recv(1) == b"y"
-
-
-@pytest.mark.nightly
-def test_a_host_has_a_share_of_the_connections(proxy: int) -> None:
-    with contextlib.ExitStack() as stack:
-        many = crowd(stack, proxy)
-        # Before they have been silent for long.
-        time.sleep(0.3)
-        assert len(many) - len(select.select(many, [], [], 0)[0]) == 20
-        stack.enter_context(shaken(proxy, "127.0.0.3"))
-
-
-PROXY = """
-import sys, time
-from pathlib import Path
-from crossspec_ros.serving.serve_command import tls
-with tls(int(sys.argv[1]), 1, *map(Path, sys.argv[2:])) as proxy:
-    print(proxy.pid, flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death signal is Linux's")
-@pytest.mark.nightly
-def test_a_server_that_is_killed_leaves_its_port(tmp_path: Path) -> None:
-    port = free_port()
-    call = [sys.executable, "-c", PROXY, str(port), *map(str, certificate(tmp_path))]
-    # What is killed clears nothing up.
-    own = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=own) as server:
-        assert server.stdout is not None
-        proxy = psutil.Process(int(server.stdout.readline()))
-        server.kill()
-        _, alive = psutil.wait_procs([proxy], 5.0)
-        for one in alive:
-            one.kill()
-    assert not alive
-    command.check_port(port)
-
-
 def said(pair: ModelPair, window: Window) -> str:
     return pair.target.tokenizer.decode(generated(pair, window, question=QUESTION)).strip()
 
@@ -255,47 +149,6 @@ def test_who_is_not_known_is_refused(
         load_remote_decoder(served.settings(**others))
 
 
-def deaf_streams(address: Address, stack: contextlib.ExitStack) -> Iterator[None]:
-    """Streams of one robot, each of which has some 100 kB of answers that it does not read."""
-    fit = wire.Up(session=1, fit=wire.Fit(stamps_ns=[1]))
-    hello = wire.Up(hello=wire.Hello(version=VERSION, robot=address.robot, period_ns=1_000_000_000))
-    # As small a window as gRPC has, and a connection of its own.
-    options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]
-    options += [("grpc.use_local_subchannel_pool", 1)]
-    trusted = grpc.ssl_channel_credentials(Path(address.ca).read_bytes())
-
-    def say() -> Iterator[wire.Up]:
-        yield hello
-        for i in range(800):
-            # No more than the server takes of a robot.
-            if not i % 100:
-                time.sleep(0.3)
-            yield fit
-        over.wait()
-
-    over = threading.Event()
-    stack.callback(over.set)
-    for _ in range(4):
-        channel = stack.enter_context(
-            grpc.secure_channel(address.url.removeprefix("grpcs://"), trusted, options)
-        )
-        stream = channel.stream_stream(METHOD, request_serializer=wire.Up.SerializeToString)
-        call = stream(say(), metadata=address.metadata())
-        stack.callback(call.cancel)
-        yield
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(180)
-def test_a_robot_that_reads_nothing_keeps_no_other_out(served: Served) -> None:
-    with contextlib.ExitStack() as stack:
-        deaf = Address(f"grpcs://localhost:{served.port}", "van", f"{TOKEN}-too", str(served.pem))
-        for _ in deaf_streams(deaf, stack):
-            time.sleep(2.8)
-        for _ in range(3):
-            load_remote_decoder(served.settings()).close()
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) -> None:
@@ -312,13 +165,6 @@ def test_servers_on_one_machine_share_no_port(served: Served, tmp_path: Path) ->
         assert len(mine) > 5 < len(others) and not mine & others
     finally:
         other.end()
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(180)
-def test_a_replica_has_a_heap_that_gives_back(served: Served) -> None:
-    maps = served.replica("target").memory_maps()
-    assert any("jemalloc" in one.path for one in maps)
 
 
 @pytest.mark.timeout(180)
@@ -398,16 +244,16 @@ def test_a_pipe_is_waited_for_by_nobody(tmp_path: Path) -> None:
         pass
 
 
-def test_a_robot_that_is_named_twice_is_told(tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text(f"car {TOKEN}\ncar {TOKEN[::-1]}\n")
-    with pytest.raises(InputError, match="a robot or a token twice"):
-        read_tokens(tmp_path / "tokens")
-
-
-@pytest.mark.parametrize("text", ["", "car", "car short", "car " + TOKEN + " more"])
-def test_a_file_of_tokens_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        *((text, "no file") for text in ("", "car", "car short", f"car {TOKEN} more")),
+        (f"car {TOKEN}\ncar {TOKEN[::-1]}\n", "twice"),
+    ],
+)
+def test_a_bad_file_of_tokens_is_refused(tmp_path: Path, text: str, word: str) -> None:
     (tmp_path / "tokens").write_text(text)
-    with pytest.raises(InputError, match="no file of tokens"):
+    with pytest.raises(InputError, match=word):
         read_tokens(tmp_path / "tokens")
 
 

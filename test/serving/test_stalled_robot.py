@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 
 import pytest
 from plain_target import QUESTION
@@ -67,30 +67,6 @@ def test_frames_are_read_ahead_while_a_robot_owes_a_tree(fleet: Fleet, windows: 
         other.stream.end()
 
 
-def test_a_tree_must_wait_for_the_piece_before_it(
-    fleet: Fleet, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Passes that queue take memory and time of others, and go on beyond the end of an answer."""
-    hasty = Heard(fleet, "hasty")
-    try:
-        hasty.say(frame=frame_message(windows[0].frames[0], 0))
-        hasty.say(fit=wire.Fit(stamps_ns=[0]))
-        # Each ask waits for the pass of the one before.
-        for number in range(1, 4):
-            hasty.say(ask=wire.Ask(number=number, question=QUESTION, max_new_tokens=64, stepwise=True))
-        window = hasty.stream._windows[1]
-        assert window.over is not None and not wait([window.over], WAIT_S).not_done
-        monkeypatch.setattr(window.session, "step", lambda tree, sampling: Future())
-        hasty.say(draft=wire.Draft(number=3))
-        assert hasty.refusals == []
-        hasty.say(draft=wire.Draft(number=3))
-        (sentence,) = hasty.refusals
-        assert "send one at a time" in sentence
-        window.over.set_result(None)
-    finally:
-        hasty.stream.end()
-
-
 def test_a_tree_after_a_refused_question_leads_to_no_pass(fleet: Fleet, windows: list[Window]) -> None:
     """Each added a token to the sequence, without end."""
     sly = Heard(fleet, "sly")
@@ -134,22 +110,6 @@ def test_windows_that_are_dropped_at_once_cost_nothing_and_do_not_pile_up(
         more.join(WAIT_S)
     hasty.stream.end()
     assert len(encoded) <= 1 and not hasty.refusals
-
-
-def test_nothing_is_left_of_a_robot_that_leaves_with_work_under_way(
-    fleet: Fleet, windows: list[Window]
-) -> None:
-    leaving, free = Heard(fleet, "leaving"), threading.Event()
-    fleet.engine.scheduler.submit(free.wait)
-    leaving.say(frame=frame_message(windows[0].frames[0], 0))
-    leaving.say(fit=wire.Fit(stamps_ns=[0]))
-    end = threading.Thread(target=leaving.stream.end)
-    end.start()
-    end.join(0.3)
-    free.set()
-    end.join(WAIT_S)
-    fleet.engine.scheduler.submit(lambda: None).result(WAIT_S)
-    assert not fleet.robots and "leaving" not in fleet.engine.verifiers
 
 
 def test_a_seed_that_is_none_holds_nobody_up(fleet: Fleet, windows: list[Window]) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.application import CaptionServer, build
+from crossspec_ros.serving.application import CaptionServer
 from crossspec_ros.serving.conversation import HELLO_S, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.wire import VERSION
@@ -98,10 +98,6 @@ def test_of_the_streams_of_a_token_the_oldest_gives_way(monkeypatch: pytest.Monk
         return ended
 
     assert asyncio.run(crowd()) == [True, True, False, False, False, False, False]
-
-
-def test_strangers_have_streams_beside_those_of_robots() -> None:
-    assert build({"robots": 2})._bound_deployment.max_ongoing_requests >= 2 + 64
 
 
 MOST = 8
