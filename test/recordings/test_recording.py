@@ -242,7 +242,6 @@ def test_a_bag_with_nothing_to_play_says_what_it_has(tmp_path):
         assert part in str(error.value)
 
 
-def test_images_alone_do_not_hide_that_events_are_of_a_type_that_is_not_read(tmp_path):
 def test_events_of_a_type_that_is_not_read_are_named(tmp_path):
     foreign = string()._replace(type="dvs_msgs/msg/Event")
     bag = bag_of(tmp_path / "bag", ("/dvs", foreign), (IMAGE_TOPIC, readable_picture(0)))
