@@ -38,7 +38,7 @@ class _Topic:
 class _Restart(NamedTuple):
     """The first window after a jump back, its closing, and the last closing before it."""
 
-    index: int
+    window: int
     published_ns: int
     before_ns: int
 
@@ -137,7 +137,7 @@ class WindowAssembler:
         """Return the time before which no image of a window was published."""
         if self._restart is None:
             return -1
-        is_settled = index >= self._restart.index + _SETTLED
+        is_settled = index >= self._restart.window + _SETTLED
         return self._restart.published_ns if is_settled else self._restart.before_ns
 
     def _published(self, published_ns: int) -> int:

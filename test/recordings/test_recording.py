@@ -238,7 +238,7 @@ def test_a_bag_with_nothing_to_play_says_what_it_has(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/chatter", string()))
     with pytest.raises(InputError) as error:
         open_here(bag)
-    for part in (EVENT_PACKET, f"/chatter ({STRING})"):
+    for part in (EVENT_PACKET, f"/chatter ({string().type})"):
         assert part in str(error.value)
 
 
