@@ -29,11 +29,10 @@ class SpecVLMHead(Eagle):
     """
 
     kind = "specvlm"
+    needs = frozenset({"hidden", "frames"})
 
     def __init__(self, sizes: Sizes) -> None:
-        super().__init__(sizes, version=2, queries=_COMPRESSED)
-        # In the place of EAGLE's own.
-        del self.queries, self.compress
+        super().__init__(sizes, version=2)
         heads = int(self.chosen.layer["num_attention_heads"])
         self.elastic = ElasticCompressor(sizes.width, _COMPRESSED, heads)
 

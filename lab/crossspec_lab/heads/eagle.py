@@ -40,7 +40,6 @@ _LAYERS: dict[str, tuple[Any, Any]] = {
     "qwen3": (Qwen3Config, Qwen3DecoderLayer),
 }
 
-
 _OF_VERSION_3 = (
     "draft_vocabulary",
     "taps",
@@ -59,11 +58,6 @@ class Options:
     version: int = 3
     unroll: int = 1
     """Steps of training-time test: its own outputs are fed back so many times less one."""
-    leave_out: int = 0
-    """GRIFFIN's (Hu et al., 2025): a fed back step is not trained on tokens that are not among so many that
-    the head finds likeliest there; 0 leaves none out."""
-    queries: int = 0
-    """ViSpec's (Kang et al., 2025): so many tokens before the text, to which the frames are compressed."""
     layer: Mapping[str, Any] = field(default_factory=dict)
     """transformers' config of the decoder layer, a llama's or a qwen3's; empty is `usual_layer`."""
     draft_vocabulary: int = 0
@@ -93,10 +87,11 @@ class Options:
 class Eagle(Head):
     """At the row of token x_j it reads the target's feature there and x_{j+1}; its output tells x_{j+2}.
 
-    It sees the question and the response; of the frames no more than what `queries` make of them.
+    It sees the question and the response; of the frames no more than what `_compressed` makes of them.
     """
 
     kind = "eagle"
+    needs = frozenset({"hidden"})
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         chosen = Options(**options)
@@ -107,7 +102,6 @@ class Eagle(Head):
         width, config, self.chosen = sizes.width, layer_config(chosen.layer), chosen
         if config.hidden_size != width:
             raise ValueError(f"its layer is {config.hidden_size} wide, but the target {width}")
-        self.needs = frozenset({"hidden", "frames"} if chosen.queries else {"hidden"})
         self.input_norm: nn.Module | None = None
         self.fc_norm: nn.ModuleList | None = None
         self.d2t: Tensor | None
@@ -119,9 +113,6 @@ class Eagle(Head):
         else:
             self._set_up(width, len(chosen.taps), config.rms_norm_eps)
         self.layers = nn.ModuleList([_decoder_layer(config, is_double=chosen.version == 3)])
-        if chosen.queries:
-            self.queries = nn.Parameter(torch.randn(chosen.queries, width) * width**-0.5)
-            self.compress = nn.MultiheadAttention(width, config.num_attention_heads, batch_first=True)
         # Not registered: rounded with the weights, its frequencies would be others.
         self._rotary = (LlamaRotaryEmbedding(config),)
         self.begin()
@@ -174,9 +165,6 @@ class Eagle(Head):
         total = wanted.new_zeros(())
         for step, features in enumerate(self._steps(pairs, self.chosen.unroll)):
             found, trained = self._speech(features), counts[:, step:]
-            if step and self.chosen.leave_out:
-                # Not in the first step, or it would never learn a token that it has not met.
-                trained = trained & self._is_likely(found, pairs.tokens[:, step:])
             each = -(wanted[:, step:] * log_softmax(found)).sum(-1)
             if self.chosen.version == 2:
                 far = F.smooth_l1_loss(features, pairs.choosing[:, step:].to(self.dtype), reduction="none")
@@ -247,7 +235,7 @@ class Eagle(Head):
         tapped = [taps for _, _, taps in self._unread if taps is not None]
         embeds = self.embed(self._on_device(torch.tensor(following)))
         features = self._features(states, torch.cat(tapped) if tapped else None)
-        if self.chosen.queries and not self._verified:
+        if "frames" in self.needs and not self._verified:
             seen = torch.cat(frames)[None]
             compressed = self._compressed(seen, torch.ones_like(seen[..., 0], dtype=torch.bool))[0]
             embeds, features = torch.cat([compressed, embeds]), torch.cat([compressed, features])
@@ -271,14 +259,14 @@ class Eagle(Head):
         Row i drafts from where the target has read all before token i - 1. In step 0 its feature is the
         target's, in later ones its own of the step before, as in a chain that it drafts.
         """
-        asked, (batch, t) = len(pairs.question), pairs.tokens.shape
+        batch, t = pairs.tokens.shape
         following = torch.cat([pairs.question[1:].expand(batch, -1), pairs.tokens], 1)[:, :-1]
         embeds = self.embed(following)
         features = self._features(pairs.states[:, :-1], pairs.taps[:, :-1])
-        if self.chosen.queries:
+        if "frames" in self.needs:
             compressed = self._compressed(pairs.frames, pairs.frames_seen)
             embeds, features = torch.cat([compressed, embeds], 1), torch.cat([compressed, features], 1)
-        begin = self.chosen.queries + asked - 2
+        begin = embeds.shape[1] - t
         cache = DynamicCache()
         seen = torch.ones(begin + t, begin + t, dtype=torch.bool).tril()
         made = self._forward(embeds, features, torch.arange(begin + t), seen, cache)[:, begin:]
@@ -333,9 +321,8 @@ class Eagle(Head):
         return self.fc(taps)
 
     def _compressed(self, frames: Tensor, seen: Tensor) -> Tensor:
-        """(b, queries, width) of the embeddings (b, f, width) of frames."""
-        frames, queries = frames.to(self.dtype), self.queries.expand(len(frames), -1, -1)
-        return self.compress(queries, frames, frames, key_padding_mask=~seen, need_weights=False)[0]
+        """Give a head that needs frames (b, n, width) rows before the text, of (b, f, width) of them."""
+        raise NotImplementedError
 
     def _speech(self, made: Tensor) -> Tensor:
         """(..., draft vocabulary) logits."""
@@ -346,11 +333,6 @@ class Eagle(Head):
     def _as_target(self, ids: Tensor) -> Tensor:
         """The target's ids of draft ids."""
         return ids if self.d2t is None else ids + self.d2t[ids]
-
-    def _is_likely(self, found: Tensor, tokens: Tensor) -> Tensor:
-        """(b, n) bool: whether a token is among those that (b, n, draft vocabulary) logits find likeliest."""
-        likeliest = self._as_target(found.topk(min(self.chosen.leave_out, found.shape[-1])).indices)
-        return (likeliest == tokens[..., None]).any(-1)
 
     def _on_device(self, values: Tensor) -> Tensor:
         return to_device(values, self.fc.weight.device)

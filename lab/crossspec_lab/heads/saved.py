@@ -46,10 +46,10 @@ def save_speculators(head: Eagle, folder: Path, verifier: str, architecture: str
     Raises InputError for a head that the format has no words for.
     """
     chosen = head.chosen
-    if chosen.version != 3 or chosen.queries:
+    if chosen.version != 3:
         raise InputError(
-            f"a head of version {chosen.version} with {chosen.queries} queries cannot be written to "
-            f"'{folder}' in the format of vllm-project/speculators: take one of version 3 without queries"
+            f"a head of version {chosen.version} cannot be written to '{folder}' in the format of "
+            f"vllm-project/speculators: take one of version 3"
         )
     method = {"proposal_type": "greedy", "speculative_tokens": _CHAIN}
     config = {

@@ -78,17 +78,6 @@ VARIANTS: dict[str, Variant] = {
         "event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}, "MLP on the event feature"
     ),
     "eagle2": Variant("eagle", lambda sizes: {"version": 2}, "EAGLE-2, on the target's last states"),
-    "griffin": Variant(
-        "eagle",
-        lambda sizes: {"version": 2, "unroll": 3, "leave_out": 10},
-        "EAGLE-2 with roll-outs that leave out tokens it could not get",
-        _LONG,
-    ),
-    "vispec_eagle": Variant(
-        "eagle",
-        lambda sizes: {"version": 2, "queries": 8},
-        "EAGLE-2 behind eight tokens to which the frames are compressed",
-    ),
     "eagle3": Variant(
         "eagle", lambda sizes: {"version": 3, "unroll": 4}, "EAGLE-3, on three layers, with roll-outs", _LONG
     ),

@@ -53,13 +53,10 @@ class PlainEagle:
             taps = torch.cat([self._norm(part, f"fc_norm.{i}") for i, part in enumerate(parts)], -1)
         return taps @ weights["fc.weight"].T
 
-    def chain(
-        self, following: Sequence[int], features: Tensor, ahead: Tensor, drafted: Sequence[int]
-    ) -> Tensor:
-        """(width,) made of the last of `drafted`, which come after rows of these `features`, each of them
-        before its own `following` token; before them all stands `ahead` (k, width)."""
+    def chain(self, following: Sequence[int], rows: Tensor, drafted: Sequence[int]) -> Tensor:
+        """(width,) made of the last of `drafted`, which come after these `rows` of features, each of them
+        before its own `following` token."""
         embeds = self._head.embed(torch.tensor(following)).double()
-        embeds, rows = torch.cat([ahead, embeds]), torch.cat([ahead, features])
         for token in (*drafted, None):
             made = self._last(embeds, rows)
             if token is not None:

@@ -26,11 +26,10 @@ QWEN3 = {
 }
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"version": 2},
-    {"version": 2, "queries": 3},
     {},
     {"norm_before_residual": True, "draft_vocabulary": 400, "layer": QWEN3},
     {"norm_before_fc": True, "norm_output": True},
-    {"fc_norm": True, "queries": 3, "taps": [4, 0, 0, 2]},
+    {"fc_norm": True, "taps": [4, 0, 0, 2]},
 )
 
 
@@ -52,14 +51,6 @@ def pairs_for(head: Eagle) -> Pairs:
     return random_pairs(head.sizes, taps=len(head.taps) or 1)
 
 
-def ahead(head: Eagle, pairs: Pairs, i: int) -> torch.Tensor:
-    """(queries, width) of one window's frames, each of its own."""
-    if not head.chosen.queries:
-        return torch.zeros(0, head.sizes.width, dtype=torch.double)
-    frames = pairs.frames[i][pairs.frames_seen[i]][None]
-    return head.compress(head.queries[None], frames, frames)[0][0].double()
-
-
 @torch.no_grad()
 def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Eagle) -> None:
     pairs, plain, q = pairs_for(head), PlainEagle(head), 5
@@ -70,7 +61,7 @@ def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Ea
         following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
         for token in (0, 1, length - 1):
             rows = q - 1 + token
-            made = plain.chain(following[:rows], features[:rows], ahead(head, pairs, i), ())
+            made = plain.chain(following[:rows], features[:rows], ())
             wanted = plain.log_probs(made)
             found = logits[i, token].log_softmax(-1)
             assert torch.allclose(found[spoken].double(), wanted, atol=2e-3)
@@ -89,7 +80,6 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
     following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
     features = plain.features(pairs.states[0], pairs.taps[0])
     context = Context("", frames=tuple(pairs.frames[0].split(4)))
-    before = ahead(head, pairs, 0)
     for _ in range(2):
         # What was drafted before, in this response or another, leaves nothing.
         begin = 0
@@ -107,7 +97,7 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     assert len(set(paths)) == len(paths) and 1 < max(map(len, paths)) <= 7
     for path, prob in zip(paths, guess.probs, strict=True):
-        made = plain.chain(following[:8], features[:8], before, path[:-1])
+        made = plain.chain(following[:8], features[:8], path[:-1])
         assert math.log(prob) == pytest.approx(plain.log_probs(made)[place[path[-1]]].item(), abs=5e-3)
-    best = plain.log_probs(plain.chain(following[:8], features[:8], before, ())).topk(3).indices
+    best = plain.log_probs(plain.chain(following[:8], features[:8], ())).topk(3).indices
     assert [int(spoken[n]) for n in best] == [path[0] for path in paths if len(path) == 1][:3]

@@ -116,9 +116,7 @@ def test_it_computes_what_the_format_says(pair: ModelPair, tmp_path: Path, varia
     head.attach(pair.target)
     pairs, plain = random_pairs(head.sizes), PlainEagle(head)
     following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
-    made = plain.chain(
-        following[:9], plain.features(pairs.states[0], pairs.taps[0])[:9], torch.zeros(0, 192).double(), ()
-    )
+    made = plain.chain(following[:9], plain.features(pairs.states[0], pairs.taps[0])[:9], ())
     stored = load_file(tmp_path / "model.safetensors")
     spoken = torch.arange(577) if "d2t" not in stored else torch.arange(288) + stored["d2t"]
     found = head.logits(pairs)[0, 5]
