@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
@@ -43,7 +42,6 @@ from crossspec_lab.compare.harness import (
     waits,
 )
 from crossspec_lab.compare.held_out import timed
-from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -78,7 +76,7 @@ class Case(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print tables, and write figures and plot if requested."""
+    """Measure, print tables, and write the figures if requested."""
     placements = _placements(args)
     logging.set_verbosity_error()
     like = load_pair(tiny_models())
@@ -119,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         latency = latencies(runs) | {"policy_cost_ms": {n: 1e3 * s for n, s in cost.items()}}
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
         # Now, because the next dtype may take longer than there is time.
-        tell(args, result, lambda: _draw(result))
+        tell(args, result)
         # The next models come in the place of these.
         del pair
         free_memory()
@@ -300,23 +298,3 @@ def print_tables(figures: dict[str, Any]) -> None:
         print(table(f"{dtype}: {found['windows']} windows, ms", times(found["modes"])))
     ours = ("tokens_per_pass", "hidden_share", "times_sooner_than_generate")
     print(table(OURS, {d: {key: found[key] for key in ours} for d, found in latency.items()}))
-
-
-def _draw(figures: dict[str, Any]) -> Figure:
-    """T_verify(n) over what the copy bandwidth allows, and latencies by decoder."""
-    runs = figures["dtypes"]
-    figure = Figure(figsize=(11, 4 + 3 * len(runs)), layout="constrained")
-    curve, *bars = figure.subplots(1 + len(runs), 1)
-    for (dtype, run), axes in zip(runs.items(), bars, strict=True):
-        sizes, rows = list(map(int, run["verify_ms"])), list(run["verify_ms"].values())
-        (line,) = curve.plot(sizes, [row["median"] for row in rows], marker=".", label=dtype)
-        ends = [[row[key] for row in rows] for key in ("p10", "p90")]
-        curve.fill_between(sizes, *ends, color=line.get_color(), alpha=0.2)
-        curve.axhline(run["bound_ms"], color=line.get_color(), linestyle=":")
-        modes = run["latency"]["modes"]
-        mode_bars(axes, modes, {name: name for name in modes})
-        axes.set_title(dtype)
-    curve.set(xlabel="tokens of a pass", ylabel="ms", ylim=(0, None), title="T_verify(n); dotted: read once")
-    curve.legend()
-    figure.suptitle(f"{figures['dimensions']}, random weights, on {figures['device']}")
-    return figure

@@ -30,7 +30,6 @@ from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
-from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.session import Engine
@@ -47,6 +46,8 @@ SCHEMAS = (
     '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
 )
 """Schemas of a closed world, and of free text that no length bounds."""
+_ON_ENGINE = 9
+"""Decoders that share an engine at most."""
 _LEAST_FOR_RATE = 8
 """Windows of which a rate in bfloat16 is told."""
 
@@ -182,16 +183,16 @@ def count_by_llama(
     pair: ModelPair, windows: list[Window], heads: Mapping[str, Head], dtype: str
 ) -> dict[str, Any]:
     """Answers by llama.cpp in these numbers compared with its own greedy ones of prompts read at once."""
-    adversary = _adversary(pair)
     with ExitStack() as stack:
-        decoders = _by_llama(pair, stack, heads, adversary, dtype)
-        plain = stack.enter_context(closing(_unlimited(pair, engine=decoders.engine)))
+        engine = _llama_engine(pair, dtype)
+        ways = _ways(pair, stack, heads, _adversary(pair), engine)
+        plain = stack.enter_context(closing(_unlimited(pair, engine=engine)))
         cases = [
             Asked(window, question, plain.caption(window, question, Trace()).token_ids)
             for window in track(windows, f"asking llama.cpp in {dtype}")
             for question in QUESTIONS
         ]
-        runs = take_turns(decoders.ways, track(cases, f"comparing in {dtype}"))
+        runs = take_turns(ways, track(cases, f"comparing in {dtype}"))
     return {
         name: {
             "equal": sum(run.written.tokens == case.wanted for case, run in zip(cases, mine, strict=True)),
@@ -221,63 +222,45 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
     return answer
 
 
-class ByLlama(NamedTuple):
-    """Decoders on one engine, by name; the last of them to be closed takes the engine along."""
-
-    engine: Engine
-    ways: dict[str, Decoder[Asked]]
-
-
-def _by_llama(
-    pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head], adversary: Adversary, dtype: str
-) -> ByLlama:
-    ways: dict[str, Sequence[Proposer]] = {
-        "alone": (),
+def _ways(
+    pair: ModelPair,
+    stack: ExitStack,
+    heads: Mapping[str, Head],
+    adversary: Adversary,
+    engine: Engine | None = None,
+) -> dict[str, Decoder[Asked]]:
+    """Our decoders by name; on one `engine` where it is given, which is closed with the first of them."""
+    named: dict[str, Sequence[Proposer]] = {
+        "target alone, streamed": (),
         "caption memory": make_proposers(["memory"]),
         "event draft": make_proposers(["event_draft"]),
         "prompt lookup": (PromptLookup(),),
+        "grammar": make_proposers(["grammar"]),
         "adversary": (adversary,),
-        "draft heads": make_proposers([HEADS], heads),
     }
-    runner = llama_runner(pair.target, dtype, torch.get_num_threads())
-    engine = LocalEngine(pair.target, runner=runner)
+    if heads:
+        named["draft heads"] = make_proposers([HEADS], heads)
+        for proposer in named["draft heads"]:
+            proposer.load(pair.target)
+    # The first to be entered is the last to be closed, and closes the engine.
+    whole = _streamed(speculative_decoder(pair, heads=heads, engine=engine), stack, adversary)
+    found = {
+        name: _streamed(_unlimited(pair, *proposers, engine=engine), stack, adversary)
+        for name, proposers in named.items()
+    }
+    return found | {"all, measured policy": whole}
+
+
+def _llama_engine(pair: ModelPair, dtype: str) -> Engine:
+    engine = LocalEngine(pair.target, runner=llama_runner(pair.target, dtype, torch.get_num_threads()))
     # Each decoder keeps its last window beside the one in work.
-    engine.warm_up(2 * (len(ways) + 2))
-    # The first to be entered is the last to be closed.
-    measured = _streamed(speculative_decoder(pair, heads=heads, engine=engine), stack, adversary)
-    for proposer in ways["draft heads"]:
-        proposer.load(pair.target)
-    others = {
-        name: _streamed(_unlimited(pair, *who, engine=engine), stack, adversary) for name, who in ways.items()
-    }
-    return ByLlama(engine, others | {"measured policy": measured})
+    engine.warm_up(2 * _ON_ENGINE)
+    return engine
 
 
 def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
     adversary = _adversary(pair)
-
-    def streamed(decoder: PrefillHiddenDecoder) -> Decoder[Asked]:
-        return _streamed(decoder, stack, adversary)
-
-    def unlimited(*proposers: Proposer) -> PrefillHiddenDecoder:
-        return _unlimited(pair, *proposers)
-
-    def by_llama() -> dict[str, Decoder[Asked]]:
-        if pair.target.dtype != torch.float32 or not llama_cpps(pair):
-            return {}
-        ways = _by_llama(pair, stack, heads, adversary, "float32").ways
-        return {f"llama.cpp, {name}": way for name, way in ways.items()}
-
-    def by(*names: str) -> Decoder[Asked]:
-        return streamed(unlimited(*make_proposers(names)))
-
-    def by_heads() -> Decoder[Asked]:
-        proposers = [HeadProposer("head", head) for head in heads.values()]
-        for proposer in proposers:
-            proposer.load(pair.target)
-        return streamed(unlimited(*proposers))
-
-    one_shot = stack.enter_context(closing(unlimited(*make_proposers(["memory", "event_draft"]))))
+    one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> Written:
         one_shot.grammar = one_shot.grammars.compiled(case.schema)
@@ -285,18 +268,11 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
             return Written(one_shot.caption(case.window, case.question, Trace()).token_ids)
         return Written(one_shot.ask(case.question, Trace()).token_ids)
 
-    return {
-        "target alone, streamed": by(),
-        "caption memory": by("memory"),
-        "event draft": by("event_draft"),
-        "prompt lookup": streamed(unlimited(PromptLookup())),
-        "grammar": by("grammar"),
-        "adversary": streamed(unlimited(adversary)),
-        **({"draft heads": by_heads()} if heads else {}),
-        "all, measured policy": streamed(speculative_decoder(pair, heads=heads)),
-        "one-shot, further questions": asking,
-        **by_llama(),
-    }
+    found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
+    if pair.target.dtype == torch.float32 and llama_cpps(pair):
+        ways = _ways(pair, stack, heads, adversary, _llama_engine(pair, "float32"))
+        found |= {f"llama.cpp, {name}": way for name, way in ways.items()}
+    return found
 
 
 def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cached_property, partial
 from itertools import islice
@@ -18,7 +18,6 @@ from rich.progress import Progress, TaskID
 from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import draw_curves, read_points, select
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary, new_head
@@ -65,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
             )
         for name in names:
             training.save(name, begun.get(name) or training.new(name, pairs), pairs)
-    _plot(names, args.work, args.out)
     print(f"trained: {', '.join(str(args.out / name) for name in names)}")
     return 0
 
@@ -204,13 +202,3 @@ def recorded(args: argparse.Namespace) -> Iterator[Window]:
 
 def _tell(progress: Progress, task: TaskID, done: int) -> None:
     progress.update(task, completed=done)
-
-
-def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    points = {name: read_points(work / name / "log.jsonl") for name in names}
-    draw_curves(
-        out / "learning_curves.png",
-        ("loss, held out", "tokens right, held out (%)"),
-        {name: select(rows, "loss") for name, rows in points.items()},
-        {name: select(rows, "tokens_right", 100) for name, rows in points.items()},
-    )

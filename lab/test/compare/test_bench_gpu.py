@@ -51,9 +51,9 @@ def bench(*arguments: object) -> int:
 
 @pytest.mark.nightly
 def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, plot = tmp_path / "gpu.json", tmp_path / "gpu.png"
+    out = tmp_path / "gpu.json"
     short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
-    assert bench("--trace", trace, *short, "--json", out, "--plot", plot) == 0
+    assert bench("--trace", trace, *short, "--json", out) == 0
     result = json.loads(out.read_text())
     assert set(result["dtypes"]) == {"float32", "nf4"}
     for run in result["dtypes"].values():
@@ -72,7 +72,6 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
     whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
     assert small < whole / 2
-    assert plot.stat().st_size > 20_000
     printed = capsys.readouterr().out
     assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
 

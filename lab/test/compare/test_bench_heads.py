@@ -28,7 +28,6 @@ def test_heads_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFi
     folders = ["--out", str(tmp_path / "heads"), "--work", str(tmp_path / "work")]
     train = ["train", "heads", *NAMES, "--windows", "10", "--steps", "3", *folders]
     assert main(train) == 0
-    assert (tmp_path / "heads" / "learning_curves.png").stat().st_size > 10_000
     config = json.loads((tmp_path / "heads" / "event_head" / "config.json").read_text())
     assert config["training"]["variant"] == "event_head" and config["training"]["windows"] == 10
     said = capsys.readouterr().out.replace("\n", "")

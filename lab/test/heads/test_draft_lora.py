@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -84,28 +83,15 @@ def test_a_merged_adapter_says_what_it_learned(
     assert not [name for name, _ in own.draft.module.named_parameters() if "lora" in name]
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (
-            lambda folder: (folder / "adapter_model.safetensors").unlink(),
-            "has no 'adapter_model.safetensors'",
-        ),
-        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "no adapter of this event"),
-    ],
-)
 def test_what_is_no_adapter_of_this_draft_is_refused(
-    damage: Callable[[Path], None],
-    complaint: str,
-    own: ModelPair,
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
+    own: ModelPair, trained: tuple[Path, torch.Tensor, torch.Tensor], tmp_path: Path
 ) -> None:
-    for name in ("adapter_config.json", "adapter_model.safetensors"):
-        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
-    damage(tmp_path)
     assert own.draft is not None
-    with pytest.raises(InputError, match=complaint):
+    (tmp_path / "adapter_config.json").write_bytes((trained[0] / "adapter_config.json").read_bytes())
+    with pytest.raises(InputError, match="has no 'adapter_model"):
+        merge(own.draft, tmp_path)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"x")
+    with pytest.raises(InputError, match="no adapter of this event"):
         merge(own.draft, tmp_path)
 
 
@@ -120,6 +106,3 @@ def test_the_parameter_heads_names_heads_and_adapters(
     settings = CaptionerSettings.of({"heads": f"{tmp_path / 'mine'}, {trained[0]}"})
     assert list(asked_heads(settings, own)) == ["mine"]
     assert not torch.equal(said(own, windows[0]), before)
-    assert asked_heads(CaptionerSettings.of({"heads": "none"}), own) == {}
-    with pytest.raises(InputError, match="holds no draft head"):
-        asked_heads(CaptionerSettings.of({"heads": str(tmp_path / "nowhere")}), own)

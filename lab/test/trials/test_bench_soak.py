@@ -7,6 +7,7 @@ from importlib.metadata import distributions
 
 import pytest
 from crossspec_lab.trials.soak import soak
+from crossspec_lab.trials.soak_faults import KILLED
 
 pytestmark = [pytest.mark.realtime, pytest.mark.nightly]
 
@@ -27,5 +28,5 @@ def test_soak_counts_every_event_and_window():
     lost = figures["lost_packets"] * PACKET_EVENTS
     assert abs(events["sent"] - events["counted"] - lost) <= 5 * PACKET_EVENTS
     assert events["sent"] > 0 and figures["lost_packets"] <= MOST_LOST
-    assert figures["reported_after_reconnect"]
+    assert figures["reconnect_s"] > 0 and figures["faults"][KILLED]["again_s"] is not None
     assert set(figures["rss"]) >= {"synchronizer", "captioner", "dv_camera"}
