@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from crossspec_lab.compare import events_ros
+from crossspec_lab.compare import event_load
 from crossspec_lab.compare.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
 from crossspec_lab.compare.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.compare.harness import table, tell
@@ -34,8 +34,8 @@ _LEAST_EVENTS = 10_000
 def run(args: argparse.Namespace) -> None:
     """Measure, print the table, write the figures where requested."""
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
-    figures["ros"] = events_ros.measure() if args.ros else []
-    figures["ros_highest_mev_s"] = events_ros.highest(figures["ros"])
+    figures["ros"] = event_load.measure() if args.ros else []
+    figures["ros_highest_mev_s"] = event_load.highest(figures["ros"])
     print_figures(figures)
     tell(args, figures)
 

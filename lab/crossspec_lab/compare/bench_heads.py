@@ -10,7 +10,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from copy import deepcopy
 from functools import partial
@@ -34,7 +33,6 @@ from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.heads.head import Head, Pairs
 from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
@@ -180,12 +178,7 @@ def measure_live(
     for name, head in heads.items():
         ways[name] = partial(policy, ["memory", "event_draft"], head)
         ways[f"{name}, alone"] = partial(policy, [], head)
-    assert pair.draft is not None and pair.translation is not None
-    drafts = _OnceWritten(pair.draft, pair.translation)
-    drafts.warm_up()
-    decoders = {
-        name: PrefillHiddenDecoder(pair, make(), engine=engine, drafts=drafts) for name, make in ways.items()
-    }
+    decoders = {name: PrefillHiddenDecoder(pair, make(), engine=engine) for name, make in ways.items()}
     found: dict[str, dict[str, list[Captioned]]] = {name: {n: [] for n in NOVELTY} for name in ways}
     try:
         for name, (i, window) in in_turns(ways, enumerate(track(windows, "captioning by novelty"))):
@@ -204,36 +197,8 @@ def measure_live(
     finally:
         for decoder in decoders.values():
             decoder.close()
-        drafts.end()
         engine.close()
     return found
-
-
-class _OnceWritten(DraftModel):
-    """Each draft is written once, for whichever decoder comes first."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._made: dict[bytes, EventDraft] = {}
-        self._work: dict[EventDraft, Future[None]] = {}
-
-    def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
-        key = images.tobytes()
-        if key not in self._made:
-            self._made = {key: super().draft(images, question, max_new_tokens)}
-            self._work = {}
-        return self._made[key]
-
-    def start(self, draft: EventDraft, *args: Any) -> Future[None]:
-        if draft not in self._work:
-            self._work[draft] = super().start(draft, *args)
-        return self._work[draft]
-
-    def close(self) -> None:
-        """Not with the first decoder that closes."""
-
-    def end(self) -> None:
-        super().close()
 
 
 def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Captioned:

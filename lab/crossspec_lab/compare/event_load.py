@@ -1,16 +1,17 @@
-"""Load on a synchronizer: a node publishes events at a given rate and counts the events of closed windows.
+"""Event rate that the synchronizer node takes: its real process under a driver's load, on topics.
 
-`python -m crossspec_lab.compare.event_load 10 --seconds 5` runs beside a synchronizer. It prints one line
-when the load begins, and the figures as JSON.
+`python -m crossspec_lab.compare.event_load RATE SECONDS` is the load: a node that publishes events beside a
+synchronizer and counts those of closed windows. It prints one line when the load begins, and JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import struct
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
+from crossspec_lab.compare.peak_memory import status_mb
+from crossspec_lab.trials.processes import Child, cpu_seconds
+from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
@@ -39,6 +43,12 @@ _SEQ = 0x0123456789ABCDEF
 """Stands where a packet's number will be."""
 
 _STARTUP_S, _PATIENCE_S = 20.0, 30.0
+RATES = (1.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0)
+"""Million events per second; DSEC's cameras give 10.6 on average."""
+_MAX_LATE_MS = 100.0
+"""A driver that is further behind than this does not give the rate it should."""
+_MAX_BEHIND_MS = 1000.0
+"""Queues hide for some seconds that a rate is too high; event images then come later and later."""
 
 
 class Packets:
@@ -153,17 +163,55 @@ def _spread(values: np.ndarray) -> dict[str, float]:
     return {"median": float(np.median(values)), "max": float(values.max())}
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Entry point; what it does not know is for ROS."""
-    parser = argparse.ArgumentParser(prog="event_load", description="load a synchronizer and measure it")
-    parser.add_argument("rate", type=float, help="million events per second")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long [5]")
-    own, ros = parser.parse_known_args(args)
-    run(
-        lambda: LoadNode(own.rate, own.seconds),
-        ros,
-        work=lambda node: print(json.dumps(node.measure()), flush=True),
+def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
+    """A row for each rate in million events per second, each on a fresh synchronizer; for Linux.
+
+    A row has what `LoadNode.measure` returns, the synchronizer's `cpu_share` of one core, its `peak_mb` of
+    memory, and `holds`: whether the load was given as it should, every event was counted and no event image
+    came a second late. Raises RuntimeError when a rate cannot be measured.
+    """
+    environment = ros_environment(isolated=True)
+    return [_measure(rate, seconds, environment) for rate in rates]
+
+
+def highest(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The highest rate that holds, as all lower ones do; 0 where none does."""
+    best = 0.0
+    for row in sorted(rows, key=lambda row: row["rate_mev_s"]):
+        if not row["holds"]:
+            break
+        best = row["rate_mev_s"]
+    return best
+
+
+def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
+    load_options = [str(rate), str(seconds)]
+    with ExitStack() as stack:
+        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer"], environment=environment)
+        stack.callback(synchronizer.end)
+        load = Child(["-m", "crossspec_lab.compare.event_load", *load_options], environment=environment)
+        stack.callback(load.end)
+        failure = f"{rate:g} Mev/s could not be measured: the load ended"
+        load.wait(lambda: load.said, failure)  # it has found the synchronizer and begins
+        before_s = cpu_seconds(synchronizer.pid)
+        load.wait(lambda: load.lines, failure)
+        if load.process.wait() or synchronizer.process.poll() is not None:
+            raise RuntimeError(f"{rate:g} Mev/s could not be measured: a node has failed")
+        row = load.lines[0]
+        row["cpu_share"] = (cpu_seconds(synchronizer.pid) - before_s) / seconds
+        row["peak_mb"] = status_mb("VmHWM", synchronizer.pid)
+    row["holds"] = (
+        row["publishing_late_ms"]["max"] <= _MAX_LATE_MS
+        and row["event_image_ms"]["max"] <= _MAX_BEHIND_MS
+        and row["events_counted"] == row["events_sent"]
     )
+    return row
+
+
+def main() -> None:
+    """Run the load."""
+    rate, seconds = map(float, sys.argv[1:])
+    run(lambda: LoadNode(rate, seconds), [], work=lambda node: print(json.dumps(node.measure()), flush=True))
 
 
 if __name__ == "__main__":

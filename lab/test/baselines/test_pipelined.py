@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 from crossspec_lab.baselines.one_shot import OneShot
@@ -18,7 +17,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
-@contextmanager
+@pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
@@ -28,8 +27,7 @@ def no_thread_stays() -> Iterator[None]:
 def test_it_says_what_the_target_says_and_leaves_no_thread(
     pair: ModelPair, told: Callable[[OneShot], list[Written]]
 ) -> None:
-    with no_thread_stays():
-        told(Pipelined(pair))
+    told(Pipelined(pair))
 
 
 @pytest.mark.parametrize("failing", [(DraftAsYouGo, "after"), (OneShot, "answer")])
@@ -40,8 +38,7 @@ def test_a_failure_is_raised_and_leaves_no_thread(
         raise RuntimeError("broken")
 
     monkeypatch.setattr(*failing, fail)
-    with no_thread_stays():
-        way = Pipelined(pair)
-        with pytest.raises(RuntimeError, match="broken"):
-            way(windows[0], QUESTION, Trace())
-        way.close()
+    way = Pipelined(pair)
+    with pytest.raises(RuntimeError, match="broken"):
+        way(windows[0], QUESTION, Trace())
+    way.close()

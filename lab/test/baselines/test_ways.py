@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from crossspec_lab.baselines.cascade import Cascade
-from crossspec_lab.baselines.lookahead import COLUMNS, GRAM, Lookahead, _Branches
+from crossspec_lab.baselines.lookahead import GRAM, Lookahead, _Branches
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
-from crossspec_lab.baselines.speculative import DraftAsYouGo, FixedGamma
+from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_lab.train.pairs import PairExtractor, extract
@@ -48,22 +48,6 @@ def test_it_says_what_the_target_says(
         assert len(written.accept_lengths) <= most * len(written.tokens)
 
 
-def test_what_was_said_before_is_qualified_in_few_passes(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passes, forward = [0, 0], DraftAsYouGo._forward
-    with closing(Cascade(pair)) as way:
-        for time in range(2):
-
-            def counted(*args: object, time: int = time) -> list[int]:
-                passes[time] += 1
-                return forward(*args)  # type: ignore[arg-type]
-
-            monkeypatch.setattr(DraftAsYouGo, "_forward", counted)
-            way(windows[0], QUESTION, Trace())
-    assert 2 * passes[1] < passes[0]
-
-
 def counted(tree: DraftTree, last: int) -> torch.Tensor:
     """Logits of a target that says of each number the next."""
     return torch.eye(WORDS)[[(token + 1) % WORDS for token in (last, *tree.token_ids)]]
@@ -71,17 +55,13 @@ def counted(tree: DraftTree, last: int) -> torch.Tensor:
 
 def test_a_target_that_counts_is_soon_foreseen_by_lookahead() -> None:
     branches, said, lengths = _Branches(tuple(range(WORDS))), (), []
-    window: list[int] = []
     while len(said) < LIMIT:
         tree = branches.guess(said)
         assert max(tree.depths(), default=0) < LIMIT - len(said) and len(tree) < 129
-        window.append(tree.sources.count(("window",)))
         path, following = branches.accept(tree, counted(tree, (WORDS - 1, *said)[-1]), None)
         said += (*(tree.token_ids[node] for node in path), following)
         lengths.append(len(path) + 1)
     assert said == tuple(i % WORDS for i in range(LIMIT))
-    # The window fills in the first passes.
-    assert window[0] == COLUMNS + GRAM - 3 and set(window[GRAM - 2 : -4]) == {COLUMNS * (GRAM - 1) - 1}
     assert set(lengths[: GRAM - 1]) == {1} and lengths[GRAM:-1].count(GRAM) > len(lengths) / 2
 
 

@@ -1,4 +1,4 @@
-"""A stream as fast as DSEC's, replayed in real time: the reports account for every single event."""
+"""The reports account for every event of a stream as fast as DSEC's, and of a load on a synchronizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from crossspec_lab.compare.event_load import PACKET_US, Packets
+from crossspec_lab.compare.event_load import PACKET_US, Packets, highest, measure
 from outsider import outsider
 
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
@@ -43,3 +43,18 @@ def test_ten_million_events_a_second_are_replayed_without_losing_one(tmp_path):
         told = {end // 10**9 - 1: report for end, _, _, report in observer.reports()}
     assert {second: report.events for second, report in told.items()} == events
     assert {report.lost_packets for report in told.values()} == {0}
+
+
+@pytest.mark.nightly
+@pytest.mark.realtime
+def test_a_light_load_is_counted_or_reported_as_lost():
+    (row,) = rows = measure([0.5], seconds=3.0)
+    packets = round(3e6 / PACKET_US)
+    assert row["events_sent"] == packets * 512
+    # Best effort may lose packets while the machine does something else.
+    assert row["events_counted"] + row["lost_packets"] * 512 == row["events_sent"], row
+    assert row["holds"] or row["lost_packets"] or row["publishing_late_ms"]["max"] > 100.0, row
+    assert highest(rows) == (0.5 if row["holds"] else 0)
+    # A slice is drawn 5 ms after its end, once a later packet has come.
+    assert 5.0 < row["event_image_ms"]["median"] <= row["event_image_ms"]["max"]
+    assert 0.0 < row["cpu_share"] < 2.0 and 50.0 < row["peak_mb"] < 2000.0
