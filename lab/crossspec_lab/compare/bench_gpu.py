@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
@@ -44,7 +44,6 @@ from crossspec_lab.compare.harness import (
 from crossspec_lab.compare.held_out import timed
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
@@ -191,13 +190,12 @@ def replay_windows(
     rounds: int,
     heard: Sequence[Response] = (),
     window_s: float = 1.0,
-    make: Callable[[ModelPair], PrefillHiddenDecoder] = speculative_decoder,
 ) -> tuple[dict[str, list[Run]], dict[int, float]]:
     """Caption a window of noise for each response, `rounds` times, by all decoders in turn.
 
     Ours begins each round with a memory that knows the captions `heard` and none of `responses`. A window
-    lasts `window_s`, which ours lives through in real time. `make` makes ours. Returns as well what passes
-    cost, in seconds by size, as ours measured it.
+    lasts `window_s`, which ours lives through in real time. Also returns the seconds that a pass takes, by
+    its size, as ours measured them.
     """
     teller = Teller(pair, QUESTION)
     with ExitStack() as stack:
@@ -214,7 +212,7 @@ def replay_windows(
 
             return run
 
-        ours = make(teller.pair)
+        ours = speculative_decoder(teller.pair)
         decoders = {
             OURS: told(ours),
             ALONE: told(Whole(ours.alone())),

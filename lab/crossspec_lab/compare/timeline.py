@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
+def draw_timeline(axes: Axes, trace: Trace) -> None:
     """Draw the trace; milliseconds count from the window's close, or without that from the earliest span."""
     spans = [span for span in trace.spans if span.stage in STAGE_COLOURS]
     origin = trace.marks.get("closed", min((span.start_ns for span in spans), default=0))
@@ -40,7 +40,7 @@ def draw_timeline(axes: Axes, trace: Trace, legend: bool = True) -> None:
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.5, top - 0.25)
     axes.set_xlabel("ms")
-    if seen and legend:
+    if seen:
         axes.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7, ncols=len(seen), frameon=False
         )
