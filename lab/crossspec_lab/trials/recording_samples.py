@@ -161,18 +161,6 @@ def _hdf5(path: Path, layout: str) -> None:
         WRITERS[layout](file, batch.at(batch.t - _START_US) if layout == "v2e" else batch)
 
 
-def _dsec(path: Path) -> None:
-    write_sequence(path, events(), _FRAMES, _START_US)
-
-
-def _ecf(path: Path) -> None:
-    write_ecf(path, events())
-
-
-def _aedat4(path: Path) -> None:
-    write_aedat(path, events(), [(_START_US + i * 25_000, _pixels(i)) for i in range(_FRAMES)])
-
-
 RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rosbag2, mcap": ("bag", _mcap),
     "rosbag2, sqlite": ("bag", _sqlite),
@@ -180,7 +168,7 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rosbag2, packed messages": ("bag", partial(_packed, mode=CompressionMode.MESSAGE)),
     "ROS 1 bag": ("a.bag", _ros1),
     "ROS 1 bag, packed": ("a.bag", partial(_ros1, is_packed=True)),
-    "DSEC sequence": ("dsec", _dsec),
+    "DSEC sequence": ("dsec", lambda path: write_sequence(path, events(), _FRAMES, _START_US)),
     "Event Camera Dataset": ("sequence", _folder),
     "text": ("a.txt", _text),
     "npz": ("a.npz", _npz),
@@ -188,8 +176,13 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "npy, pickled": ("a.npy", _pickled),
     **{f"raw, {name}": ("a.raw", partial(_raw, encoding=name)) for name in HEADERS},
     "dat": ("a.dat", partial(_raw, encoding="")),
-    "aedat4": ("a.aedat4", _aedat4),
+    "aedat4": (
+        "a.aedat4",
+        lambda path: write_aedat(
+            path, events(), [(_START_US + i * 25_000, _pixels(i)) for i in range(_FRAMES)]
+        ),
+    ),
     **{f"HDF5, {layout}": ("a.h5", partial(_hdf5, layout=layout)) for layout in WRITERS},
-    "HDF5, ECF": ("a.h5", _ecf),
+    "HDF5, ECF": ("a.h5", lambda path: write_ecf(path, events())),
 }
 """By format: a name, and what writes a file or folder of that name."""
