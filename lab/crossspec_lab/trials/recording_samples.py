@@ -161,7 +161,7 @@ def _hdf5(path: Path, layout: str) -> None:
         WRITERS[layout](file, batch.at(batch.t - _START_US) if layout == "v2e" else batch)
 
 
-RECORDINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
+RECORDINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "rosbag2, mcap": ("bag", _mcap),
     "rosbag2, sqlite": ("bag", _sqlite),
     "rosbag2, packed as files": ("bag", _packed),
