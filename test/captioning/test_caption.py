@@ -70,6 +70,7 @@ def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp
     assert len({window["caption"] for window in windows}) > 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("seconds", "missing"),
     [

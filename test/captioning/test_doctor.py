@@ -23,6 +23,7 @@ from crossspec_ros.paths import tiny_models
 TINY = tiny_models()
 
 
+@pytest.mark.nightly
 def test_what_is_measured_is_what_was_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

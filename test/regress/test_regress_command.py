@@ -25,6 +25,7 @@ BAG = share_dir() / "rosbags" / "synthetic_drive"
 WINDOWS = len(json.loads((BAG / "ground_truth.json").read_text())["windows"])
 
 
+@pytest.mark.nightly
 def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys, brief):
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     tiny = tiny_models()
@@ -94,6 +95,7 @@ def test_planted_regressions_are_in_the_junit_file(planted):
     assert "[-No-] {+The+}" in failures["window 2-3 s"].text
 
 
+@pytest.mark.nightly
 def test_update_writes_goldens_that_hold(tmp_path, capsys):
     assert main(["regress", str(BAG), "--golden", str(tmp_path / "new"), "--update"]) == 0
     written = (tmp_path / "new" / "windows.json").read_text()

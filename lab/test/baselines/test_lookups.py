@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
 from crossspec_lab.baselines.suffix import EarlierOutputs, SuffixDecoding
@@ -14,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.models.pair import ModelPair
+
+pytestmark = pytest.mark.nightly
 
 DEPTH = 5
 TOKENS = st.integers(0, 2)

@@ -21,6 +21,8 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+pytestmark = pytest.mark.nightly
+
 Open = Callable[[str, Handoff], PrefillHiddenDecoder]
 PATCHES = 17
 

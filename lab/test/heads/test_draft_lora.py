@@ -22,6 +22,8 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def own() -> ModelPair:

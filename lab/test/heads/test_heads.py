@@ -29,6 +29,8 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+pytestmark = pytest.mark.nightly
+
 NAMES = [name for name, one in VARIANTS.items() if one.kind != "draft_lora"]
 """Heads of which test_draft_lora.py does not do the same."""
 OTHER = "How many cars are there, and of which colour?"
