@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
@@ -302,21 +301,16 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     # Of the topics' messages only the publisher's time tells the order.
     def _take_frame(self, message: Image, info: MessageInfo) -> None:
-        self._take(lambda: self._take_image(message, info, self._assembler.add_frame, is_frame=True))
+        self._take(lambda: self._take_image(message, info, is_frame=True))
 
     def _take_event_image(self, message: Image, info: MessageInfo) -> None:
-        self._take(lambda: self._take_image(message, info, self._assembler.add_event_image, is_frame=False))
+        self._take(lambda: self._take_image(message, info, is_frame=False))
 
-    def _take_image(
-        self,
-        message: Image,
-        info: MessageInfo,
-        add: Callable[[int, np.ndarray, int], list[Window]],
-        is_frame: bool,
-    ) -> list[Window]:
+    def _take_image(self, message: Image, info: MessageInfo, is_frame: bool) -> list[Window]:
         """Return the windows that an image completes; an image of an open window is read ahead."""
         stamp_ns, image = to_ns(message.header.stamp), rgb8_array(message)
         taken = self._assembler.taken
+        add = self._assembler.add_frame if is_frame else self._assembler.add_event_image
         windows = add(stamp_ns, image, info["source_timestamp"])
         reads_ahead = self._settings.mode != "autoregressive" and self._assembler.taken > taken
         if self._worker is not None and reads_ahead:
