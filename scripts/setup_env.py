@@ -223,7 +223,8 @@ def main() -> int:
         return 1
     sourced = os.environ.get("ROS_DISTRO", "") if os.environ.get("AMENT_PREFIX_PATH") else ""
     # `make demo` and `make test` must not write one environment at once.
-    with Path(__file__).open() as lock:
+    # A lock on NFS needs a file that is open for writing.
+    with Path(__file__).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             run_steps(steps(sys.argv[1] == "all", sourced), VENV / "stamps")

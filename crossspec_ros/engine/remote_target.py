@@ -36,8 +36,7 @@ class RemoteTarget:
     """The part of `models.base.VideoTarget` that needs no weights, as a server's welcome says it."""
 
     def __init__(self, url: str, welcome: wire.Welcome) -> None:
-        """Raises InputError where the server sends no tokenizer, or one that makes too much of a text, and
-        for sizes that no target has."""
+        """Raise InputError if the server sends no tokenizer, or sizes that no target has."""
         _check_sizes(url, welcome)
         self.spec = InputSpec(
             welcome.frames,
