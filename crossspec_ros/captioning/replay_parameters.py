@@ -18,8 +18,7 @@ from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, share_dir, tiny_models
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.recordings.source import Recording
+from crossspec_ros.recordings.recording import Recording, open_recording
 
 MODEL_ARGUMENTS = {
     "target": "target",

@@ -21,7 +21,7 @@ from crossspec_ros.captioning.settings import (
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import TORCH
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.source import Recording
+from crossspec_ros.recordings.recording import Recording
 from crossspec_ros.windows.change import WHEN
 from crossspec_ros.windows.grid import WindowGrid
 

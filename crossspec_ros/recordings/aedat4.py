@@ -9,15 +9,13 @@ from typing import Any
 import aedat
 import numpy as np
 
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.recordings.source import SourceRecording
+from crossspec_ros.recordings.source import EventSource, ImageSource, SourceRecording
 
 _ENCODINGS = {"L": "mono8", "I;16": "mono16", "RGB": "rgb8", "RGBA": "rgba8"}
-
-Packet = dict[str, Any]
 
 
 class Aedat4Recording(SourceRecording):
@@ -27,10 +25,7 @@ class Aedat4Recording(SourceRecording):
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            streams = aedat.Decoder(path).id_to_stream()
-        except RuntimeError as error:
-            raise _damaged(path, error) from error
+        streams = aedat.Decoder(path).id_to_stream()
         events, frames = (
             [stream for stream in sorted(streams) if streams[stream]["type"] == kind]
             for kind in ("events", "frame")
@@ -38,76 +33,47 @@ class Aedat4Recording(SourceRecording):
         if not events:
             raise InputError(f"'{path}' has no events: record it with the event stream switched on")
         size = streams[events[0]]["width"], streams[events[0]]["height"]
-        self._file = path
-        self._event_stream = _EventStream(events[0], size)
-        self._frame_stream = _FrameStream(frames[0], path) if frames else None
-        super().__init__(path, self._event_stream, self._frame_stream)
+        images = _Frames(path, frames[0]) if frames else None
+        super().__init__(path, _Events(path, events[0], size), images)
         if len(events) > 1:
-            self.tell(f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV")
-
-    def _pass(self) -> Iterator[RecordedMessage]:
-        # One decoder for each stream: frames that end early would have all events wait in memory.
-        self._event_stream.packets = _packets(self._file)
-        if self._frame_stream:
-            self._frame_stream.packets = _packets(self._file)
-        yield from super()._pass()
+            self.remarks.append(
+                f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV"
+            )
 
 
-class _EventStream:
-    """The events of a file as an EventSource, from the `packets` of one pass."""
-
+class _Events(EventSource):
     format = "aedat4"
-    packets: Iterator[Packet] = iter(())
 
-    def __init__(self, stream: int, size: tuple[int, int]) -> None:
-        self._stream, self._size = stream, size
+    def __init__(self, path: Path, stream: int, size: tuple[int, int]) -> None:
+        self._path, self._stream, self._size = path, stream, size
 
     def batches(self) -> Iterator[EventBatch]:
-        for packet in self.packets:
-            if packet["stream_id"] == self._stream:
-                events = packet["events"]
-                t, on = events["t"].astype(np.int64), events["on"].view(np.uint8)
-                yield EventBatch(t, events["x"], events["y"], on, *self._size)
-
-    def close(self) -> None:
-        """Do nothing: each pass opens the file."""
+        for packet in _packets(self._path, self._stream):
+            events = packet["events"]
+            t, on = events["t"].astype(np.int64), events["on"].view(np.uint8)
+            yield EventBatch(t, events["x"], events["y"], on, *self._size)
 
 
-class _FrameStream:
-    """The frames of a file as an ImageSource; the stamp of a frame is the begin of its exposure."""
+class _Frames(ImageSource):
+    """The frames of a file; the stamp of a frame is the begin of its exposure."""
 
-    topic = "/camera/image_raw"
-    type = IMAGE
-    packets: Iterator[Packet] = iter(())
-
-    def __init__(self, stream: int, path: Path) -> None:
-        self._stream, self._path = stream, path
+    def __init__(self, path: Path, stream: int) -> None:
+        self._path, self._stream = path, stream
 
     def messages(self) -> Iterator[RecordedMessage]:
-        for packet in self.packets:
-            if packet["stream_id"] == self._stream:
-                frame = packet["frame"]
-                t_us, pixels = frame["exposure_begin_t"] or frame["t"], frame["pixels"]
-                if not 0 <= t_us < MAX_US:
-                    raise InputError(
-                        f"'{self._path}' has a frame at {t_us} us, outside ROS time: copy or record it again"
-                    )
-                encoding = _ENCODINGS[frame["format"]]
-                if pixels.dtype == np.uint16:
-                    encoding = encoding.replace("8", "16")
-                yield RecordedMessage(t_us * 1000, "image", IMAGE, image(t_us * 1000, pixels, encoding))
-
-    def close(self) -> None:
-        """Do nothing: each pass opens the file."""
+        for packet in _packets(self._path, self._stream):
+            frame = packet["frame"]
+            t_us, pixels = frame["exposure_begin_t"] or frame["t"], frame["pixels"]
+            if not 0 <= t_us < MAX_US:
+                raise InputError(
+                    f"'{self._path}' has a frame at {t_us} us, outside ROS time: copy or record it again"
+                )
+            encoding = _ENCODINGS[frame["format"]]
+            if pixels.dtype == np.uint16:
+                encoding = encoding.replace("8", "16")
+            yield RecordedMessage(t_us * 1000, "image", IMAGE, image(t_us * 1000, pixels, encoding))
 
 
-def _packets(path: Path) -> Iterator[Packet]:
-    """Yield the packets of a file; raises InputError at the first damaged one."""
-    try:
-        yield from aedat.Decoder(path)
-    except RuntimeError as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: RuntimeError) -> InputError:
-    return InputError(f"'{path}' is damaged or no .aedat4 file ({one_line(error)}): copy or record it again")
+def _packets(path: Path, stream: int) -> Iterator[dict[str, Any]]:
+    """Yield the packets of a stream; a decoder for both would keep what plays later in memory."""
+    return (packet for packet in aedat.Decoder(path) if packet["stream_id"] == stream)

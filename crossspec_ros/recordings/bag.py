@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
@@ -23,9 +24,9 @@ from crossspec_ros.events.cdr import (
     stamp_ns,
     typestore,
 )
-from crossspec_ros.events.stamps import merged
 from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topic, open_storage, zstd
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.source import FileRecording, ImageSource
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_images
 from crossspec_ros.yaml_files import read_yaml
 
@@ -50,34 +51,29 @@ def _unpacked(name: str) -> str:
 
 
 class BagFiles:
-    """The open files of a bag, and what is wrong with them: `losses` and `remarks`, one sentence each.
+    """The open files of a bag, and `remarks` on them, one sentence each.
 
-    `counts` has the number of messages of each topic, and `repeated` the number of those read so far that
-    only repeat the message before. Raises InputError where no file can be read.
+    `counts` has the number of messages of each topic. Raises InputError where no file can be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.counts: Counter[Topic] = Counter()
-        self.repeated: Counter[Topic] = Counter()
-        self.losses: list[str] = []
         self.remarks: list[str] = []
+        self._damage: list[str] = []
+        self._repeated: Counter[Topic] = Counter()
         self._storages: list[tuple[Path, BagStorage]] = []
         self._stack = ExitStack()
         files = storage_files(path)
         kind = Path(_unpacked(files[0].name)).suffix if files else ".mcap"
         self.format = {".bag": "ROS 1 bag", ".db3": "rosbag2, sqlite3"}.get(kind, "rosbag2, mcap")
         self.format += ", file compressed" * any(file.name.endswith(_PACKED) for file in files)
-        try:
-            for file in self._named(path, files) if path.is_dir() else files:
-                self._open(file)
-            if not self._storages:
-                raise InputError(
-                    f"the bag '{path}' is damaged and no message of it can be read: "
-                    f"{'; '.join(self.losses) or 'it has no file'}"
-                )
-        except BaseException:
-            self.close()
-            raise
+        for file in self._named(path, files) if path.is_dir() else files:
+            self._open(file)
+        if not self._storages:
+            raise InputError(
+                f"the bag '{path}' is damaged and no message of it can be read: "
+                f"{'; '.join(self._damage) or 'it has no file'}"
+            )
 
     def close(self) -> None:
         """Remove unpacked files."""
@@ -88,7 +84,9 @@ class BagFiles:
         return next((storage.first(topic) for _, storage in self._storages if storage.counts[topic]), None)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
-        """Yield the messages of these topics in log order; damage ends a file and is added to `losses`."""
+        """Yield the messages of these topics in log order; damage ends a file."""
+        for topic in topics:
+            del self._repeated[topic]
         for file, storage in self._storages:
             last: dict[Topic, bytes] = {}
             read: Counter[Topic] = Counter()
@@ -98,8 +96,8 @@ class BagFiles:
                     read[topic] += 1
                     if topic.type in EVENT_TYPES or topic.type in IMAGE_TYPES:
                         # A bag that two recorders or a bridge wrote has each message twice.
-                        if message.data and last.get(topic) == message.data:
-                            self.repeated[topic] += 1
+                        if last.get(topic) == message.data:
+                            self._repeated[topic] += 1
                             continue
                         last[topic] = message.data
                     yield message
@@ -113,9 +111,17 @@ class BagFiles:
                         f"{storage.counts[topic]} in its index: copy it again"
                     )
 
+    def losses(self) -> list[str]:
+        """Return a sentence for each part that could not be read so far, and for the repeated messages."""
+        return self._damage + [
+            f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
+            f"recorder, and no bridge in both directions"
+            for topic, count in sorted(self._repeated.items())
+        ]
+
     def _lose(self, loss: str) -> None:
-        if loss not in self.losses:
-            self.losses.append(loss)
+        if loss not in self._damage:
+            self._damage.append(loss)
 
     def _lose_rest(self, file: Path, error: Exception) -> None:
         """Add a loss for damage; raise the error of a full memory or a failing disk again."""
@@ -173,63 +179,56 @@ class BagFiles:
         return [file for name, file in present.items() if name in named]
 
 
-class BagRecording:
-    """A bag as a Recording; `topics.choose` chooses its topics.
+class _TopicImages(ImageSource):
+    def __init__(self, topic: Topic, messages: Callable[[], Iterator[RecordedMessage]]) -> None:
+        self.topic, self.type = topic
+        self._messages = messages
 
-    Each topic is read in log order, and both are merged by their stamps. Raises InputError when the bag is
-    unreadable, has nothing to play, or lacks a requested topic.
+    def messages(self) -> Iterator[RecordedMessage]:
+        return self._messages()
+
+
+class BagRecording(FileRecording):
+    """A bag as a recording; `topics.choose` chooses its topics, each of which is read in log order.
+
+    Raises InputError when the bag is unreadable, has nothing to play, or lacks a requested topic.
     """
 
     def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
-        self.losses: list[str] = []
+        super().__init__(path)
         self._torn: Counter[str] = Counter()
         self._files = BagFiles(path)
-        try:
-            self._choose(path, asked)
-        except BaseException:
-            self.close()
-            raise
-
-    def _choose(self, path: Path, asked: ReadOptions) -> None:
         self.format = self._files.format
         choice = choose(self._files.counts, self._files.first, asked, path)
         if choice is None:
             topics = sorted(self._files.counts)
             named = ", ".join(f"{topic.name} ({topic.type})" for topic in topics) or "nothing"
-            unread = "; ".join(map(describe_unread_images, filter(is_unread_images, topics)))
+            unread = [describe_unread_images(topic) for topic in topics if is_unread_images(topic)]
             raise InputError(
                 f"the bag '{path}' has no events to play: record a topic of type {EVENT_PACKET} or "
-                f"{DVS_EVENTS} beside {named}{unread and f'; {unread}'}"
+                f"{DVS_EVENTS} beside {'; '.join([named, *unread])}"
             )
         events, image = choice.events, choice.image
-        kind, needed = ("events", events) if events else ("images", image)
-        if needed and needed.fault:
-            raise InputError(f"the {kind} of '{path}' cannot be read: {needed.fault}")
-        self.remarks: Sequence[str] = [*self._files.remarks, *choice.remarks()]
-        self.event_topic = events.topic.name if events else None
-        self.event_type = EVENT_TYPES[events.topic.type] if events else EVENT_PACKET
-        self.image_topic = image.topic.name if image else None
-        self.image_type = image.topic.type if image else None
-        self._streams = [("events", events.topic)] if events else []
-        self._streams += [("image", image.topic)] if image else []
-        firsts = [
-            next((one for one in merged(self._stream(*each)) if not one.stray), None)
-            for each in self._streams
-        ]
-        stamps = [message.stamp_ns for message in firsts if message]
-        if not stamps:
-            raise InputError(f"the bag '{path}' cannot be played: {'; '.join(self._files.losses)}")
-        self.start_ns = min(stamps)
+        if (needed := events or image) and needed.fault:
+            raise InputError(f"{needed.topic.name} of '{path}' cannot be read: {needed.fault}")
+        self.remarks += [*self._files.remarks, *choice.remarks()]
+        self._events: Topic | None = None
+        if events:
+            self._events, self.event_topic = events.topic, events.topic.name
+            self.event_type = EVENT_TYPES[events.topic.type]
+        if image:
+            self.use_images(_TopicImages(image.topic, partial(self._stream, "image", image.topic)))
 
     def close(self) -> None:
         self._files.close()
 
-    def messages(self) -> Iterator[RecordedMessage]:
+    def _event_messages(self) -> Iterable[RecordedMessage]:
+        return self._stream("events", self._events) if self._events else ()
+
+    def _pass(self) -> Iterator[RecordedMessage]:
         self._torn.clear()
-        self.losses.clear()
-        yield from merged(*(self._stream(*stream) for stream in self._streams))
-        # Images of a folder add theirs to the same list.
-        self.losses += self._files.losses
+        yield from super()._pass()
+        self.losses += self._files.losses()
         self.losses += [f"{count} messages of {name} are torn" for name, count in self._torn.items()]
 
     def _stream(self, kind: str, topic: Topic) -> Iterator[RecordedMessage]:

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -52,7 +51,7 @@ class StoredMessage(NamedTuple):
     topic: Topic
     log_ns: int
     data: bytes
-    """CDR; empty where a ROS 1 message is torn."""
+    """CDR."""
 
 
 class BagStorage(ABC):
@@ -110,6 +109,7 @@ class _Mcap(BagStorage):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._firsts: dict[Topic, StoredMessage] = {}
+        self._to_cdr: dict[int, _ToCdr] = {}
         self.counts: Counter[Topic] = Counter()
         summary = _read_summary(path)
         self._has_index = bool(summary and summary.chunk_indexes)
@@ -124,29 +124,32 @@ class _Mcap(BagStorage):
         return self._firsts.get(topic) or super().first(topic)
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
-        to_cdr: dict[int, _ToCdr] = {}
         for schema, channel, message in self._indexed(topics) if self._has_index else self._scan():
             topic = _channel_topic(schema, channel)
             if topic in topics:
-                if channel.id not in to_cdr:
-                    definition = schema.data.decode() if schema else ""
-                    is_ros1 = channel.message_encoding == "ros1"
-                    to_cdr[channel.id] = _ros1_to_cdr(topic.type, definition) if is_ros1 else _unpack
-                yield StoredMessage(topic, message.log_time, to_cdr[channel.id](message.data))
+                yield self._stored(topic, schema, channel, message)
 
     def _count(self) -> None:
         try:
             for schema, channel, message in self._scan():
                 topic = _channel_topic(schema, channel)
                 self.counts[topic] += 1
-                if topic not in self._firsts and channel.message_encoding != "ros1":
-                    self._firsts[topic] = StoredMessage(topic, message.log_time, _unpack(message.data))
+                if topic not in self._firsts:
+                    self._firsts[topic] = self._stored(topic, schema, channel, message)
         except MemoryError:
             raise
         except Exception:
             # `messages` raises it again, after the messages before the damage.
             if not self.counts:
                 raise
+
+    def _stored(
+        self, topic: Topic, schema: Schema | None, channel: Channel, message: Message
+    ) -> StoredMessage:
+        if channel.id not in self._to_cdr:
+            ros1 = schema.data.decode() if schema and channel.message_encoding == "ros1" else None
+            self._to_cdr[channel.id] = _unpack if ros1 is None else _ros1_to_cdr(topic.type, ros1)
+        return StoredMessage(topic, message.log_time, self._to_cdr[channel.id](message.data))
 
     def _indexed(self, topics: Collection[Topic]) -> Iterator[tuple[Schema | None, Channel, Message]]:
         with self._path.open("rb") as file:
@@ -204,20 +207,15 @@ class _Ros1(BagStorage):
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
             for one in bag.connections:
-                self.counts[_ros1_topic(one.topic, one.msgtype, str(one.msgdef.data))] += one.msgcount
+                self.counts[Topic(one.topic, one.msgtype)] += one.msgcount
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:
-            chosen, converters = [], {}
-            for one in bag.connections:
-                definition = str(one.msgdef.data)
-                if (topic := _ros1_topic(one.topic, one.msgtype, definition)) in topics:
-                    chosen.append(one)
-                    converters[one.id] = topic, _ros1_to_cdr(topic.type, definition)
+            chosen = [one for one in bag.connections if (one.topic, one.msgtype) in topics]
+            to_cdr = {one.id: _ros1_to_cdr(one.msgtype, str(one.msgdef.data)) for one in chosen}
             # rosbags takes an empty list for all connections.
-            for connection, log_ns, data in bag.messages(chosen) if chosen else ():
-                topic, to_cdr = converters[connection.id]
-                yield StoredMessage(topic, log_ns, to_cdr(data))
+            for one, log_ns, data in bag.messages(chosen) if chosen else ():
+                yield StoredMessage(Topic(one.topic, one.msgtype), log_ns, to_cdr[one.id](data))
 
 
 def _topic(name: str, kind: str, encoding: str) -> Topic:
@@ -226,25 +224,10 @@ def _topic(name: str, kind: str, encoding: str) -> Topic:
 
 
 def _channel_topic(schema: Schema | None, channel: Channel) -> Topic:
-    kind = schema.name if schema else ""
-    if channel.message_encoding == "ros1" and schema:
-        return _ros1_topic(channel.topic, _topic("", kind, "cdr").type, schema.data.decode())
-    return _topic(channel.topic, kind, channel.message_encoding)
-
-
-def _ros1_topic(name: str, kind: str, definition: str) -> Topic:
-    return Topic(name, kind if _has_known_layout(kind, definition) else f"{kind} of another definition")
-
-
-@cache
-def _has_known_layout(kind: str, definition: str) -> bool:
-    """Return whether a bag of ROS 1 defines a type in the way in which crossspec_ros reads it."""
-    read_as = EVENT_TYPES.get(kind, kind)
-    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
-        return True
-    types, package = get_types_from_msg(definition, kind), kind.partition("/")[0]
-    same = (f"{package}/msg/Event", "dvs_msgs/msg/Event") if read_as == DVS_EVENTS else (kind, read_as)
-    return same[0] in types and types[same[0]][1] == typestore().fielddefs[same[1]][1]
+    is_ros1 = schema and channel.message_encoding == "ros1"
+    return _topic(
+        channel.topic, schema.name if schema else "", "cdr" if is_ros1 else channel.message_encoding
+    )
 
 
 def _read_summary(path: Path) -> Summary | None:
@@ -268,25 +251,11 @@ def _unpack(data: bytes) -> bytes:
 def _ros1_to_cdr(kind: str, definition: str) -> _ToCdr:
     """Return a function from ROS 1 serialization to CDR; messages other than events and images stay raw."""
     if EVENT_TYPES.get(kind) == DVS_EVENTS:
-        return _or_nothing(dvs_of_ros1)
+        return dvs_of_ros1
     if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
         return bytes
     store = get_typestore(Stores.EMPTY)
     header = {_HEADER: typestore().fielddefs[_HEADER]}
     # The header of ROS 2 has no seq, which rosbags leaves out.
     store.register({**get_types_from_msg(definition, kind), **header})
-    return _or_nothing(lambda raw: bytes(store.ros1_to_cdr(raw, kind)))
-
-
-def _or_nothing(convert: _ToCdr) -> _ToCdr:
-    """Return a function that converts a torn message to no bytes."""
-
-    def call(raw: bytes) -> bytes:
-        try:
-            return convert(raw)
-        except MemoryError:
-            raise
-        except Exception:
-            return b""
-
-    return call
+    return lambda raw: bytes(store.ros1_to_cdr(raw, kind))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossspec_ros.recordings.hdf5 import open_streams
+from crossspec_ros.recordings.hdf5 import Hdf5Recording
 from crossspec_ros.recordings.image_folder import FolderImages
 from crossspec_ros.recordings.recording import DSEC_EVENTS
-from crossspec_ros.recordings.source import SourceRecording
 
 EVENTS_FILE = DSEC_EVENTS
 _SENSOR = (640, 480)
@@ -18,16 +17,12 @@ _DISTORTED_FOLDER = "images/left/distorted"
 FRAME_STAMPS_FILE = "images/timestamps.txt"
 
 
-class DsecRecording(SourceRecording):
-    """The left cameras of a DSEC sequence as a Recording, on ROS time = DSEC time.
-
-    Raises InputError when the sequence is damaged, or when its frames and their times differ in number.
-    """
+class DsecRecording(Hdf5Recording):
+    """The left cameras of a DSEC sequence with this events.h5, on ROS time = DSEC time."""
 
     def __init__(self, path: Path) -> None:
-        folders = (path / FRAMES_FOLDER, path / _DISTORTED_FOLDER)
-        folder = next((folder for folder in folders if any(folder.glob("*.png"))), None)
-        frames = FolderImages(folder) if folder else None
-        events, _ = open_streams(path / EVENTS_FILE, usual_size=_SENSOR)
-        super().__init__(path / EVENTS_FILE, events, frames)
+        super().__init__(path, usual_size=_SENSOR)
         self.format = "DSEC sequence"
+        folders = (path.parents[2] / name for name in (FRAMES_FOLDER, _DISTORTED_FOLDER))
+        if folder := next((folder for folder in folders if any(folder.glob("*.png"))), None):
+            self.use_images(FolderImages(folder))

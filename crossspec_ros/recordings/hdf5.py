@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import is_size
-from crossspec_ros.recordings.source import Recording, SourceRecording
+from crossspec_ros.recordings.source import ImageSource, SourceRecording
 from crossspec_ros.recordings.tables import (
     BLOCK,
     POWERS,
@@ -29,7 +29,6 @@ from crossspec_ros.recordings.tables import (
     TableEvents,
     choose_unit,
     columns_option,
-    naming_damage,
     refuse_columns,
     to_us,
 )
@@ -37,8 +36,6 @@ from crossspec_ros.recordings.tables import (
 with suppress(ImportError):
     import hdf5plugin  # noqa: F401, its import registers its filters with HDF5
 
-EVENTS_FILE = "events.h5"
-"""File that makes a folder an HDF5 recording."""
 _CACHE_BYTES = 64 << 20
 """Cache for unpacked chunks of each data set."""
 
@@ -84,26 +81,22 @@ LAYOUTS = (
 )
 
 
-def open_hdf5(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Recording:
-    """Open an HDF5 file in one of `LAYOUTS`, or a folder with such an events.h5.
+class Hdf5Recording(SourceRecording):
+    """The events and images of a file in one of `LAYOUTS`.
 
-    Raises InputError when the file is damaged or has another layout, and as `TableEvents` does.
+    `usual_size` is (width, height) where the file states none. Raises InputError when the file has another
+    layout, and as `TableEvents` does.
     """
-    file = path / EVENTS_FILE if path.is_dir() else path
-    events, images = open_streams(file, options)
-    return SourceRecording(file, events, images)
 
-
-def open_streams(
-    path: Path, options: ReadOptions = DEFAULT_OPTIONS, usual_size: tuple[int, int] | None = None
-) -> tuple[Hdf5Events, Hdf5Images | None]:
-    """Open the events and images of a file; `usual_size` is (width, height) where the file states none."""
-    with ExitStack() as stack, naming_damage(path):
+    def __init__(
+        self,
+        path: Path,
+        options: ReadOptions = DEFAULT_OPTIONS,
+        usual_size: tuple[int, int] | None = None,
+    ) -> None:
         file = Hdf5File(path)
-        stack.callback(file.close)
-        streams = (events := Hdf5Events(file, options, usual_size)), _open_images(file, events)
-        stack.pop_all()
-        return streams
+        events = Hdf5Events(file, options, usual_size)
+        super().__init__(path, events, _open_images(file, events))
 
 
 class Hdf5File:
@@ -162,7 +155,12 @@ class Hdf5File:
 class Hdf5Events(TableEvents):
     """The events of a file as an EventSource; closing it closes the file."""
 
-    def __init__(self, file: Hdf5File, options: ReadOptions, usual_size: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        file: Hdf5File,
+        options: ReadOptions = DEFAULT_OPTIONS,
+        usual_size: tuple[int, int] | None = None,
+    ) -> None:
         self._file, self.layout = file, _find_layout(file)
         data = {name: file.dataset(name) for name, _ in self.layout.events}
         self._data = {name: EcfDataset(one) if is_ecf(one) else one for name, one in data.items()}
@@ -250,11 +248,8 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
     return (found[0], found[1]) if found else None
 
 
-class Hdf5Images:
-    """The images of a file as an ImageSource of raw images, in the order of their times."""
-
-    topic = "/camera/image_raw"
-    type = IMAGE
+class Hdf5Images(ImageSource):
+    """The images of a file, in the order of their times."""
 
     def __init__(self, path: Path, stamps_us: np.ndarray, data: list[h5py.Dataset] | h5py.Dataset) -> None:
         self._path, self._stamps_us, self._data = path, stamps_us, data
@@ -277,9 +272,6 @@ class Hdf5Images:
                 f"'{self._path}' has {len(damage)} of its {len(self._order)} images in damaged parts "
                 f"({damage[0]}): copy it again"
             )
-
-    def close(self) -> None:
-        """Do nothing: the events close the file."""
 
 
 def _open_images(file: Hdf5File, events: Hdf5Events) -> Hdf5Images | None:

@@ -16,9 +16,8 @@ from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.reader_process import words
-from crossspec_ros.recordings.recording import find_format, telling_unreadable
 
-_JOB = "crossspec_ros.recordings.survey:survey_texts"
+_JOB = "crossspec_ros.recordings.survey:surveys"
 _SECOND = 1_000_000_000
 # Rich would cut topic names in a file.
 _FILE_WIDTH = 160
@@ -38,9 +37,7 @@ def run(args: argparse.Namespace) -> None:
 
 def survey(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """Return the report of `survey.survey`, made in a child; raises InputError as that does."""
-    with telling_unreadable(path):
-        find_format(path)
-    (report,) = words(path, _JOB, [str(path), *options.texts()], *options.beside())
+    (report,) = words(_JOB, path, options)
     return report
 
 
@@ -110,10 +107,6 @@ def _words(value: Any) -> str:
         return ", ".join(f"{key} ({count})" for key, count in value.items())
     if isinstance(value, list):
         return ", ".join(value)
-    return (
-        f"{value:,.2f}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

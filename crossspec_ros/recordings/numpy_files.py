@@ -15,6 +15,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import is_size
+from crossspec_ros.recordings.source import naming_damage
 from crossspec_ros.recordings.tables import (
     BLOCK,
     Block,
@@ -23,7 +24,6 @@ from crossspec_ros.recordings.tables import (
     choose_unit,
     columns_option,
     find_columns,
-    naming_damage,
     refuse_columns,
     to_us,
 )

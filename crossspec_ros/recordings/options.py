@@ -30,20 +30,8 @@ class ReadOptions(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, object]) -> ReadOptions:
         """Take the options out of all arguments or parameters."""
-        return cls.of_texts(*(str(values.get(name) or "") for name in OPTION_NAMES))
-
-    @classmethod
-    def of_texts(cls, events: str, image: str, columns: str, unit: str, folder: str) -> ReadOptions:
-        """Parse the output of `texts`."""
+        events, image, columns, unit, folder = (str(values.get(name) or "") for name in OPTION_NAMES)
         return cls(events, image, columns, unit, Path(folder) if folder else None)
-
-    def texts(self) -> list[str]:
-        """Return the options as texts in the order of `OPTION_NAMES`."""
-        return [*self[:4], str(self.images or "")]
-
-    def beside(self) -> list[Path]:
-        """Return the folders that are read in addition to the recording."""
-        return [self.images] if self.images else []
 
     def parameters(self) -> dict[str, str]:
         """Return the player's parameters for these options, with absolute paths."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -18,8 +18,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.recordings.sensor_size import count_pixels, is_size, sensor_size
-from crossspec_ros.recordings.source import damaged
+from crossspec_ros.recordings.sensor_size import assume_size, is_size
+from crossspec_ros.recordings.source import EventSource, damaged
 
 _MAX_LINE = 4096
 
@@ -59,88 +59,73 @@ _RAW_SENSORS = (("genx320", (320, 320)), ("gen3", (640, 480)), ("", (1280, 720))
 # The first of Prophesee's systems that sends the halves of EVT 2.1 words in their order.
 _IN_ORDER = 0x37
 
-_RawDecoder = Evt2Decoder | Evt3Decoder
 
-
-class RawEvents:
-    """A `.raw` file as an EventSource; times are the sensor's, in us, with its rollovers counted.
+class RawEvents(EventSource):
+    """A `.raw` file as a source; times are the sensor's, in us, with its rollovers counted.
 
     Raises InputError if it has no header or another encoding.
     """
 
-    remarks: Sequence[str] = ()
-
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb")
-        try:
-            header = header_of(path, self._file)
-            self._first_byte = self._file.tell()
-            self._bytes = path.stat().st_size - self._first_byte
-            encoding, options = self._encoding(header)
-            size, is_stated = _sensor_size(header, options)
-            make = _decoders(_is_legacy(header, options))[encoding]
-            self._decoder = partial(make, *size)
-            self.format = f"Prophesee raw, {encoding}, {size[0]}x{size[1]}{'' if is_stated else ' assumed'}"
-            if not is_stated:
-                self.remarks = [
-                    f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
-                    f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
-                ]
-        except BaseException:
-            self.close()
-            raise
+        with path.open("rb") as file:
+            header = header_of(path, file)
+            self._first_byte = file.tell()
+        name, *options = header.get("format", "").split(";")
+        name = name or _VERSIONS.get(header.get("evt", ""), "")
+        if name not in _VERSIONS.values():
+            stated = header.get("format") or header.get("evt") or "nothing"
+            raise InputError(
+                f"'{path}' says '{stated}' of the encoding of its events, and EVT2, EVT21 and EVT3 are read: "
+                f"convert it with `metavision_file_to_csv -i {path.name}`"
+            )
+        pairs = (option.partition("=") for option in options)
+        header |= {f"format_{key.strip()}": value for key, _, value in pairs}
+        size = _stated_size(header)
+        note = "" if size else " assumed"
+        if not size:
+            named = " ".join((header.get("plugin_name", ""), "gen" + header.get("sensor_generation", "")))
+            size = next(size for sensor, size in _RAW_SENSORS if sensor in named.lower())
+            self.remarks = [
+                f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
+                f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
+            ]
+        self.format = f"Prophesee raw, {name}, {size[0]}x{size[1]}{note}"
+        decoders: dict[str, Callable[[], Evt2Decoder | Evt3Decoder]] = {
+            "EVT2": partial(Evt2Decoder, *size),
+            "EVT21": partial(Evt21Decoder, *size, _is_legacy(header)),
+            "EVT3": partial(Evt3Decoder, *size),
+        }
+        self._decoder = decoders[name]
 
     def batches(self) -> Iterator[EventBatch]:
-        decoder = self._decoder()
-        torn = self._bytes % decoder.word_bytes
-        for at in range(0, self._bytes - torn, _RAW_BLOCK):
-            self._file.seek(self._first_byte + at)
-            yield decoder.decode(self._file.read(min(_RAW_BLOCK, self._bytes - torn - at)))
+        decoder, torn = self._decoder(), 0
+        with self._path.open("rb") as file:
+            file.seek(self._first_byte)
+            while data := file.read(_RAW_BLOCK):
+                torn = len(data) % decoder.word_bytes
+                yield decoder.decode(data[: len(data) - torn])
         damage = Counter(decoder.damage)
         del damage["monitoring_words"]
         damage["torn_words"] += torn > 0
         if +damage:
             raise damaged(self._path, damage)
 
-    def close(self) -> None:
-        self._file.close()
 
-    def _encoding(self, header: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """Return EVT2, EVT21 or EVT3, and its options."""
-        name, *options = header.get("format", "").split(";")
-        name = name or _VERSIONS.get(header.get("evt", ""), "")
-        if name not in _VERSIONS.values():
-            said = header.get("format") or header.get("evt") or "nothing"
-            raise InputError(
-                f"'{self._path}' says '{said}' of the encoding of its events, and EVT2, EVT21 and EVT3 are "
-                f"read: convert it with `metavision_file_to_csv -i {self._path.name}`"
-            )
-        return name, {key.strip(): value for key, _, value in (option.partition("=") for option in options)}
+def _stated_size(header: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return (width, height) if the header states them."""
+    for prefix in ("format_", ""):
+        sides = [header.get(prefix + name, "") for name in ("width", "height")]
+        for text in ("x".join(sides), header.get("geometry", "")):
+            size = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text)
+            if size and is_size(int(size[1]), int(size[2])):
+                return int(size[1]), int(size[2])
+    return None
 
 
-def _decoders(is_legacy: bool) -> dict[str, Callable[[int, int], _RawDecoder]]:
-    def evt21(width: int, height: int) -> Evt21Decoder:
-        return Evt21Decoder(width, height, is_legacy)
-
-    return {"EVT2": Evt2Decoder, "EVT21": evt21, "EVT3": Evt3Decoder}
-
-
-def _sensor_size(header: Mapping[str, str], options: Mapping[str, str]) -> tuple[tuple[int, int], bool]:
-    """Width and height, and whether the header states them."""
-    stated = f"{options.get('width')}x{options.get('height')}"
-    for text in (stated, header.get("geometry", ""), f"{header.get('width')}x{header.get('height')}"):
-        size = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text)
-        if size and is_size(int(size[1]), int(size[2])):
-            return (int(size[1]), int(size[2])), True
-    named = " ".join((header.get("plugin_name", ""), "gen" + header.get("sensor_generation", "")))
-    return next(size for sensor, size in _RAW_SENSORS if sensor in named.lower()), False
-
-
-def _is_legacy(header: Mapping[str, str], options: Mapping[str, str]) -> bool:
+def _is_legacy(header: Mapping[str, str]) -> bool:
     """Return whether EVT 2.1 words come with their halves exchanged, by the rule of Prophesee's OpenEB."""
-    stated = options.get("endianness") or header.get("endianness")
-    if stated:
+    if stated := header.get("format_endianness") or header.get("endianness"):
         return stated == "legacy"
     system = header.get("system_id", "")
     integrators = {header.get(f"{part}_integrator_name") for part in ("camera", "plugin")}
@@ -157,8 +142,8 @@ _ODD_US = 1_000_000
 """A single event whose time is farther from those around it is damaged."""
 
 
-class DatEvents:
-    """A `.dat` file of CD events as an EventSource; `t` is the sensor's time in us, its wraps counted.
+class DatEvents(EventSource):
+    """A `.dat` file of CD events as a source; `t` is the sensor's time in us, its wraps counted.
 
     Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. The size is the stated one, or
     that of the smallest common sensor that holds the first block. Raises InputError if the file has no
@@ -167,29 +152,24 @@ class DatEvents:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb")
-        try:
-            header = header_of(path, self._file)
-            version, kind = header.get("version", "2"), self._file.read(2)
-            if version != "2":
-                raise InputError(
-                    f"'{path}' is of version {version}, and version 2 is read: convert it with Prophesee's "
-                    f"metavision_file_to_dat"
-                )
-            if len(kind) < 2 or kind[0] not in _CD_TYPES or kind[1] != _DAT_EVENT.itemsize:
-                raise InputError(
-                    f"'{path}' holds no CD events (its type and size are {list(kind)}, not 12 and 8): give "
-                    f"the file of CD events, or write it again with `metavision_file_to_dat`"
-                )
-            self._first_byte = self._file.tell()
-            stated = [header.get(name, "") for name in ("width", "height")]
-            is_stated = all(map(str.isdecimal, stated)) and is_size(*map(int, stated))
-            self._size = (int(stated[0]), int(stated[1])) if is_stated else self._assumed_size()
-            size = "{}x{}".format(*self._size)
-            self.format = f"Prophesee dat, version 2, {size}{'' if is_stated else ' assumed'}"
-        except BaseException:
-            self.close()
-            raise
+        with path.open("rb") as file:
+            header = header_of(path, file)
+            version, kind = header.get("version", "2"), [*file.read(2)]
+            self._first_byte = file.tell()
+        if version != "2":
+            raise InputError(
+                f"'{path}' is of version {version}, and version 2 is read: convert it with Prophesee's "
+                f"metavision_file_to_dat"
+            )
+        if kind not in [[type, _DAT_EVENT.itemsize] for type in _CD_TYPES]:
+            raise InputError(
+                f"'{path}' holds no CD events (its type and size are {kind}, not 12 and 8): give the file of "
+                f"CD events, or write it again with `metavision_file_to_dat`"
+            )
+        stated = _stated_size(header)
+        first = next(self._blocks(Counter()), np.empty(0, _DAT_EVENT))
+        self._size = stated or assume_size(*_places(first)[:2])
+        self.format = "Prophesee dat, version 2, {}x{}".format(*self._size) + " assumed" * (not stated)
 
     def batches(self) -> Iterator[EventBatch]:
         damage: Counter[str] = Counter()
@@ -210,19 +190,13 @@ class DatEvents:
         if +damage:
             raise damaged(self._path, damage)
 
-    def close(self) -> None:
-        self._file.close()
-
     def _blocks(self, damage: Counter[str]) -> Iterator[np.ndarray]:
-        self._file.seek(self._first_byte)
-        while data := self._file.read(_DAT_BLOCK * _DAT_EVENT.itemsize):
-            damage["torn_words"] += len(data) % _DAT_EVENT.itemsize > 0
-            if len(data) >= _DAT_EVENT.itemsize:
-                yield np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
-
-    def _assumed_size(self) -> tuple[int, int]:
-        x, y, _ = _places(next(self._blocks(Counter()), np.empty(0, _DAT_EVENT)))
-        return sensor_size(np.array([count_pixels(x), count_pixels(y)]))
+        with self._path.open("rb") as file:
+            file.seek(self._first_byte)
+            while data := file.read(_DAT_BLOCK * _DAT_EVENT.itemsize):
+                damage["torn_words"] += len(data) % _DAT_EVENT.itemsize > 0
+                if len(data) >= _DAT_EVENT.itemsize:
+                    yield np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
 
 
 def _places(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

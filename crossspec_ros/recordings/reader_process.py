@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from fcntl import fcntl
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
+from crossspec_ros.recordings.recording import Recording
 
 FACTOR = "CROSSSPEC_FILE_LIMITS"
 """Environment variable with a factor for the limits."""
@@ -32,7 +34,7 @@ Word = dict[str, Any]
 _HEAD = struct.Struct("<BBxxIq")
 """Fields: index in `_TYPES`, is_stray, number of bytes that follow, stamp in ns."""
 _TYPES = (*dict.fromkeys(EVENT_TYPES.values()), *IMAGE_TYPES, "JSON")
-_DESCRIPTION = ("format", "event_topic", "event_type", "image_topic", "image_type", "start_ns", "remarks")
+_FACTS = tuple(Recording.__annotations__)
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 # Python would look for modules in the working folder first, which may be that of a recording.
@@ -50,24 +52,16 @@ class ReaderDiedError(InputError):
     """The child crashed, reached a limit or failed with an unexpected error."""
 
 
-class ChildRecording:
-    """A Recording that a child process opens and reads, a new one for each pass.
+class ChildRecording(Recording):
+    """A recording that a child process opens and reads, a new one for each pass.
 
-    `opener` is the `module:function` that opens it there with `arguments`, which must fit JSON. The sizes of
-    the files `beside` it add to its limits. Raises InputError if it cannot be opened.
+    `opener` is the `module:function` that opens it there with `path` and `arguments`. Raises InputError if it
+    cannot be opened.
     """
 
-    format: str
-    event_topic: str | None
-    event_type: str
-    image_topic: str | None
-    image_type: str | None
-    start_ns: int
-    remarks: Sequence[str]
-
-    def __init__(self, path: Path, opener: str, arguments: Sequence[Any], *beside: Path) -> None:
-        self._request = path, f"{__name__}:play", [opener, *arguments], beside
-        self.losses: list[str] = []
+    def __init__(self, path: Path, opener: str, *arguments: Any) -> None:
+        self._request = f"{__name__}:play", opener, path, *arguments
+        self.losses = []
         self._is_closed = False
         self._opened: _Child | None = self._open()
         self._playing: list[_Child] = []
@@ -112,26 +106,29 @@ class ChildRecording:
         return child
 
     def _describe(self, word: Any) -> None:
-        vars(self).update({name: word[name] for name in _DESCRIPTION})
         # Callers may hold this list.
         self.losses[:] = word["losses"]
+        vars(self).update({**word, "losses": self.losses})
 
 
-def words(path: Path, job: str, arguments: Sequence[Any], *beside: Path) -> Iterator[Word]:
+def words(job: str, *arguments: Any) -> Iterator[Word]:
     """Yield the JSON objects that `job`, a generator `module:function`, yields in a child.
 
     Raises InputError if the job does or the child dies.
     """
-    with closing(_Child(path, job, arguments, beside)) as child:
+    with closing(_Child(job, *arguments)) as child:
         for frame in child.frames:
             if isinstance(frame, dict):
                 yield frame
 
 
 class _Child:
-    def __init__(self, path: Path, job: str, arguments: Sequence[Any], beside: Iterable[Path]) -> None:
-        self._path = path
-        request = json.dumps([job, arguments, *_limits(path, *beside)])
+    """A process that runs a job; the files and folders among the arguments set its limits."""
+
+    def __init__(self, job: str, *arguments: Any) -> None:
+        paths = [*_paths(arguments)]
+        self._path = paths[0]
+        request = pickle.dumps((job, arguments, _limits(*paths))).hex()
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
         changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -187,6 +184,15 @@ class _Child:
         return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again{remedy}")
 
 
+def _paths(values: Iterable[Any]) -> Iterator[Path]:
+    """Yield the paths in nested tuples."""
+    for value in values:
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _paths(value)
+
+
 def _limits(*paths: Path) -> tuple[int, int]:
     """Return the memory in bytes and the CPU time in s for reading these files and folders."""
     text, stored = os.environ.get(FACTOR) or "1", 0
@@ -206,9 +212,11 @@ def _limits(*paths: Path) -> tuple[int, int]:
 
 def main(request: str) -> None:
     """Run the job of a request in this process and send what it yields to standard output."""
-    job, arguments, memory_bytes, processor_s = json.loads(request)
+    job, arguments, (memory_bytes, processor_s) = pickle.loads(bytes.fromhex(request))
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Without a parent there is nobody to send to.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     # Libraries print parts of damaged files, with control characters for terminals.
     os.dup2(nowhere, 1)
@@ -216,22 +224,19 @@ def main(request: str) -> None:
     for what, limit in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CPU, processor_s)):
         _, hard = resource.getrlimit(what)
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-    with suppress(BrokenPipeError):
-        try:
-            for item in resolve_name(job)(*arguments):
-                _send(out, item)
-            last: Word = {"end": True}
-        except InputError as error:
-            last = {"refused": str(error)}
-        except MemoryError:
-            last = {"died": "reached its limit of memory"}
-        except ModuleNotFoundError as error:
-            last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
-        _send(out, last)
+    try:
+        for item in resolve_name(job)(*arguments):
+            _send(out, item)
+        last: Word = {"end": True}
+    except InputError as error:
+        last = {"refused": str(error)}
+    except MemoryError:
+        last = {"died": "reached its limit of memory"}
+    except ModuleNotFoundError as error:
+        last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
+    except Exception as error:
+        last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
+    _send(out, last)
 
 
 def _send(descriptor: int, item: RecordedMessage | Word) -> None:
@@ -247,12 +252,8 @@ def _send(descriptor: int, item: RecordedMessage | Word) -> None:
 
 
 def play(opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
-    """Open a recording; yield its description, its messages, and the description once more."""
+    """Open a recording; yield its facts, its messages, and the facts once more."""
     with closing(resolve_name(opener)(*arguments)) as recording:
-        yield _description(recording)
+        yield {name: getattr(recording, name) for name in _FACTS}
         yield from recording.messages()
-        yield _description(recording)
-
-
-def _description(recording: Any) -> Word:
-    return {name: getattr(recording, name) for name in _DESCRIPTION} | {"losses": recording.losses}
+        yield {name: getattr(recording, name) for name in _FACTS}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +17,8 @@ from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
-    from crossspec_ros.recordings.source import Recording
+    from crossspec_ros.events.cdr import RecordedMessage
+    from crossspec_ros.recordings.source import FileRecording
 
 
 DSEC_EVENTS = "events/left/events.h5"
@@ -25,22 +27,47 @@ GROUND_TRUTH = "ground_truth.json"
 MOST_TRUTH_BYTES = 64 << 20
 
 
+class Recording(ABC):
+    """A recorded event stream, an image stream, or both."""
+
+    format: str
+    """Name of the format and how it is read, for people."""
+    event_topic: str | None
+    event_type: str
+    """The default type if there are no events."""
+    image_topic: str | None
+    image_type: str | None
+    start_ns: int
+    """Stamp of the first message, ROS time."""
+    remarks: list[str]
+    """Sentences for the user before it plays, such as other topics that could be played."""
+    losses: list[str]
+    """A sentence for each part that did not play; complete once `messages` has ended."""
+
+    @abstractmethod
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Yield both streams from the start, merged by stamp; raises InputError if it cannot go on."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files."""
+
+
 class Format(NamedTuple):
     """A format: marks by which its recordings are recognised, and their opener."""
 
     name: str
     """Name with its article; empty where the suffixes say it all."""
     opener: str
-    """`module:function` from a path to a Recording, or to an EventSource where `is_source`."""
+    """`module:function` of a FileRecording or an EventSource, with a path, and with options if any apply."""
     suffixes: tuple[str, ...] = ()
     """Ends of names of files, in lower case."""
     contents: str | None = None
     """A file that a folder of this format has in it."""
-    is_source: bool = True
     has_topics: bool = False
-    """Whether there may be several of a kind; the opener takes `ReadOptions` as well."""
+    """Whether there may be several topics of a kind, which the options choose."""
     has_numbers: bool = False
-    """Whether `--columns` and `--time-unit` apply; the opener takes `ReadOptions` as well."""
+    """Whether `--columns` and `--time-unit` apply."""
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
@@ -51,45 +78,22 @@ class Format(NamedTuple):
 
 _HERE = "crossspec_ros.recordings"
 _BAG = f"{_HERE}.bag:BagRecording"
-_ROSBAG2 = Format(
-    "a rosbag2",
-    _BAG,
-    (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst"),
-    "metadata.yaml",
-    is_source=False,
-    has_topics=True,
-)
+_BAG_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst")
+_ROSBAG2 = Format("a rosbag2", _BAG, _BAG_SUFFIXES, "metadata.yaml", has_topics=True)
 _NPZ = Format("", f"{_HERE}.numpy_files:read_npz", (".npz",), has_numbers=True)
+_ECD = "an Event Camera Dataset sequence"
 _FORMATS = (
     _ROSBAG2,
-    Format(
-        "a DSEC sequence",
-        f"{_HERE}.dsec:DsecRecording",
-        contents=DSEC_EVENTS,
-        is_source=False,
-    ),
-    Format(
-        "an Event Camera Dataset sequence",
-        f"{_HERE}.image_folder:open_event_folder",
-        contents="events.txt",
-        is_source=False,
-        has_numbers=True,
-    ),
-    Format("a ROS 1 bag", _BAG, (".bag",), is_source=False, has_topics=True),
-    Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",), is_source=False),
+    Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=DSEC_EVENTS),
+    Format(_ECD, f"{_HERE}.text:TextEvents", contents="events.txt", has_numbers=True),
+    Format("a ROS 1 bag", _BAG, (".bag",), has_topics=True),
+    Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",)),
     _NPZ,
     Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
-    Format(
-        "",
-        f"{_HERE}.hdf5:open_hdf5",
-        (".h5", ".hdf5"),
-        "events.h5",
-        is_source=False,
-        has_numbers=True,
-    ),
+    Format("", f"{_HERE}.hdf5:Hdf5Recording", (".h5", ".hdf5"), "events.h5", has_numbers=True),
 )
 
 
@@ -124,42 +128,25 @@ def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recordin
     """
     from crossspec_ros.recordings.reader_process import ChildRecording
 
-    with telling_unreadable(path):
-        find_format(path)
-    opener = f"{__name__}:open_told"
-    return ChildRecording(path, opener, [str(path), *asked.texts()], *asked.beside())
-
-
-def open_told(path: str, *texts: str) -> Recording:
-    """`open_here` with texts, as a child gets them."""
-    return open_here(Path(path), ReadOptions.of_texts(*texts))
+    return ChildRecording(path, f"{__name__}:open_here", asked)
 
 
 def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording as `open_recording` does, in this process, for what made the file itself."""
-    with telling_unreadable(path):
+    from crossspec_ros.recordings.source import naming_damage
+
+    with ExitStack() as stack, naming_damage(path):
         recording = _open(path, find_format(path), asked)
-        if asked.images is None:
-            return recording
-        from crossspec_ros.recordings.image_folder import WithImages
-
-        try:
-            return WithImages(recording, asked.images)
-        except BaseException:
-            recording.close()
-            raise
-
-
-@contextmanager
-def telling_unreadable(path: Path) -> Iterator[None]:
-    """Raise InputError in place of an OSError about a recording, or about a file that belongs to it."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"'{error.filename or path}' cannot be read ({error.strerror or error}): give yourself the right "
-            f"to read it, or copy it again"
-        ) from error
+        stack.callback(recording.close)
+        _choose_images(recording, path, asked)
+        own_images = None if asked.images else recording.image_topic
+        for topic, own in ((asked.events, recording.event_topic), (asked.image, own_images)):
+            if topic and topic.strip("/") != (own or "").strip("/"):
+                there = f"{recording.event_topic} and {own_images or 'no images'}"
+                raise InputError(f"'{path}' has no topic {topic}: it has {there}")
+        recording.begin()
+        stack.pop_all()
+        return recording
 
 
 def find_format(path: Path) -> Format:
@@ -201,32 +188,38 @@ def _refuse_placeholder(file: Path) -> None:
         raise InputError(f"'{file}' is an HTML page: download the recording itself")
 
 
-def _open(path: Path, format: Format, asked: ReadOptions) -> Recording:
-    if not path.is_dir():  # a pipe is no file, and would be waited for
-        check_regular(path)
-    elif format.contents and not format.has_topics:
-        check_regular(path / format.contents)
+def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
+    from crossspec_ros.recordings.source import EventSource, SourceRecording
+
     for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
         if value and not format.has_numbers:
             raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
+    if path.is_dir() and format.contents and not format.has_topics:
+        path /= format.contents
+    if not path.is_dir():  # a pipe is no file, and would be waited for
+        check_regular(path)
     opener = resolve_name(format.opener)
     opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
-    if format.has_topics:
-        return opened
-    if format.is_source:
-        from crossspec_ros.recordings.source import SourceRecording
+    return SourceRecording(path, opened) if isinstance(opened, EventSource) else opened
 
-        opened = SourceRecording(path, opened)
-    if path.is_dir() and opened.image_topic is None and asked.images is None:
-        from crossspec_ros.recordings.image_folder import with_pictures_in
 
-        opened = with_pictures_in(opened, path, opened.remarks.append)
-    for topic, own in ((asked.events, opened.event_topic), (asked.image, opened.image_topic)):
-        if topic and topic.strip("/") != (own or "").strip("/"):
-            opened.close()
-            there = f"{opened.event_topic} and {opened.image_topic or 'no images'}"
-            raise InputError(f"'{path}' has no topic {topic}: it has {there}")
-    return opened
+def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> None:
+    """Play the images of the folder that the user gives, or those in the recording's own folder."""
+    from crossspec_ros.recordings.image_folder import FolderImages, has_images
+
+    folder = asked.images
+    if not folder and (recording.image_topic or path.is_file() or not has_images(path)):
+        return
+    try:
+        images = FolderImages(folder or path)
+    except InputError as error:
+        if folder:
+            raise
+        recording.remarks.append(f"the images in the recording's folder do not play: {error}")
+    else:
+        recording.format += f", with {images.description}"
+        recording.format += f" in place of {recording.image_topic}" * bool(recording.image_topic)
+        recording.use_images(images)
 
 
 def tell_remarks(recording: Recording) -> None:
@@ -236,10 +229,14 @@ def tell_remarks(recording: Recording) -> None:
 
 
 def tell_losses(recording: Recording) -> None:
-    """Say on stderr what of a recording could not be read; to be called when its messages have ended."""
+    """Say on stderr what of a recording did not play; to be called when its messages have ended."""
     for loss in recording.losses:
-        told = f"crossspec: only a part of the recording could be read: {plain_text(loss)}"
-        print(told, file=sys.stderr)
+        print(f"crossspec: {plain_text(describe_loss(loss))}", file=sys.stderr)
+
+
+def describe_loss(loss: str) -> str:
+    """Return the sentence of a loss, for `info`, `caption`, `convert` and the player alike."""
+    return f"only a part of the recording was used: {loss}"
 
 
 def true_captions(path: Path) -> dict[int, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from crossspec_ros.events.packets import MAX_SIZE
@@ -19,22 +17,13 @@ def is_size(width: float, height: float) -> bool:
     return all(value in range(1, MAX_SIZE + 1) for value in (width, height))
 
 
-def count_pixels(values: np.ndarray) -> np.ndarray:
-    """Count the events (`MAX_SIZE`,) of each row or column in coordinates (N,) of any type."""
-    inside = values[(values >= 0) & (values < MAX_SIZE)]
-    return np.bincount(inside.astype(np.intp), minlength=MAX_SIZE)
-
-
-def sensor_size(counts: Sequence[np.ndarray] | np.ndarray) -> tuple[int, int]:
+def assume_size(x: np.ndarray, y: np.ndarray) -> tuple[int, int]:
     """Return (width, height) of the smallest common sensor that holds all but 0.1 % of the events.
 
-    `counts` are those of x and of y from `count_pixels`. Where no common sensor is large enough, the size is
-    that of the largest coordinates.
+    Where no common sensor is large enough, the size is that of the largest coordinates.
     """
-    most = counts[0].sum() * _STRAY
-    # Events at each coordinate or beyond it.
-    beyond = [np.append(axis[::-1].cumsum()[::-1], 0) for axis in counts]
-    for size in _SENSORS:
-        if sum(axis[end] for axis, end in zip(beyond, size, strict=True)) <= most:
-            return size
-    return int(np.count_nonzero(beyond[0])), int(np.count_nonzero(beyond[1]))
+    x, y = (axis[(axis >= 0) & (axis < MAX_SIZE)] for axis in (x, y))
+    for width, height in _SENSORS:
+        if np.count_nonzero(x >= width) + np.count_nonzero(y >= height) <= _STRAY * len(x):
+            return width, height
+    return int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1

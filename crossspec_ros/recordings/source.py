@@ -1,176 +1,150 @@
-"""Contract of a recording, and a recording made of blocks of events and images."""
+"""Sources of events and of images, and the recordings made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage
 from crossspec_ros.events.packets import PacketCutter
 from crossspec_ros.events.stamps import merged
+from crossspec_ros.recordings.recording import Recording
 
 WINDOW_US = 1_000_000
 """Events that are late by less are sorted."""
 LATE_US = 5_000
 """Events that are late by less are drawn right (windows/slices.py)."""
+_T = TypeVar("_T")
 
 
-class Recording(Protocol):
-    """A recorded event stream, an image stream, or both."""
-
-    format: str
-    """Name of the format and how it is read, for people."""
-    event_topic: str | None
-    event_type: str
-    """The default type if there are no events."""
-    image_topic: str | None
-    image_type: str | None
-    start_ns: int
-    """Stamp of the first message, ROS time."""
-    remarks: Sequence[str]
-    """Sentences for the user before it plays, such as other topics that could be played."""
-    losses: list[str]
-    """A sentence for each part that could not be read; complete once `messages` has ended."""
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        """Yield both streams from the start, merged by stamp; raises InputError if it cannot go on."""
-
-    def close(self) -> None:
-        """Close the files."""
-
-
-class EventSource(Protocol):
+class EventSource(ABC):
     """The events of one sensor, in order."""
 
     format: str
     """Name of the format and how it is read, for people."""
+    remarks: Sequence[str] = ()
 
+    @abstractmethod
     def batches(self) -> Iterator[EventBatch]:
         """Yield blocks of about a million events from the start, on ROS time = the recording's time.
 
         Raises InputError at the end if the file is damaged, after all blocks that could be read.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most sources open their file for each pass)
         """Close the files."""
 
 
-class ImageSource(Protocol):
+class ImageSource(ABC):
     """Images that belong to the events, in order."""
 
-    topic: str
-    type: str
-    """As in `sensor_msgs/msg/Image`."""
+    topic = "/camera/image_raw"
+    type = IMAGE
 
+    @abstractmethod
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield all readable images from the start; raises InputError at the end if some are damaged."""
 
-    def close(self) -> None:
-        """Close the files."""
 
+class FileRecording(Recording):
+    """A recording that reads its events and its images separately.
 
-class SourceRecording:
-    """Events and images as a Recording: evt3 packets of 10 ms, each stamped with its first event.
-
-    The stream ends with a packet without events that carries the time of the last event. The readable part of
-    a damaged file plays; `losses` names the rest. Raises InputError if there are no events.
+    `begin` reads up to the first stamp, once all images are known. The first pass of `messages` goes on from
+    there, so that nothing is read twice.
     """
 
-    event_topic: str | None = "/event_camera/events"
+    event_topic: str | None = None
     event_type = EVENT_PACKET
+    image_topic: str | None = None
+    image_type: str | None = None
+    _images: ImageSource | None = None
 
-    def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
-        self._path, self._events, self._images = path, events, images
-        self.format = events.format
-        self._remarks: list[str] = [*getattr(events, "remarks", ())]
-        self.remarks: Sequence[str] = self._remarks
-        self.losses: list[str] = []
-        self.image_topic = images.topic if images else None
-        self.image_type = images.type if images else None
-        self._begun = self._pass()
-        first = next(self._begun)
-        self._read = [first]
-        while self._read[-1].stray and (message := next(self._begun, None)):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.remarks, self.losses = [], []
+
+    def use_images(self, images: ImageSource) -> None:
+        """Play these images, in place of others."""
+        self._images, self.image_topic, self.image_type = images, images.topic, images.type
+
+    def begin(self) -> None:
+        """Find the start; raises InputError if there is nothing to play."""
+        self._begun, self._read = self._pass(), list[RecordedMessage]()
+        for message in self._begun:
             self._read.append(message)
-        # A stray begins no window.
-        self.start_ns = (first if self._read[-1].stray else self._read[-1]).stamp_ns
+            # A stray begins no window.
+            if not message.stray:
+                break
+        if not self._read:
+            raise InputError(f"'{self._path}' cannot be played: {'; '.join(self.losses) or 'it is empty'}")
+        self.start_ns = self._read[0 if self._read[-1].stray else -1].stamp_ns
 
     def messages(self) -> Iterator[RecordedMessage]:
-        # The first pass goes on with the one that found the start, so that nothing is read twice.
-        begun, self._begun = chain(self._read, self._begun), self._pass()
-        self._read = []
+        begun = chain(self._read, self._begun)
+        self._begun, self._read = self._pass(), []
         return begun
 
-    def close(self) -> None:
-        self._events.close()
-        if self._images:
-            self._images.close()
+    @abstractmethod
+    def _event_messages(self) -> Iterable[RecordedMessage]: ...
 
     def _pass(self) -> Iterator[RecordedMessage]:
         self.losses.clear()
-        yield from merged(self._packets(), self._pictures())
+        images = self._images.messages() if self._images else ()
+        yield from merged(self._event_messages(), self._readable(images))
 
-    def _packets(self) -> Iterator[RecordedMessage]:
-        message = None
+    def _readable(self, stream: Iterable[_T]) -> Iterator[_T]:
+        """Yield a stream up to the damage that ends it, which becomes a loss."""
         try:
-            for message in packets(self._path, self._events.batches(), self.tell):
-                yield message
+            with naming_damage(self._path):
+                yield from stream
         except InputError as error:
-            if message is None:
-                raise
-            self._lose(error)
+            if str(error) not in self.losses:
+                self.losses.append(str(error))
+
+
+class SourceRecording(FileRecording):
+    """Events of a source as a recording: evt3 packets of 10 ms, each stamped with its first event.
+
+    The stream ends with a packet without events that carries the time of the last event.
+    """
+
+    event_topic: str | None = "/event_camera/events"
+
+    def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
+        super().__init__(path)
+        self._events, self.format = events, events.format
+        self.remarks += events.remarks
+        if images:
+            self.use_images(images)
+
+    def close(self) -> None:
+        self._events.close()
+
+    def _event_messages(self) -> Iterator[RecordedMessage]:
+        cutter, message = PacketCutter(self._path), None
+        batches = self._in_order(self._readable(self._events.batches()))
+        packets = self._readable(chain.from_iterable(map(cutter.cut, batches)))
+        for message in chain(packets, cutter.finish()):
+            yield message
         if message is None:
-            raise InputError(f"'{self._path}' has no events: choose another recording, or copy it again")
+            empty = f"'{self._path}' has no events: choose another recording, or copy it again"
+            raise InputError("; ".join(self.losses) or empty)
 
-    def tell(self, remark: str) -> None:
-        """Add a remark, once for all passes."""
-        if remark not in self._remarks:
-            self._remarks.append(remark)
+    def _in_order(self, batches: Iterable[EventBatch]) -> Iterator[EventBatch]:
+        """Sort the events that are late by more than `LATE_US` and less than a window.
 
-    def _pictures(self) -> Iterator[RecordedMessage]:
-        try:
-            if self._images:
-                yield from self._images.messages()
-        except InputError as error:
-            self._lose(error)
-
-    def _lose(self, error: InputError) -> None:
-        if str(error) not in self.losses:
-            self.losses.append(str(error))
-
-
-def packets(
-    path: Path, batches: Iterator[EventBatch], tell: Callable[[str], None] = lambda remark: None
-) -> Iterator[RecordedMessage]:
-    """Yield the events of a file as packets, and at last a packet with the time of the last event.
-
-    Raises the InputError of the batches after that.
-    """
-    cutter, damage = PacketCutter(path), None
-    try:
-        for batch in in_order(batches, tell):
-            yield from cutter.cut(batch)
-    except InputError as error:
-        damage = error
-    yield from cutter.finish()
-    if damage:
-        raise damage
-
-
-def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iterator[EventBatch]:
-    """The same events, those sorted that are late by more than `LATE_US` and less than a window.
-
-    Where times go back farther, or a single one is far ahead, they stay as they are.
-    """
-    held: EventBatch | None = None
-    reach = 0
-    try:
+        Where times go back farther, or a single one is far ahead, they stay as they are.
+        """
+        held: EventBatch | None = None
+        reach = 0
         for batch in batches:
             batch = EventBatch.concat([held, batch]) if held else batch
             held, parts = None, []
@@ -179,26 +153,40 @@ def in_order(batches: Iterator[EventBatch], tell: Callable[[str], None]) -> Iter
                 part = batch[start:stop]
                 late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
                 if LATE_US < late < WINDOW_US:
-                    tell(
-                        "its events were not in the order of their times, and were sorted within each second"
-                    )
                     part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
+                    remark = "its events were not in the order of their times, and were sorted"
+                    self.remarks += [remark] if remark not in self.remarks else []
                 if reach and len(part) and stop == len(batch):
                     # What the next may be late behind waits for it.
                     keep = int(np.searchsorted(part.t, part.t[-1] - reach))
                     part, held = part[:keep], part[keep:]
                 parts.append(part)
             yield EventBatch.concat(parts)
-    except InputError:
         if held:
             yield held
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Raise InputError that names the file for what a library raises about an unreadable or damaged one."""
+    try:
+        yield
+    except (InputError, MemoryError):
         raise
-    if held:
-        yield held
+    # numpy, pickle, h5py and aedat document no exceptions for damaged files.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(
+                f"'{error.filename or path}' cannot be read ({error.strerror or error}): give yourself the "
+                f"right to read it, or copy it again"
+            ) from error
+        raise InputError(
+            f"'{path}' is truncated, damaged or still being written ({one_line(error)[:200]}): copy it again"
+        ) from error
 
 
 def damaged(path: Path, damage: Mapping[str, int]) -> InputError:
-    """For a source to raise in the end: how much of a file could not be used, by kind."""
+    """Return the error that a source raises in the end: how much of a file could not be used, by kind."""
     kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()) if count)
     return InputError(
         f"some of '{path}' could not be decoded ({kinds}), the rest was: copy or record it again"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.options import UNITS, ReadOptions
-from crossspec_ros.recordings.sensor_size import count_pixels, sensor_size
-from crossspec_ros.recordings.source import WINDOW_US, damaged
+from crossspec_ros.recordings.sensor_size import assume_size
+from crossspec_ros.recordings.source import WINDOW_US, EventSource, damaged
 
 BLOCK = 1 << 18
 """Events that are read at once."""
@@ -55,22 +54,6 @@ class Block(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     p: np.ndarray
-
-
-@contextmanager
-def naming_damage(path: Path) -> Iterator[None]:
-    """Re-raise what a library raises for a damaged file as InputError naming the file."""
-    try:
-        yield
-    except (InputError, MemoryError):
-        raise
-    # numpy, pickle and h5py document no exceptions for damaged files.
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise InputError(
-            f"'{path}' is truncated, damaged or still being written ({one_line(error)[:200]}): copy it again"
-        ) from error
 
 
 def ask(path: Path, problem: str) -> InputError:
@@ -146,8 +129,8 @@ def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
     return us
 
 
-class TableEvents:
-    """Blocks of a table as an EventSource.
+class TableEvents(EventSource):
+    """Blocks of a table as a source of events.
 
     Without a stated `size` (width, height) the sensor is the smallest common one that holds the first block.
     `blocks` starts a pass; it may raise InputError at the end for unreadable parts. Raises InputError when
@@ -167,7 +150,7 @@ class TableEvents:
         if first is None:
             raise InputError(f"'{path}' has no events: choose another recording")
         self._is_assumed = size is None
-        self.size = size or sensor_size([count_pixels(first.x), count_pixels(first.y)])
+        self.size = size or assume_size(first.x, first.y)
         self.format = f"{description}, {self.size[0]}x{self.size[1]}{'' if size else ' assumed'}"
         t = self._valid(first, Counter()).t
         if not len(t):
@@ -185,9 +168,6 @@ class TableEvents:
             yield self._valid(block, damage)
         if +damage:
             raise damaged(self._path, damage)
-
-    def close(self) -> None:
-        """Do nothing: the blocks hold their file."""
 
     def _valid(self, block: Block, damage: Counter[str]) -> EventBatch:
         t, x, y, p = block

@@ -31,40 +31,17 @@ _SECOND = 1_000_000_000
 _MAX_BACK_US = 5_000
 """Later events are dropped (windows/slices.py)."""
 _DEPTH_IMAGES = 50
-
-
-class Times:
-    """First and last of a sequence of times, and how often and how far it goes back."""
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.last: int | None = None
-        self.back = self.furthest_back = 0
-
-    def add(self, time: int) -> None:
-        """Add one time."""
-        self.add_all(np.array([time]))
-
-    def add_all(self, times: np.ndarray) -> None:
-        """Add times (N,), int64 of any unit and at least one."""
-        first = int(times[0])
-        steps = times[1:] - times[:-1]
-        back = [self.last - first] if self.last is not None and first < self.last else []
-        if len(steps) and steps.min() < 0:
-            back += (-steps[steps < 0]).tolist()
-        self.back += len(back)
-        self.furthest_back = max(self.furthest_back, *back, 0)
-        self.first = first if self.first is None else self.first
-        self.last = int(times[-1])
-
-    def ends(self) -> list[int]:
-        """Return the first and the last time, or nothing."""
-        return [] if self.first is None or self.last is None else [self.first, self.last]
-
-    def span(self) -> int:
-        """Return the time from the first to the last, 0 where there are none."""
-        ends = self.ends()
-        return ends[1] - ends[0] if ends else 0
+_FINDINGS = {
+    "stray_stamps": "stamps lie far from those before and behind them, so windows ignore them: check the "
+    "node that sets the stamps",
+    "gaps": "gaps are longer than 10 s, the longest is {longest_gap_s:.1f} s: replay skips them",
+    "stamps_back": "stamps go back, by up to {furthest_stamp_back_ms:.1f} ms: synchronise the clock of this "
+    "camera's host, and let one node publish here",
+    "missing_packets": "packets are missing, by the gaps in `seq`: record with a larger cache, on a faster "
+    "disk, or with a reliable subscription",
+    "seq_restarts": "times `seq` starts over: the driver was restarted, or two of them publish here",
+}
+"""What a figure above 0 means."""
 
 
 class TopicSurvey:
@@ -74,33 +51,34 @@ class TopicSurvey:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.messages = 0
-        self.recorded = Times()
+        self.recorded = array("q")
 
     def add(self, log_ns: int, data: bytes) -> None:
         """Add the topic's next message: its time of recording and its CDR bytes."""
-        self.messages += 1
-        self.recorded.add(log_ns)
-
-    def finish(self) -> None:
-        """Finish what waits for further messages."""
+        self.recorded.append(log_ns)
 
     def figures(self) -> dict[str, Any]:
-        """Return all figures, ready for JSON."""
-        span_s = self.recorded.span() / _SECOND
+        """Return all figures, ready for JSON, once all messages are there."""
+        count = len(self.recorded)
+        first, last = (self.recorded[0], self.recorded[-1]) if count else (None, None)
+        span_s = (last - first) / _SECOND if first is not None and last is not None else 0.0
         return {
             "topic": self.topic.name,
             "type": self.topic.type,
             "kind": self.kind,
-            "messages": self.messages,
-            "rate_hz": (self.messages - 1) / span_s if span_s > 0 else None,
-            "first_recorded_ns": self.recorded.first,
-            "last_recorded_ns": self.recorded.last,
+            "messages": count,
+            "rate_hz": (count - 1) / span_s if span_s > 0 else None,
+            "first_recorded_ns": first,
+            "last_recorded_ns": last,
         }
 
-    def findings(self) -> list[str]:
-        """Return a sentence with the remedy for each fault."""
-        return []
+    def findings(self, figures: dict[str, Any]) -> list[str]:
+        """Return a sentence with the remedy for each fault that the figures show."""
+        return [
+            f"{figures[name]} {meaning.format_map(figures)}"
+            for name, meaning in _FINDINGS.items()
+            if figures.get(name)
+        ]
 
 
 class StampedSurvey(TopicSurvey):
@@ -108,9 +86,7 @@ class StampedSurvey(TopicSurvey):
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self.stamps = Times()
-        self._strays = self._gaps = self._longest_gap_ns = 0
-        self._found = array("q")
+        self._stamps = array("q")
         self._unreadable: Counter[str] = Counter()
         self._encodings: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
@@ -119,30 +95,20 @@ class StampedSurvey(TopicSurvey):
         super().add(log_ns, data)
         try:
             stamp, message = stamp_ns(data), self._parse(data)
+            if message is not None:
+                self._stamps.append(stamp)
+                self._take(stamp, message)
         except MemoryError:
             raise
+        except InputError as error:
+            self._unreadable[str(error)] += 1
         # rosbags promises no exception for damaged bytes.
         except Exception as error:
-            self._unreadable[str(error) or type(error).__name__] += 1
-            return
-        if message is not None:
-            self._found.append(stamp)
-            self._take(stamp, message)
-
-    def finish(self) -> None:
-        for _, stamp, is_stray in find_strays((None, stamp) for stamp in self._found):
-            if is_stray:
-                self._strays += 1
-                continue
-            gap_ns = stamp - (stamp if self.stamps.last is None else self.stamps.last)
-            if gap_ns > FORWARD_JUMP_NS:
-                self._gaps += 1
-                self._longest_gap_ns = max(self._longest_gap_ns, gap_ns)
-            self.stamps.add(stamp)
-
-    def ends_ns(self) -> list[int]:
-        """Return the first and last time by which windows sort the messages, or nothing."""
-        return self.stamps.ends()
+            reason = str(error) or type(error).__name__
+            self._unreadable[
+                f"they are no {self.topic.type} ({reason}): copy the recording again, or check which "
+                f"definition its recorder had"
+            ] += 1
 
     def _parse(self, data: bytes) -> Any:
         """Return the message, or None for one of a player."""
@@ -152,48 +118,32 @@ class StampedSurvey(TopicSurvey):
     def _take(self, stamp: int, message: Any) -> None: ...
 
     def figures(self) -> dict[str, Any]:
+        judged = [*find_strays((None, stamp) for stamp in self._stamps)]
+        stamps = np.array([stamp for _, stamp, is_stray in judged if not is_stray], np.int64)
+        steps = np.diff(stamps)
+        gaps = steps[steps > FORWARD_JUMP_NS]
         return {
             **super().figures(),
-            "first_stamp_ns": self.stamps.first,
-            "last_stamp_ns": self.stamps.last,
-            "stamps_back": self.stamps.back,
-            "furthest_stamp_back_ms": self.stamps.furthest_back / 1e6,
-            "stray_stamps": self._strays,
-            "gaps": self._gaps,
-            "longest_gap_s": self._longest_gap_ns / _SECOND,
+            "first_stamp_ns": int(stamps[0]) if len(stamps) else None,
+            "last_stamp_ns": int(stamps[-1]) if len(stamps) else None,
+            "stamps_back": int(np.count_nonzero(steps < 0)),
+            "furthest_stamp_back_ms": -int(steps.min(initial=0)) / 1e6,
+            "stray_stamps": len(judged) - len(stamps),
+            "gaps": len(gaps),
+            "longest_gap_s": int(gaps.max(initial=0)) / _SECOND,
             "unreadable_messages": self._unreadable.total(),
             "encodings": dict(self._encodings),
         }
 
-    def findings(self) -> list[str]:
-        found = []
-        if self._unreadable:
-            reason, _ = self._unreadable.most_common(1)[0]
-            found.append(
-                f"{self._unreadable.total()} of {self.messages} messages are no {self.topic.type} "
-                f"({reason}): copy the recording again, or check which definition its recorder had"
-            )
-        if self._strays:
-            found.append(
-                f"{self._strays} stamps lie far from those before and behind them, so windows ignore them: "
-                f"check the node that sets the stamps"
-            )
-        if self._gaps:
-            found.append(
-                f"{self._gaps} gaps are longer than {FORWARD_JUMP_NS // _SECOND} s, the longest is "
-                f"{self._longest_gap_ns / _SECOND:.1f} s: replay skips them"
-            )
-        if self.stamps.back:
-            found.append(
-                f"the stamps go back {self.stamps.back} times, by up to "
-                f"{self.stamps.furthest_back / 1e6:.1f} ms: synchronise the clock of this camera's host, and "
-                f"let one node publish here"
-            )
+    def findings(self, figures: dict[str, Any]) -> list[str]:
+        found = super().findings(figures)
+        for reason, count in self._unreadable.most_common(3):
+            found.append(f"{count} of {figures['messages']} messages cannot be read: {reason}")
         if len(self._sizes) > 1 or len(self._encodings) > 1:
             kinds = ", ".join([*self._encodings, *self._sizes])
             found.append(
-                f"the encoding or size changes ({kinds}): windows end at each change, so "
-                f"record one camera a topic"
+                f"the encoding or size changes ({kinds}): windows end at each change, so record one camera a "
+                f"topic"
             )
         return found
 
@@ -209,151 +159,117 @@ class EventSurvey(StampedSurvey):
 
     def __init__(self, topic: Topic, absolute_stamps: bool = False) -> None:
         super().__init__(topic)
-        self.events = self._on = 0
         self._absolute_stamps = absolute_stamps
-        self._is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
-        self._times = Times()
+        self.is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
+        self._events = self._on = self._back = self._furthest_back = 0
+        self._first_us: int | None = None
+        self._last_us: int | None = None
         self._digest = StreamDigest()
-        self._refused: Counter[str] = Counter()
         self._dvs, self._packets = DvsDecoder(), PacketDecoder()
 
-    def ends_ns(self) -> list[int]:
-        return [time * 1000 for time in self._times.ends()] if self._is_dvs else super().ends_ns()
-
     def _parse(self, data: bytes) -> Any:
-        if self._is_dvs:
+        if self.is_dvs:
             return None if is_dvs_end_mark(data) else data
         packet = super()._parse(data)
         return None if is_end_mark(packet) else packet
 
     def _take(self, stamp: int, message: Any) -> None:
-        try:
-            batch = self._dvs.decode(message) if self._is_dvs else self._packets.decode(message)
-        except InputError as error:
-            self._refused[str(error)] += 1
-            batch = None
-        sized = message if batch is None else batch
-        self._encodings["dvs" if self._is_dvs else message.encoding] += 1
-        self._sizes[f"{sized.width}x{sized.height}"] += 1
-        if batch is None or not len(batch):
+        if self.is_dvs:
+            batch = self._dvs.decode(message)
+            self._count("dvs", batch)
+        else:
+            self._count(message.encoding, message)
+            batch = self._packets.decode(message)
+        if not len(batch):
             return
-        self._times.add_all(batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t)
+        t = batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t
+        steps = np.diff(t, prepend=t[0] if self._last_us is None else self._last_us)
+        self._back += int(np.count_nonzero(steps < 0))
+        self._furthest_back = max(self._furthest_back, -int(steps.min()))
+        self._first_us = int(t[0]) if self._first_us is None else self._first_us
+        self._last_us = int(t[-1])
         self._digest.add(batch)
-        self.events += len(batch)
+        self._events += len(batch)
         self._on += int(np.count_nonzero(batch.p))
 
-    def _damage(self) -> Counter[str]:
-        return self._dvs.damage + self._packets.damage
+    def _count(self, encoding: str, sized: Any) -> None:
+        self._encodings[encoding] += 1
+        self._sizes[f"{sized.width}x{sized.height}"] += 1
 
     def figures(self) -> dict[str, Any]:
         """Return all figures; this ends the digest, so call it once."""
+        figures = super().figures()
+        span_us = (self._last_us or 0) - (self._first_us or 0)
         # A single time that is far away would make the rate next to nothing.
-        span_us = self.stamps.span() // 1000 if self._strays else self._times.span()
+        if figures["stray_stamps"] and figures["first_stamp_ns"] is not None:
+            span_us = (figures["last_stamp_ns"] - figures["first_stamp_ns"]) // 1000
         return {
-            **super().figures(),
+            **figures,
             "resolutions": dict(self._sizes),
-            "events": self.events,
+            "events": self._events,
             "on": self._on,
-            "off": self.events - self._on,
-            "first_event_us": self._times.first,
-            "last_event_us": self._times.last,
-            "events_per_s": self.events / span_us * 1e6 if span_us > 0 else None,
+            "off": self._events - self._on,
+            "first_event_us": self._first_us,
+            "last_event_us": self._last_us,
+            "events_per_s": self._events / span_us * 1e6 if span_us > 0 else None,
             "sha256": self._digest.finish(),
             "missing_packets": self._packets.missing,
             "seq_restarts": self._packets.restarts,
-            "event_times_back": self._times.back,
-            "furthest_event_back_us": self._times.furthest_back,
-            "undecoded_packets": self._refused.total(),
-            "damage": dict(self._damage()),
+            "event_times_back": self._back,
+            "furthest_event_back_us": self._furthest_back,
+            "damage": dict(self._dvs.damage + self._packets.damage),
         }
 
-    def findings(self) -> list[str]:
-        found = super().findings()
-        found += [f"{count} packets were not decoded: {reason}" for reason, count in self._refused.items()]
-        if self._packets.missing:
-            found.append(
-                f"{self._packets.missing} packets are missing, by the gaps in `seq`: record with a larger "
-                f"cache, on a faster disk, or with a reliable subscription"
-            )
-        if self._packets.restarts:
-            found.append(
-                f"`seq` starts over {self._packets.restarts} times: the driver was restarted, or two of them "
-                f"publish here"
-            )
-        damage = self._damage()
-        if outside := damage.pop("events_outside_sensor", 0):
-            found.append(
-                f"{outside} events are outside the sensor of {', '.join(self._sizes)} pixels: check the "
-                f"width and height that the driver sends"
-            )
-        if damage:
+    def findings(self, figures: dict[str, Any]) -> list[str]:
+        found = super().findings(figures)
+        if damage := figures["damage"]:
             kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in sorted(damage.items()))
             found.append(
-                f"some of the data could not be decoded ({kinds}), the rest was: check cable and driver, or "
-                f"copy the recording again"
+                f"some of the data could not be decoded ({kinds}; the sensor has {', '.join(self._sizes)} "
+                f"pixels), the rest was: check cable and driver, or copy the recording again"
             )
-        if self.messages and not (self.events or self._refused or self._unreadable or damage or outside):
+        elif self.recorded and not self._events and not self._unreadable:
+            count = len(self.recorded)
+            found.append(f"all {count} messages are empty: check the driver, or open the camera's lens")
+        if self._furthest_back > _MAX_BACK_US:
             found.append(
-                f"all {self.messages} messages are empty: check the driver, or open the camera's lens"
-            )
-        if self._times.furthest_back > _MAX_BACK_US:
-            found.append(
-                f"the events' times go back {self._times.back} times, by up to "
-                f"{self._times.furthest_back / 1e3:.1f} ms: the sensor was restarted or overloaded; above "
-                f"{_MAX_BACK_US / 1e3:.0f} ms events are dropped as late"
+                f"the events' times go back {self._back} times, by up to {self._furthest_back / 1e3:.1f} ms: "
+                f"the sensor was restarted or overloaded; above {_MAX_BACK_US / 1e3:.0f} ms events are "
+                f"dropped as late"
             )
         return found
 
 
 class ImageSurvey(StampedSurvey):
-    """A topic of raw or compressed images. Images of each encoding are read until one succeeds."""
+    """A topic of raw or compressed images. Compressed images are decoded until one succeeds."""
 
     kind = "images"
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self._readable: set[str] = set()
-        self._faults: dict[str, str] = {}
-        self._short = self._wide = self._largest = 0
+        self._wide = self._largest = 0
 
     def _take(self, stamp: int, message: Any) -> None:
-        is_compressed = self.topic.type == COMPRESSED_IMAGE
-        encoding = message.format if is_compressed else message.encoding
-        self._encodings[encoding] += 1
-        if is_compressed:
-            self._short += not _has_end(message.data)
-        else:
-            self._sizes[f"{message.width}x{message.height}"] += 1
-            self._short += not len(message.data) or len(message.data) < message.height * message.step
-        try:
-            if encoding not in self._readable:
-                pixels = compressed_array(message) if is_compressed else camera_array(message)
-                self._readable.add(encoding)
-                if is_compressed:
-                    self._sizes[f"{pixels.shape[1]}x{pixels.shape[0]}"] += 1
-            samples = None if is_compressed or self._wide == _DEPTH_IMAGES else wide_samples(message)
-            if samples is not None:
-                self._wide += 1
-                self._largest = max(self._largest, int(samples.max()))
-        except InputError as error:
-            self._faults.setdefault(encoding, str(error))
+        if self.topic.type == COMPRESSED_IMAGE:
+            self._encodings[message.format] += 1
+            if _is_cut(message.data.tobytes()):
+                raise InputError("an image is empty, cut or no picture: check the node that sends it")
+            if not self._sizes:
+                height, width, _ = compressed_array(message).shape
+                self._sizes[f"{width}x{height}"] += 1
+            return
+        self._encodings[message.encoding] += 1
+        self._sizes[f"{message.width}x{message.height}"] += 1
+        camera_array(message)
+        if self._wide < _DEPTH_IMAGES and (samples := wide_samples(message)) is not None:
+            self._wide += 1
+            self._largest = max(self._largest, int(samples.max()))
 
     def figures(self) -> dict[str, Any]:
-        return {
-            **super().figures(),
-            "resolutions": list(self._sizes),
-            "empty_or_short_images": self._short,
-        }
+        return {**super().figures(), "resolutions": list(self._sizes)}
 
-    def findings(self) -> list[str]:
-        found = super().findings()
-        for encoding, fault in self._faults.items():
-            if encoding not in self._readable:
-                found.append(f"{self._encodings[encoding]} images in {encoding} cannot be read: {fault}")
-        if self._short:
-            found.append(
-                f"{self._short} images are empty, cut or no pictures: check the node that sends them"
-            )
+    def findings(self, figures: dict[str, Any]) -> list[str]:
+        found = super().findings(figures)
         if 0 < self._largest < 1 << 14:
             found.append(
                 f"the largest sample of 16 bits is {self._largest} in the first {self._wide} images, and "
@@ -388,9 +304,6 @@ class StreamDigest:
         return self._hash.hexdigest()
 
 
-def _has_end(picture: np.ndarray) -> bool:
-    data = picture.tobytes()
-    if data.startswith(b"\x89PNG"):
-        return data.endswith(b"IEND\xaeB`\x82")
-    # Some cameras fill up the rest of the buffer.
-    return data.rstrip(b"\0").endswith(b"\xff\xd9") if data.startswith(b"\xff\xd8") else bool(data)
+def _is_cut(picture: bytes) -> bool:
+    """Return whether a PNG or JPEG lacks its end; some cameras fill up the rest of the buffer."""
+    return not picture.rstrip(b"\0").endswith((b"\xff\xd9", b"IEND\xaeB`\x82"))

@@ -25,7 +25,7 @@ from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
-from crossspec_ros.recordings.recording import open_recording, true_captions
+from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Backlog, Pace
@@ -135,7 +135,7 @@ class PlayerNode(GuardedNode):
             else:
                 reached = self._play_message(message, reached)
         for loss in self._recording.losses:
-            self.get_logger().warning(f"only a part of the recording could be read: {plain_text(loss)}")
+            self.get_logger().warning(plain_text(describe_loss(loss)))
         if self._pace.held_up_s >= 1.0:
             self.get_logger().warning(
                 f"the replay took {self._pace.held_up_s:.1f} s longer than asked for, because reading or "

@@ -17,7 +17,7 @@ def boxed():
 
 @pytest.fixture(autouse=True)
 def unboxed(request, monkeypatch):
-    def run(path, job, arguments, *beside):
+    def run(job, *arguments):
         return resolve_name(job)(*arguments)
 
     if "boxed" not in request.fixturenames:

@@ -12,49 +12,49 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 
 
-def crash():
+def crash(path):
     yield {"value": 1}
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def leave():
+def leave(path):
     yield {"value": 1}
     os._exit(7)
 
 
-def refuse():
+def refuse(path):
     yield {"value": 1}
     raise InputError("it is bad: mend it")
 
 
-def fail():
+def fail(path):
     yield {"value": 1}
     raise KeyError("unforeseen")
 
 
-def need():
+def need(path):
     yield {"value": 1}
     import_module("no_such_package")
 
 
-def hoard():
+def hoard(path):
     yield {"value": 1}
     kept = []
     while True:
         kept.append(bytearray(64 << 20))
 
 
-def compute():
+def compute(path):
     yield {"value": 1}
     while True:
         pass
 
 
-def shout():
+def shout(path):
     yield {"value": os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J")}
 
 
-def send_own_pid():
+def send_own_pid(path):
     yield {"value": os.getpid()}
     time.sleep(1)
     while True:
@@ -79,5 +79,5 @@ class Recording(SimpleNamespace):
         pass
 
 
-def open_one(count, crash_at=-1):
+def open_one(path, count, crash_at=-1):
     return Recording(count=count, crash_at=crash_at, remarks=[], losses=[])

@@ -14,7 +14,7 @@ from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import bag as bag_module
-from crossspec_ros.recordings.bag import BagFiles, BagRecording
+from crossspec_ros.recordings.bag import BagFiles
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -136,14 +136,18 @@ def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         BagFiles, "messages", lambda self, topics: (read.append(m) or m for m in unpack(self, topics))
     )
-    with closing(BagRecording(file)):
+    with closing(open_here(file)):
         assert len(read) < 10
 
 
 def test_each_message_twice_plays_once(tmp_path):
     messages = [message for message in sound() for _ in range(2)]
     bag = write(tmp_path / "bag", messages)
-    assert len(played(bag)[0]) == 120
+    with closing(open_here(bag)) as recording:
+        for _ in range(2):
+            assert len([*recording.messages()]) == 120
+            assert [loss.split()[0] for loss in recording.losses] == ["20", "100"]
     report = survey(bag)
     assert by_topic(report)[EVENTS]["events"] == 100 * 200
-    assert sum("only repeat" in finding for finding in report["findings"]) == 2
+    assert all("only repeat" in text for text in (*recording.losses, *report["findings"]))
+    assert len(report["findings"]) == 2

@@ -15,8 +15,8 @@ from event_samples import assert_equal, batch_of, random_batch
 from recording_samples import played
 
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
-from crossspec_ros.recordings.dsec import DsecRecording
 from crossspec_ros.recordings.options import ReadOptions
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 
@@ -59,7 +59,7 @@ def test_only_the_events_must_be_there(sequence, events, missing, offset):
     shutil.rmtree(sequence / "images")
     with h5py.File(sequence / "events/left/events.h5", "a") as file:
         del file[missing]
-    with closing(DsecRecording(sequence)) as recording:
+    with closing(open_here(sequence)) as recording:
         assert recording.start_ns == (events.t[0] + offset) * 1000
 
 

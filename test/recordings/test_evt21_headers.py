@@ -36,9 +36,10 @@ def test_word_order_follows_the_integrators(camera, plugin, integrator, system, 
         "system_id": system,
     }
     header = {name: value for name, value in names.items() if value is not None}
-    assert _is_legacy(header, {}) == is_legacy
+    assert _is_legacy(header) == is_legacy
     # A stated order decides.
-    assert _is_legacy(header, {"endianness": "legacy"}) and not _is_legacy(header, {"endianness": "little"})
+    assert _is_legacy({**header, "format_endianness": "legacy"})
+    assert not _is_legacy({**header, "format_endianness": "little"})
 
 
 @pytest.mark.parametrize(

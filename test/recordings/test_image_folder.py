@@ -87,7 +87,7 @@ def test_names_can_be_times(tmp_path, recording):
 def test_times_of_dsec_are_in_us(tmp_path):
     folder = pictures(tmp_path / "images/left/rectified")
     (tmp_path / "images/timestamps.txt").write_text(lines(STAMPS_US))
-    assert FolderImages(folder).start_ns == STAMPS_US[0] * 1000
+    assert next(FolderImages(folder).messages()).stamp_ns == STAMPS_US[0] * 1000
 
 
 @pytest.mark.parametrize("times", [range(5), STAMPS_US, [stamp * 1000 for stamp in STAMPS_US]])
@@ -153,13 +153,13 @@ def test_unreadable_images_are_a_loss(tmp_path, recording):
     secret = tmp_path / "secret.txt"
     secret.write_text("TOP SECRET")
     with closing(open_here(recording, ReadOptions(images=folder))) as opened:
-        (folder / NAMES[1]).unlink()
-        (folder / NAMES[2]).unlink()
-        (folder / NAMES[2]).symlink_to(secret)
+        (folder / NAMES[3]).unlink()
+        (folder / NAMES[4]).unlink()
+        (folder / NAMES[4]).symlink_to(secret)
         played = list(opened.messages())
         assert not any(b"SECRET" in message.data for message in played)
         assert sum(message.kind == "image" for message in played) == 3
-        assert "2 of 5 images" in opened.losses[0] and NAMES[1] in opened.losses[0]
+        assert "2 of 5 images" in opened.losses[0] and NAMES[3] in opened.losses[0]
 
 
 def test_convert_takes_images_into_the_bag(tmp_path, recording):

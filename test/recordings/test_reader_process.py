@@ -24,7 +24,7 @@ def outcome(job):
     """All values that a job sends, and the error that ends it."""
     values = []
     try:
-        for word in words(FILE, f"reader_jobs:{job}", []):
+        for word in words(f"reader_jobs:{job}", FILE):
             values.append(word["value"])
     except InputError as error:
         return values, type(error), str(error)
@@ -73,7 +73,7 @@ def test_limits_follow_the_bytes_on_the_disk(tmp_path, monkeypatch):
 
 
 def recording(*arguments):
-    return ChildRecording(FILE, "reader_jobs:open_one", arguments)
+    return ChildRecording(FILE, "reader_jobs:open_one", *arguments)
 
 
 def test_a_recording_plays_again_and_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_child_ends_soon_after_its_parent_was_killed():
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
         "from pathlib import Path\n"
         "from crossspec_ros.recordings.reader_process import words\n"
-        "print(next(words(Path('.'), 'reader_jobs:send_own_pid', []))['value'], flush=True)\n"
+        "print(next(words('reader_jobs:send_own_pid', Path('.')))['value'], flush=True)\n"
         "import os; os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True)
@@ -126,7 +126,7 @@ def test_modules_of_the_working_folder_are_not_imported(tmp_path):
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
         "from pathlib import Path\n"
         "from crossspec_ros.recordings.reader_process import words\n"
-        "print(list(words(Path('.'), 'reader_jobs:shout', [])))\n"
+        "print(list(words('reader_jobs:shout', Path('.'))))\n"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, repr(sys.path)], capture_output=True, text=True, cwd=tmp_path
