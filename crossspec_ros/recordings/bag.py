@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePath
@@ -26,7 +26,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topic, open_storage, zstd
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.source import FileRecording, ImageSource
+from crossspec_ros.recordings.source import FileRecording
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_images
 from crossspec_ros.yaml_files import read_yaml
 
@@ -59,7 +59,7 @@ class BagFiles:
     def __init__(self, path: Path) -> None:
         self.counts: Counter[Topic] = Counter()
         self.remarks: list[str] = []
-        self._damage: list[str] = []
+        self._damage: dict[str, None] = {}
         self._repeated: Counter[Topic] = Counter()
         self._storages: list[tuple[Path, BagStorage]] = []
         self._stack = ExitStack()
@@ -90,7 +90,7 @@ class BagFiles:
         for file, storage in self._storages:
             last: dict[Topic, bytes] = {}
             read: Counter[Topic] = Counter()
-            try:
+            with self._losing_rest(file):
                 for message in storage.messages(topics):
                     topic = message.topic
                     read[topic] += 1
@@ -101,54 +101,44 @@ class BagFiles:
                             continue
                         last[topic] = message.data
                     yield message
-            except Exception as error:
-                self._lose_rest(file, error)
-                continue
-            for topic in topics:
-                if read[topic] < storage.counts[topic]:
-                    self._lose(
-                        f"{file.name} has {read[topic]} messages of {topic.name} in place of the "
-                        f"{storage.counts[topic]} in its index: copy it again"
-                    )
+                for topic in topics:
+                    if read[topic] < storage.counts[topic]:
+                        raise ValueError(
+                            f"{topic.name} has {read[topic]} of {storage.counts[topic]} messages"
+                        )
 
     def losses(self) -> list[str]:
-        """Return a sentence for each part that could not be read so far, and for the repeated messages."""
-        return self._damage + [
+        """Return a sentence for each part that could not be read so far, and for repeated messages."""
+        return [*self._damage] + [
             f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
             f"recorder, and no bridge in both directions"
             for topic, count in sorted(self._repeated.items())
         ]
 
-    def _lose(self, loss: str) -> None:
-        if loss not in self._damage:
-            self._damage.append(loss)
-
-    def _lose_rest(self, file: Path, error: Exception) -> None:
-        """Add a loss for damage; raise the error of a full memory or a failing disk again."""
+    @contextmanager
+    def _losing_rest(self, file: Path) -> Iterator[None]:
+        """Make a loss of damage; the errors of a full memory or a failing disk remain."""
+        try:
+            yield
         # The storage libraries promise no exception for damage. Those of bz2 are OSErrors without a number.
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
-            raise error
-        name = _unpacked(file.name)
-        repair = "`unzstd` and then " * (name != file.name) + _REPAIRS[Path(name).suffix]
-        self._lose(
-            f"{file.name} is cut or damaged ({one_line(error)}), and its rest is not read: copy it again, or "
-            f"repair it with {repair}"
-        )
+        except Exception as error:
+            if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
+                raise
+            name = _unpacked(file.name)
+            repair = "`unzstd` and then " * (name != file.name) + _REPAIRS[Path(name).suffix]
+            self._damage.setdefault(
+                f"{file.name} is cut or damaged ({one_line(error)}), and its rest is not read: copy it "
+                f"again, or repair it with {repair}"
+            )
 
     def _open(self, file: Path) -> None:
         source = file
-        try:
-            if file.name.endswith(_PACKED):
-                source = Path(self._stack.enter_context(TemporaryDirectory()), _unpacked(file.name))
-                with zstd.open(file) as packed, source.open("wb") as unpacked:
-                    shutil.copyfileobj(packed, unpacked)
-        except (EOFError, zstd.ZstdError) as error:
-            self._lose_rest(file, error)
-        try:
+        if file.name.endswith(_PACKED):
+            source = Path(self._stack.enter_context(TemporaryDirectory()), _unpacked(file.name))
+            with self._losing_rest(file), zstd.open(file) as packed, source.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked)
+        with self._losing_rest(file):
             storage = open_storage(source)
-        except Exception as error:
-            self._lose_rest(file, error)
-        else:
             self._storages.append((file, storage))
             self.counts.update(storage.counts)
 
@@ -179,15 +169,6 @@ class BagFiles:
         return [file for name, file in present.items() if name in named]
 
 
-class _TopicImages(ImageSource):
-    def __init__(self, topic: Topic, messages: Callable[[], Iterator[RecordedMessage]]) -> None:
-        self.topic, self.type = topic
-        self._messages = messages
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        return self._messages()
-
-
 class BagRecording(FileRecording):
     """A bag as a recording; `topics.choose` chooses its topics, each of which is read in log order.
 
@@ -212,18 +193,15 @@ class BagRecording(FileRecording):
         if (needed := events or image) and needed.fault:
             raise InputError(f"{needed.topic.name} of '{path}' cannot be read: {needed.fault}")
         self.remarks += [*self._files.remarks, *choice.remarks()]
-        self._events: Topic | None = None
         if events:
-            self._events, self.event_topic = events.topic, events.topic.name
-            self.event_type = EVENT_TYPES[events.topic.type]
+            self.event_topic, self.event_type = events.topic.name, EVENT_TYPES[events.topic.type]
+            self._event_messages = partial(self._stream, "events", events.topic)
         if image:
-            self.use_images(_TopicImages(image.topic, partial(self._stream, "image", image.topic)))
+            self.image_topic, self.image_type = image.topic
+            self._image_messages = partial(self._stream, "image", image.topic)
 
     def close(self) -> None:
         self._files.close()
-
-    def _event_messages(self) -> Iterable[RecordedMessage]:
-        return self._stream("events", self._events) if self._events else ()
 
     def _pass(self) -> Iterator[RecordedMessage]:
         self._torn.clear()

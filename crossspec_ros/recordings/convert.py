@@ -6,7 +6,7 @@ import argparse
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +28,9 @@ from crossspec_ros.recordings.recording import (
 
 def run(args: argparse.Namespace) -> None:
     """Run the command; Ctrl-C and SIGTERM leave no bag."""
-    with _interruptible():
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
         convert(found(args.source), args.destination, ReadOptions.of(vars(args)))
 
 
@@ -90,17 +92,3 @@ def _new_bag(bag: Path) -> Iterator[Path]:
 
 def _progress() -> Progress:
     return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt at SIGTERM, too."""
-    before = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

@@ -17,19 +17,17 @@ import h5py
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
+from crossspec_ros.events.cdr import image
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.sensor_size import is_size
-from crossspec_ros.recordings.source import ImageSource, SourceRecording
+from crossspec_ros.recordings.source import SourceRecording, StampedImages
 from crossspec_ros.recordings.tables import (
     BLOCK,
-    POWERS,
     Block,
+    Columns,
     TableEvents,
-    choose_unit,
-    columns_option,
-    refuse_columns,
+    choose_columns,
     to_us,
 )
 
@@ -172,14 +170,13 @@ class Hdf5Events(TableEvents):
         name, part = self._columns[0]
         kind = (data[name].dtype[part] if isinstance(part, str) else data[name].dtype).kind
         # Each layout documents whole us or seconds with fractions; a file of another type differs from it.
-        stated = self.layout.unit if (self.layout.unit == "s") == (kind == "f") else None
-        if len(data) > 1 or isinstance(part, str):
-            refuse_columns(file.path, options)
-        elif named := columns_option(file.path, options, data[name].shape[1]):
-            self._columns, stated = _parts(name, *named[:4]), named.unit
-        self.unit = choose_unit(file.path, options, stated)
-        (offset, *_), power = file.numbers("t_offset") or [0], POWERS[self.unit]
-        self._offset_us = offset * 10**power if power >= 0 else offset // 10**-power
+        found = Columns(0, 1, 2, 3, self.layout.unit if (self.layout.unit == "s") == (kind == "f") else "")
+        width = data[name].shape[1] if isinstance(part, int) else None
+        chosen = choose_columns(file.path, options, found, width)
+        if options.columns:
+            self._columns = _parts(name, *chosen[:4])
+        self.unit = chosen.unit
+        self._offset, *_ = file.numbers("t_offset") or [0]
         size = _stated_size(file, self.layout) or usual_size or self.layout.usual_size
         description = f"HDF5, {self.layout.name}, times in {self.unit}"
         super().__init__(file.path, description, self._read_blocks, size)
@@ -203,7 +200,7 @@ class Hdf5Events(TableEvents):
             except (OSError, ValueError, RuntimeError) as error:
                 damage.append(one_line(error))
             else:
-                yield Block(to_us(t, self.unit, self._offset_us), x, y, p)
+                yield Block(to_us(t, self.unit, self._offset), x, y, p)
         if damage:
             raise InputError(
                 f"'{self._file.path}' has {len(damage)} damaged parts of up to {BLOCK} events ({damage[0]}): "
@@ -248,30 +245,17 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
     return (found[0], found[1]) if found else None
 
 
-class Hdf5Images(ImageSource):
-    """The images of a file, in the order of their times."""
+class Hdf5Images(StampedImages):
+    """The images of a file."""
 
-    def __init__(self, path: Path, stamps_us: np.ndarray, data: list[h5py.Dataset] | h5py.Dataset) -> None:
-        self._path, self._stamps_us, self._data = path, stamps_us, data
-        self._order = np.argsort(stamps_us, kind="stable").tolist()
+    def __init__(self, stamps_ns: list[int], data: list[h5py.Dataset] | h5py.Dataset) -> None:
+        super().__init__(stamps_ns)
+        self._data = data
 
-    def messages(self) -> Iterator[RecordedMessage]:
-        """Yield all readable images; raises InputError at the end for damaged ones."""
-        damage: list[str] = []
-        for i in self._order:
-            try:
-                pixels, stamp_ns = np.squeeze(self._data[i]), int(self._stamps_us[i]) * 1000
-                encoding = {2: "mono8", 3: "bgr8"}[pixels.ndim]
-                message = image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)
-            except (OSError, ValueError, RuntimeError, LookupError) as error:
-                damage.append(one_line(error))
-            else:
-                yield RecordedMessage(stamp_ns, "image", IMAGE, message)
-        if damage:
-            raise InputError(
-                f"'{self._path}' has {len(damage)} of its {len(self._order)} images in damaged parts "
-                f"({damage[0]}): copy it again"
-            )
+    def _read(self, index: int, stamp_ns: int) -> bytes:
+        pixels = np.squeeze(self._data[index])
+        encoding = {2: "mono8", 3: "bgr8"}[pixels.ndim]
+        return image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)
 
 
 def _open_images(file: Hdf5File, events: Hdf5Events) -> Hdf5Images | None:
@@ -287,5 +271,5 @@ def _open_images(file: Hdf5File, events: Hdf5Events) -> Hdf5Images | None:
         stamps_us = to_us(stamps, events.unit)
         if len(stamps) != len(data) or stamps_us.min() < 0:
             raise InputError(f"'{file.path}' has no valid time for each image of '{name}': copy it again")
-        return Hdf5Images(file.path, stamps_us, data)
+        return Hdf5Images((stamps_us * 1000).tolist(), data)
     return None

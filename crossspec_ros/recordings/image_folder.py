@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.cdr import COMPRESSED_IMAGE, RecordedMessage, compressed_image
-from crossspec_ros.recordings.source import ImageSource
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, compressed_image
+from crossspec_ros.recordings.source import StampedImages
 
 _SUFFIXES = (".png", ".jpg", ".jpeg")
 _HEADS = {b"\x89PNG": "png", b"\xff\xd8": "jpeg"}
@@ -18,7 +17,7 @@ _MAX_NS = (1 << 31) * 10**9
 _STATED_UNIT = re.compile(r"#.*\btimes are in (s|ms|us|ns)\b.*")
 
 
-class FolderImages(ImageSource):
+class FolderImages(StampedImages):
     """The images of a folder, or of `images` there, in the order of their times.
 
     A text file gives the times, one a line, alone or with the name of the image; without such a file the
@@ -52,28 +51,16 @@ class FolderImages(ImageSource):
         stamps = [int(number * _UNITS_NS[unit]) for number in numbers]
         if max(stamps) >= _MAX_NS:
             raise InputError(f"'{source}' has times after 2038 in {unit}: correct the times or their unit")
-        self._files = sorted(zip(stamps, files, strict=True), key=lambda file: file[0])
+        super().__init__(stamps)
+        self._files = files
         self.description = f"{len(files)} images of '{folder}' with times in {unit} from '{source}'"
 
-    def messages(self) -> Iterator[RecordedMessage]:
-        unreadable = []
-        for stamp_ns, path in self._files:
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                unreadable.append(str(error))
-                continue
-            kind = next((kind for head, kind in _HEADS.items() if data.startswith(head)), None)
-            if kind:
-                message = compressed_image(stamp_ns, data, kind)
-                yield RecordedMessage(stamp_ns, "image", self.type, message)
-            else:
-                unreadable.append(f"'{path}' is neither PNG nor JPEG")
-        if unreadable:
-            raise InputError(
-                f"{len(unreadable)} of {len(self._files)} images cannot be read ({unreadable[0]}): copy them "
-                f"again"
-            )
+    def _read(self, index: int, stamp_ns: int) -> bytes:
+        data = self._files[index].read_bytes()
+        kind = next((kind for head, kind in _HEADS.items() if data.startswith(head)), None)
+        if not kind:
+            raise ValueError(f"'{self._files[index]}' is neither PNG nor JPEG")
+        return compressed_image(stamp_ns, data, kind)
 
 
 def has_images(folder: Path) -> bool:

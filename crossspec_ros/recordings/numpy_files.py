@@ -20,11 +20,8 @@ from crossspec_ros.recordings.tables import (
     BLOCK,
     Block,
     TableEvents,
-    ask,
-    choose_unit,
-    columns_option,
+    choose_columns,
     find_columns,
-    refuse_columns,
     to_us,
 )
 
@@ -32,10 +29,10 @@ _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
 class _Table(NamedTuple):
-    """Events of one file: t, x, y and p (N,) as stored, their unit, and (width, height) where stated."""
+    """Events of one file: t, x, y and p (N,) as stored, the unit of t, and (width, height) where stated."""
 
     columns: list[np.ndarray]
-    unit: str | None
+    unit: str
     size: tuple[int, int] | None
 
 
@@ -51,7 +48,7 @@ def read_npz(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
             return _find_table(file, arrays, options)
 
     if path.is_file():
-        return _open_tables(path, [path], load, "npz", options)
+        return _open_tables(path, [path], load, "npz")
     files = []
     for file in path.glob("*.npz"):
         number = _NUMBERED_NAME.fullmatch(file.stem)
@@ -61,7 +58,7 @@ def read_npz(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
             f"'{path}' has .npz files whose names differ by more than a number: give one file, or a folder "
             f"of one recording, such as 0001.npz, 0002.npz"
         )
-    return _open_tables(path, [file for *_, file in sorted(files)], load, f"{len(files)} files npz", options)
+    return _open_tables(path, [file for *_, file in sorted(files)], load, f"{len(files)} files npz")
 
 
 def read_npy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
@@ -78,23 +75,21 @@ def read_npy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
                 content = _unpickle(stream.read()) if dtype.hasobject and shape == () else None
             if content is None:
                 return _find_table(file, {"": np.load(file, mmap_mode="r")}, options)
-            table = _find_table(file, content, options)
-            return table._replace(unit=table.unit or "us")
+            return _find_table(file, {"time_unit": "us", **content}, options)
 
-    return _open_tables(path, [path], load, "npy", options)
+    return _open_tables(path, [path], load, "npy")
 
 
 def _open_tables(
-    path: Path, files: Sequence[Path], load: Callable[[Path], _Table], description: str, options: ReadOptions
+    path: Path, files: Sequence[Path], load: Callable[[Path], _Table], description: str
 ) -> TableEvents:
     load = lru_cache(maxsize=1)(load)
     first = next((table for table in map(load, files) if len(table.columns[0])), load(files[0]))
-    unit = choose_unit(path, options, first.unit)
 
     def blocks() -> Iterator[Block]:
         middle = -np.inf
         for file in files:
-            t, x, y, p = load(file).columns
+            (t, x, y, p), unit, _ = load(file)
             if len(t):
                 before, middle = middle, float(np.median(t))
                 if middle < before:
@@ -106,33 +101,29 @@ def _open_tables(
                 part = slice(start, start + BLOCK)
                 yield Block(to_us(t[part], unit), x[part], y[part], p[part])
 
-    return TableEvents(path, f"{description}, times in {unit}", blocks, first.size)
+    return TableEvents(path, f"{description}, times in {first.unit}", blocks, first.size)
 
 
-def _has_rows(array: np.ndarray) -> bool:
-    """Return whether an array may be a table with a row for each event, and no calibration matrix."""
-    return array.ndim == 2 and array.shape[1] >= 4
-
-
-def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptions) -> _Table:
+def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> _Table:
     """Find the arrays t, x, y and p, or the first table, among named arrays."""
-    names, columns = list(arrays), list[np.ndarray]()
-    if found := find_columns(names):
-        columns = [arrays[names[index]] for index in found[:4]]
-    else:
-        tables = (array for name in names if isinstance(array := arrays[name], np.ndarray))
-        table = next((array for array in tables if array.dtype.names or _has_rows(array)), None)
+    names, width = list(arrays), None
+    found = find_columns(names)
+
+    def column(index: int) -> Any:
+        return arrays[names[index]]
+
+    if not found:
+        table = next((table for name in names if _is_table(table := arrays[name])), None)
         if table is None:
             there = ", ".join(filter(None, names))[:200] or "another array"
             raise InputError(f"'{path}' has no arrays t, x, y and p but {there}: store those four")
         if fields := table.dtype.names:
-            found = find_columns(fields)
-            columns = [table[fields[index]].reshape(-1) for index in found[:4]] if found else []
-        elif found := columns_option(path, options, table.shape[1]):
-            columns, options = [table[:, index] for index in found[:4]], DEFAULT_OPTIONS
-    if not found:
-        raise ask(path, "does not name its columns")
-    refuse_columns(path, options)
+            found, column = find_columns(fields), lambda index: table[fields[index]].reshape(-1)
+        else:
+            width, column = table.shape[1], lambda index: table[:, index]
+    stated = str(arrays["time_unit"]) if "time_unit" in names else ""
+    found = choose_columns(path, options, found, width, stated)
+    columns = [column(index) for index in found[:4]]
     if len({np.shape(column) for column in columns}) > 1 or not all(map(_is_list_of_numbers, columns)):
         raise InputError(f"'{path}' has t, x, y and p of other shapes or types: store four lists of numbers")
     size = None
@@ -140,8 +131,13 @@ def _find_table(path: Path, arrays: Mapping[str, np.ndarray], options: ReadOptio
         size = int(arrays["width"]), int(arrays["height"])
         if not is_size(*size):
             raise InputError(f"'{path}' states a sensor of {size[0]}x{size[1]}: correct width and height")
-    stated = str(arrays["time_unit"]) if "time_unit" in names else None
-    return _Table(columns, found.unit or stated, size)
+    return _Table(columns, found.unit, size)
+
+
+def _is_table(array: object) -> bool:
+    """Return whether an array has a row for each event, and is no calibration matrix."""
+    is_array = isinstance(array, np.ndarray)
+    return is_array and bool(array.dtype.names or (array.ndim == 2 and array.shape[1] >= 4))
 
 
 def _is_list_of_numbers(column: object) -> bool:

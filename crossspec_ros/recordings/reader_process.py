@@ -1,42 +1,36 @@
 """Read one recording in a child process under memory and CPU limits.
 
-Libraries crash, loop and exhaust the memory on damaged files. The child sends frames through a pipe: a head,
-then a serialized message or a JSON object. The death of the child becomes one sentence.
+Libraries crash, loop and exhaust the memory on damaged files. The child sends pickled frames through a pipe;
+it runs with the user's rights, so that the parent trusts them. Its death becomes one sentence.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import resource
 import signal
-import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from fcntl import fcntl
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.events.cdr import EVENT_TYPES, IMAGE_TYPES, RecordedMessage
+from crossspec_ros.events.cdr import RecordedMessage
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import Recording
 
 FACTOR = "CROSSSPEC_FILE_LIMITS"
 """Environment variable with a factor for the limits."""
 Word = dict[str, Any]
-"""A JSON object."""
+"""What a job tells about a recording."""
 
-_HEAD = struct.Struct("<BBxxIq")
-"""Fields: index in `_TYPES`, is_stray, number of bytes that follow, stamp in ns."""
-_TYPES = (*dict.fromkeys(EVENT_TYPES.values()), *IMAGE_TYPES, "JSON")
 _FACTS = tuple(Recording.__annotations__)
-_F_SETPIPE_SZ = 1031
-_PIPE_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 20
 # Python would look for modules in the working folder first, which may be that of a recording.
 _CODE = """
 import sys
@@ -60,7 +54,7 @@ class ChildRecording(Recording):
     """
 
     def __init__(self, path: Path, opener: str, *arguments: Any) -> None:
-        self._request = f"{__name__}:play", opener, path, *arguments
+        self._request = f"{__name__}:play", path, opener, *arguments
         self.losses = []
         self._is_closed = False
         self._opened: _Child | None = self._open()
@@ -111,30 +105,30 @@ class ChildRecording(Recording):
         vars(self).update({**word, "losses": self.losses})
 
 
-def words(job: str, *arguments: Any) -> Iterator[Word]:
-    """Yield the JSON objects that `job`, a generator `module:function`, yields in a child.
+def words(job: str, path: Path, *arguments: Any) -> Iterator[Word]:
+    """Yield what `job`, a generator `module:function`, yields in a child.
 
     Raises InputError if the job does or the child dies.
     """
-    with closing(_Child(job, *arguments)) as child:
+    with closing(_Child(job, path, *arguments)) as child:
         for frame in child.frames:
             if isinstance(frame, dict):
                 yield frame
 
 
 class _Child:
-    """A process that runs a job; the files and folders among the arguments set its limits."""
+    """A process that runs a job; the sizes of the recording and its images set its limits."""
 
-    def __init__(self, job: str, *arguments: Any) -> None:
-        paths = [*_paths(arguments)]
-        self._path = paths[0]
-        request = pickle.dumps((job, arguments, _limits(*paths))).hex()
+    def __init__(self, job: str, path: Path, *arguments: Any) -> None:
+        self._path = path
+        folders = [one.images for one in arguments if isinstance(one, ReadOptions) and one.images]
+        request = pickle.dumps((job, (path, *arguments), _limits(path, *folders))).hex()
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
         changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CODE, request],
-            bufsize=_PIPE_BYTES,
+            bufsize=_BUFFER_BYTES,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -144,30 +138,18 @@ class _Child:
         )
         assert self.process.stdout
         self._stdout = self.process.stdout
-        with suppress(OSError):  # many pipes are open, or this is not Linux
-            fcntl(self._stdout, _F_SETPIPE_SZ, _PIPE_BYTES)
         self.frames = self._frames()
         """Frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
 
     def _frames(self) -> Iterator[RecordedMessage | Word]:
-        read = self._stdout.read
-        while len(head := read(_HEAD.size)) == _HEAD.size:
-            number, is_stray, size, stamp_ns = _HEAD.unpack(head)
-            data, kind = read(size), _TYPES[number]
-            if len(data) < size:
-                break
-            if kind != "JSON":
-                stream = "image" if kind in IMAGE_TYPES else "events"
-                yield RecordedMessage(stamp_ns, stream, kind, data, bool(is_stray))
-                continue
-            word = json.loads(data)
-            if "refused" in word:
-                raise InputError(word["refused"])
-            if "died" in word:
-                raise self._death(word["died"])
-            if "end" in word:
-                return
-            yield word
+        with suppress(EOFError, pickle.UnpicklingError):
+            while (frame := pickle.load(self._stdout)) is not None:
+                if isinstance(frame, InputError):
+                    raise frame
+                if isinstance(frame, str):
+                    raise self._death(frame)
+                yield frame
+            return
         code = self.process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise self._death("reached its limit of CPU time" if name == "SIGXCPU" else f"crashed ({name})")
@@ -182,15 +164,6 @@ class _Child:
     def _death(self, how: str) -> ReaderDiedError:
         remedy = f", or if you trust it, set {FACTOR}=4" if "limit" in how else ""
         return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again{remedy}")
-
-
-def _paths(values: Iterable[Any]) -> Iterator[Path]:
-    """Yield the paths in nested tuples."""
-    for value in values:
-        if isinstance(value, Path):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _paths(value)
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
@@ -217,43 +190,33 @@ def main(request: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Without a parent there is nobody to send to.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    out, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
     # Libraries print parts of damaged files, with control characters for terminals.
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     for what, limit in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CPU, processor_s)):
         _, hard = resource.getrlimit(what)
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    last: InputError | str | None = None
     try:
         for item in resolve_name(job)(*arguments):
-            _send(out, item)
-        last: Word = {"end": True}
+            pickle.dump(item, out)
+            out.flush()
     except InputError as error:
-        last = {"refused": str(error)}
+        last = InputError(str(error))
     except MemoryError:
-        last = {"died": "reached its limit of memory"}
+        last = "reached its limit of memory"
     except ModuleNotFoundError as error:
-        last = {"refused": f"the package '{error.name}' is not installed: run make setup"}
+        last = InputError(f"the package '{error.name}' is not installed: run make setup")
     except Exception as error:
-        last = {"died": f"failed ({type(error).__name__}: {one_line(error)[:1000]})"}
-    _send(out, last)
+        last = f"failed ({type(error).__name__}: {one_line(error)[:1000]})"
+    pickle.dump(last, out)
+    out.close()
 
 
-def _send(descriptor: int, item: RecordedMessage | Word) -> None:
-    if isinstance(item, RecordedMessage):
-        data = item.data
-        head = _HEAD.pack(_TYPES.index(item.type), item.stray, len(data), item.stamp_ns)
-    else:
-        data = json.dumps(item).encode()
-        head = _HEAD.pack(_TYPES.index("JSON"), 0, len(data), 0)
-    rest = memoryview(head + data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def play(opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
+def play(path: Path, opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
     """Open a recording; yield its facts, its messages, and the facts once more."""
-    with closing(resolve_name(opener)(*arguments)) as recording:
+    with closing(resolve_name(opener)(path, *arguments)) as recording:
         yield {name: getattr(recording, name) for name in _FACTS}
         yield from recording.messages()
         yield {name: getattr(recording, name) for name in _FACTS}

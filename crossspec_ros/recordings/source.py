@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -54,6 +54,33 @@ class ImageSource(ABC):
         """Yield all readable images from the start; raises InputError at the end if some are damaged."""
 
 
+class StampedImages(ImageSource):
+    """Images that are read one by one, in the order of their stamps."""
+
+    def __init__(self, stamps_ns: Sequence[int]) -> None:
+        self._stamps_ns = stamps_ns
+
+    @abstractmethod
+    def _read(self, index: int, stamp_ns: int) -> bytes:
+        """Return an image in CDR."""
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        unreadable: list[str] = []
+        for index in sorted(range(len(self._stamps_ns)), key=self._stamps_ns.__getitem__):
+            stamp_ns = self._stamps_ns[index]
+            try:
+                data = self._read(index, stamp_ns)
+            except (OSError, ValueError, RuntimeError, LookupError) as error:
+                unreadable.append(one_line(error))
+            else:
+                yield RecordedMessage(stamp_ns, "image", self.type, data)
+        if unreadable:
+            raise InputError(
+                f"{len(unreadable)} of {len(self._stamps_ns)} images cannot be read ({unreadable[0]}): copy "
+                f"them again"
+            )
+
+
 class FileRecording(Recording):
     """A recording that reads its events and its images separately.
 
@@ -65,15 +92,17 @@ class FileRecording(Recording):
     event_type = EVENT_PACKET
     image_topic: str | None = None
     image_type: str | None = None
-    _images: ImageSource | None = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.remarks, self.losses = [], []
+        self._event_messages: Callable[[], Iterable[RecordedMessage]] = tuple
+        self._image_messages: Callable[[], Iterable[RecordedMessage]] = tuple
 
     def use_images(self, images: ImageSource) -> None:
         """Play these images, in place of others."""
-        self._images, self.image_topic, self.image_type = images, images.topic, images.type
+        self.image_topic, self.image_type = images.topic, images.type
+        self._image_messages = images.messages
 
     def begin(self) -> None:
         """Find the start; raises InputError if there is nothing to play."""
@@ -92,13 +121,9 @@ class FileRecording(Recording):
         self._begun, self._read = self._pass(), []
         return begun
 
-    @abstractmethod
-    def _event_messages(self) -> Iterable[RecordedMessage]: ...
-
     def _pass(self) -> Iterator[RecordedMessage]:
         self.losses.clear()
-        images = self._images.messages() if self._images else ()
-        yield from merged(self._event_messages(), self._readable(images))
+        yield from merged(self._event_messages(), self._readable(self._image_messages()))
 
     def _readable(self, stream: Iterable[_T]) -> Iterator[_T]:
         """Yield a stream up to the damage that ends it, which becomes a loss."""
@@ -121,6 +146,7 @@ class SourceRecording(FileRecording):
     def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
         super().__init__(path)
         self._events, self.format = events, events.format
+        self._event_messages = self._packets
         self.remarks += events.remarks
         if images:
             self.use_images(images)
@@ -128,7 +154,7 @@ class SourceRecording(FileRecording):
     def close(self) -> None:
         self._events.close()
 
-    def _event_messages(self) -> Iterator[RecordedMessage]:
+    def _packets(self) -> Iterator[RecordedMessage]:
         cutter, message = PacketCutter(self._path), None
         batches = self._in_order(self._readable(self._events.batches()))
         packets = self._readable(chain.from_iterable(map(cutter.cut, batches)))

@@ -141,14 +141,13 @@ def _compare_times(
             f"all stamps of {images.topic.name} are 0, so no window has both events and images: let its "
             f"driver set header.stamp in ROS time"
         )
-    elif max(image_ends[0] - ends[1], ends[0] - image_ends[1]) > _MAX_START_NS:
-        guess = " (time since boot?)" if min(ends[0], image_ends[0]) < _YEAR_S * _SECOND else ""
-        yield (
-            f"the images of {images.topic.name} are stamped {order}{guess}, so they have no time in common "
-            f"and no window has both: let both drivers stamp in ROS time, by one clock"
-        )
     elif abs(image_ends[0] - ends[0]) > _MAX_START_NS:
+        guess = " (time since boot?)" if min(ends[0], image_ends[0]) < _YEAR_S * _SECOND else ""
+        is_apart = max(image_ends[0] - ends[1], ends[0] - image_ends[1]) > _MAX_START_NS
+        lack = (
+            "they have no time in common and no window has both" if is_apart else "windows lack one of both"
+        )
         yield (
-            f"the images of {images.topic.name} begin {order}, so windows lack one of both: start both "
-            f"drivers before the recorder, or bring both cameras to one clock"
+            f"the images of {images.topic.name} begin {order}{guess * is_apart}, so {lack}: let both drivers "
+            f"stamp in ROS time, by one clock, and start them before the recorder"
         )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ _NAMES = {
     "p": ("p", "ps", "pol", "polarity"),
 }
 _NAME = re.compile(r"(?P<name>[a-z]+)(_(?P<unit>[a-z]+))?(\((?P<note>\S*)\))?(\s.*)?")
-POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
+_POWERS = dict(zip(UNITS, (6, 3, 0, -3), strict=True))
 _MAX_INVALID = 0.1
 """Reject a table when a larger fraction of a block is invalid."""
 _MAX_OUTSIDE_ASSUMED = 0.001
@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     x: int
     y: int
     p: int
-    unit: str | None = None
+    unit: str = ""
 
 
 class Block(NamedTuple):
@@ -75,7 +75,7 @@ def split_header(line: str) -> list[str]:
 def find_columns(names: Sequence[str]) -> Columns | None:
     """Find t, x, y and p by name; `t_us` and `time (us)` also state the unit. None unless all are there."""
     found: dict[str, int] = {}
-    unit = None
+    unit = ""
     for index, name in enumerate(names):
         match = _NAME.fullmatch(name.strip().lower())
         role = next((role for role in ROLES if match and match["name"] in _NAMES[role]), None)
@@ -83,38 +83,40 @@ def find_columns(names: Sequence[str]) -> Columns | None:
         if match and role and role not in found and match["unit"] in (None, *(UNITS if role == "t" else ())):
             found[role] = index
             if role == "t":
-                unit = match["unit"] or (match["note"] if match["note"] in UNITS else None)
+                unit = match["unit"] or (match["note"] if match["note"] in UNITS else "")
     return Columns(**found, unit=unit) if len(found) == len(ROLES) else None
 
 
-def columns_option(path: Path, options: ReadOptions, width: int) -> Columns | None:
-    """Return the columns that the user gives; raises InputError where a table of `width` lacks them."""
-    if not options.columns:
-        return None
-    columns = find_columns(options.columns.split(","))
-    if not columns or max(columns[:4]) >= width:
-        raise ask(path, f"has {width} columns, and --columns '{options.columns}' does not name t, x, y and p")
-    return columns
+def choose_columns(
+    path: Path, options: ReadOptions, found: Columns | None, width: int | None, unit: str = ""
+) -> Columns:
+    """Return the user's columns of a table of `width`, else those that the file names, with a unit.
 
-
-def refuse_columns(path: Path, options: ReadOptions) -> None:
-    """Raise InputError where the user gives columns of a file that names its own."""
+    Raises InputError where columns or unit are unknown, and for the user's columns of a file that is no table
+    (`width` None) or lacks them.
+    """
     if options.columns:
-        raise InputError(f"'{path}' names its columns: leave out --columns")
-
-
-def choose_unit(path: Path, options: ReadOptions, stated: str | None) -> str:
-    """Return the user's unit, else the stated one; raises InputError where there is neither."""
-    unit = options.time_unit or stated or ""
+        if width is None:
+            raise InputError(f"'{path}' names its columns: leave out --columns")
+        found = find_columns(options.columns.split(","))
+        if not found or max(found[:4]) >= width:
+            stated = f"--columns '{options.columns}' does not name t, x, y and p"
+            raise ask(path, f"has {width} columns, and {stated}")
+    if not found:
+        raise ask(path, "does not name its columns")
+    unit = options.time_unit or found.unit or unit
     if unit not in UNITS:
-        problem = f"has times in '{unit}'" if unit else "does not state the unit of its times"
-        raise ask(path, problem)
-    return unit
+        raise ask(path, f"has times in '{unit}'" if unit else "does not state the unit of its times")
+    return found._replace(unit=unit)
 
 
-def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
-    """Convert times (N,) to int64 us; -1 where the result is not from 1970 to 2038, as ROS time is."""
-    power = POWERS[unit]
+def to_us(times: np.ndarray, unit: str, offset: int = 0) -> np.ndarray:
+    """Convert times (N,) plus an offset to int64 us; -1 where the result is not from 1970 to 2038."""
+    power = _POWERS[unit]
+
+    def scale(value: Any) -> Any:
+        return value * 10**power if power >= 0 else value // 10**-power
+
     limit = MAX_US * 10.0**-power
     # NaN is neither.
     is_time = (times >= -limit) & (times < limit)
@@ -122,9 +124,8 @@ def to_us(times: np.ndarray, unit: str, offset_us: int = 0) -> np.ndarray:
     if times.dtype.kind == "f":
         us = np.rint(times.astype(np.float64) * 10.0**power).astype(np.int64)
     else:
-        us = times.astype(np.int64)
-        us = us * 10**power if power >= 0 else us // 10**-power
-    us += offset_us
+        us = scale(times.astype(np.int64))
+    us += scale(offset)
     us[~(is_time & (us >= 0) & (us < MAX_US))] = -1
     return us
 

@@ -19,9 +19,7 @@ from crossspec_ros.recordings.tables import (
     Block,
     Columns,
     TableEvents,
-    ask,
-    choose_unit,
-    columns_option,
+    choose_columns,
     find_columns,
     split_header,
     to_us,
@@ -41,7 +39,6 @@ class _Head(NamedTuple):
     length: int
     """Lines before the first event."""
     columns: Columns
-    unit: str
     has_fractions: bool
     """Whether the first time has a decimal point."""
     size: tuple[int, int] | None
@@ -58,7 +55,7 @@ class TextEvents(TableEvents):
     def __init__(self, path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> None:
         self._file, self._head = path, _read_head(path, options)
         order = " ".join(sorted(ROLES, key=lambda role: getattr(self._head.columns, role)))
-        description = f"text, {order}, times in {self._head.unit}"
+        description = f"text, {order}, times in {self._head.columns.unit}"
         super().__init__(path, description, self._read_blocks, self._head.size)
 
     def _read_blocks(self) -> Iterator[Block]:
@@ -79,7 +76,7 @@ class TextEvents(TableEvents):
 
     def _parse(self, lines: list[str]) -> Block:
         """Parse lines; raises ValueError for one that is no event."""
-        columns, unit = self._head.columns, self._head.unit
+        columns, unit = self._head.columns, self._head.columns.unit
         # Integers of microseconds or nanoseconds since 1970 may exceed the 53 bits of a float.
         time_type = "i8" if unit in ("us", "ns") and not self._head.has_fractions else "f8"
         dtype = [("t", time_type), ("x", "f8"), ("y", "f8"), ("p", "f8")]
@@ -118,22 +115,17 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
             raise InputError(
                 f"'{path}' has no line of four numbers: give a text file with a line `t x y p` for each event"
             )
-    columns = columns_option(path, options, len(words))
-    if not columns and len(header) == len(words):
+    has_seconds = "." in words[0] and "." not in words[1] and line.split() == words
+    columns = None
+    if len(header) == len(words):
         columns = find_columns(header)
     if not columns and is_prophesee:
         columns = Columns(t=3, x=0, y=1, p=2, unit="us")
-    has_seconds = (
-        line.split() == words and len(words) == len(ROLES) and "." in words[0] and "." not in words[1]
-    )
-    if not columns and has_seconds and not has_names:
+    if not columns and not has_names and has_seconds and len(words) == len(ROLES):
         columns = Columns(t=0, x=1, y=2, p=3, unit="s")
-    if not columns:
-        raise ask(path, "does not name its columns")
-    has_fractions = "." in words[columns.t]
-    unit = choose_unit(path, options, columns.unit)
+    columns = choose_columns(path, options, columns, len(words))
     separator = next((mark for mark in ",;" if mark in line), None)
-    return _Head(length, columns, unit, has_fractions, size, separator)
+    return _Head(length, columns, "." in words[columns.t], size, separator)
 
 
 def _is_number(word: str) -> bool:

@@ -28,20 +28,24 @@ from crossspec_ros.events.stamps import FORWARD_JUMP_NS, find_strays
 from crossspec_ros.recordings.bag_storage import Topic
 
 _SECOND = 1_000_000_000
-_MAX_BACK_US = 5_000
-"""Later events are dropped (windows/slices.py)."""
 _DEPTH_IMAGES = 50
 _FINDINGS = {
-    "stray_stamps": "stamps lie far from those before and behind them, so windows ignore them: check the "
-    "node that sets the stamps",
-    "gaps": "gaps are longer than 10 s, the longest is {longest_gap_s:.1f} s: replay skips them",
-    "stamps_back": "stamps go back, by up to {furthest_stamp_back_ms:.1f} ms: synchronise the clock of this "
-    "camera's host, and let one node publish here",
-    "missing_packets": "packets are missing, by the gaps in `seq`: record with a larger cache, on a faster "
-    "disk, or with a reliable subscription",
-    "seq_restarts": "times `seq` starts over: the driver was restarted, or two of them publish here",
+    "stray_stamps": "{stray_stamps} stamps lie far from those before and behind them, so windows ignore "
+    "them: check the node that sets the stamps",
+    "gaps": "{gaps} gaps are longer than 10 s, the longest is {longest_gap_s:.1f} s: replay skips them",
+    "stamps_back": "the stamps go back {stamps_back} times, by up to {furthest_stamp_back_ms:.1f} ms: "
+    "synchronise the clock of this camera's host, and let one node publish here",
+    "missing_packets": "{missing_packets} packets are missing, by the gaps in `seq`: record with a larger "
+    "cache, on a faster disk, or with a reliable subscription",
+    "seq_restarts": "`seq` starts over {seq_restarts} times: the driver was restarted, or two of them "
+    "publish here",
+    "furthest_event_back_us": "the events' times go back {event_times_back} times, by up to "
+    "{furthest_event_back_us} us: the sensor was restarted or overloaded; above 5 ms events are dropped as "
+    "late",
 }
-"""What a figure above 0 means."""
+"""Meanings of figures that are above 0, or above their limit."""
+_LIMITS = {"furthest_event_back_us": 5_000}
+"""Later events are dropped (windows/slices.py)."""
 
 
 class TopicSurvey:
@@ -75,9 +79,9 @@ class TopicSurvey:
     def findings(self, figures: dict[str, Any]) -> list[str]:
         """Return a sentence with the remedy for each fault that the figures show."""
         return [
-            f"{figures[name]} {meaning.format_map(figures)}"
-            for name, meaning in _FINDINGS.items()
-            if figures.get(name)
+            text.format_map(figures)
+            for name, text in _FINDINGS.items()
+            if figures.get(name, 0) > _LIMITS.get(name, 0)
         ]
 
 
@@ -231,12 +235,6 @@ class EventSurvey(StampedSurvey):
         elif self.recorded and not self._events and not self._unreadable:
             count = len(self.recorded)
             found.append(f"all {count} messages are empty: check the driver, or open the camera's lens")
-        if self._furthest_back > _MAX_BACK_US:
-            found.append(
-                f"the events' times go back {self._back} times, by up to {self._furthest_back / 1e3:.1f} ms: "
-                f"the sensor was restarted or overloaded; above {_MAX_BACK_US / 1e3:.0f} ms events are "
-                f"dropped as late"
-            )
         return found
 
 

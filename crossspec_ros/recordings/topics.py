@@ -85,20 +85,21 @@ def choose(
     a bag has no events. Raises InputError for a requested topic that the bag lacks.
     """
     topics = [topic for topic in sorted(counts) if counts[topic]]
-    candidates = [_candidate(topic, counts[topic], first) for topic in topics if topic.type in _TYPES]
-    events = [candidate for candidate in candidates if candidate.topic.type in EVENT_TYPES]
-    images = [candidate for candidate in candidates if candidate.topic.type in IMAGE_TYPES]
+    events = [_candidate(topic, counts[topic], first) for topic in topics if topic.type in EVENT_TYPES]
+    images = [_candidate(topic, counts[topic], first) for topic in topics if topic.type in IMAGE_TYPES]
     unread = [topic for topic in topics if is_unread_events(topic) or is_unread_images(topic)]
-    if (not images and not events) or (not events and any(map(is_unread_events, unread))):
+    if not events and (not images or any(map(is_unread_events, unread))):
         return None
-    views = [image for image in images if not events or not is_derived(image.topic.name)]
+    views = [
+        image
+        for image in images
+        if not events or not _LEAF.sub("", image.topic.name.removesuffix("/compressed")).endswith(_DERIVED)
+    ]
     some_events: list[Candidate | None] = [*(_requested(events, asked.events, "events", path) or events)]
     some_images: list[Candidate | None] = [*(_requested(images, asked.image, "images", path) or views)]
     best = max(product(some_events or [None], some_images or [None]), key=lambda pair: _rank(*pair))
-    return Choice(*best, [candidate for candidate in candidates if candidate not in best], unread)
-
-
-_TYPES = (*EVENT_TYPES, *IMAGE_TYPES)
+    others = sorted((one for one in (*events, *images) if one not in best), key=lambda one: one.topic)
+    return Choice(*best, others, unread)
 
 
 def is_unread_events(topic: Topic) -> bool:
@@ -118,11 +119,6 @@ def describe_unread_images(topic: Topic) -> str:
         transport = topic.name.rpartition("/")[2]
         remedy += f" while `ros2 run image_transport republish {transport} raw` runs beside the bag"
     return f"{topic.name} has images of type {topic.type}, which is not read: {remedy}"
-
-
-def is_derived(name: str) -> bool:
-    """Return whether the name is that of images that a node made of others, or of events."""
-    return _LEAF.sub("", name.removesuffix("/compressed")).endswith(_DERIVED)
 
 
 def _requested(candidates: Iterable[Candidate], name: str, kind: str, path: Path) -> list[Candidate]:

@@ -177,7 +177,7 @@ def test_damaged_images_do_not_cost_the_events(tmp_path):
     with closing(open_here(path)) as recording:
         kinds = [message.kind for message in recording.messages()]
     assert kinds.count("image") == 4 and kinds.count("events") == 31
-    assert "1 of its 5 images" in recording.losses[0]
+    assert "1 of 5 images" in recording.losses[0]
 
 
 @pytest.mark.parametrize("stamps", [np.arange(4.0), np.full(5, -1.0), np.full(5, np.nan)])
