@@ -150,22 +150,18 @@ class BagFiles:
             named = {_unpacked(PurePath(name).name) for name in metadata["relative_file_paths"]}
             if missing := sorted(named - present.keys()):
                 raise ValueError(f"it names {missing[0]}, which is missing")
+            extra = ", ".join(sorted(present.keys() - named)[:5])
+            fault = f"does not name {extra}, which does not play" if extra else ""
         except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
             if len({re.sub(r"_\d+$", "", name.partition(".")[0]) for name in present}) > 1:
                 raise InputError(
                     f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of "
                     f"them, such as '{files[0]}'"
                 ) from None
-            self.remarks.append(
-                f"metadata.yaml cannot be used ({one_line(error)}), so all files beside it are read: "
-                f"`ros2 bag reindex` writes a new one"
-            )
-            return files
-        if extra := sorted(present.keys() - named):
-            self.remarks.append(
-                f"metadata.yaml does not name {', '.join(extra[:5])}, which does not play: `ros2 bag "
-                f"reindex` writes a new one"
-            )
+            named = set(present)
+            fault = f"cannot be used ({one_line(error)}), so all files beside it are read"
+        if fault:
+            self.remarks.append(f"metadata.yaml {fault}: `ros2 bag reindex` writes a new one")
         return [file for name, file in present.items() if name in named]
 
 

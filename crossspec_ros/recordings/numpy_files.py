@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,54 +37,20 @@ class _Table(NamedTuple):
     size: tuple[int, int] | None
 
 
-def read_npz(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
-    """Open a `.npz` file of event arrays or of one table, or a folder of numbered ones as one recording.
+def read_numpy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
+    """Open a `.npz` or `.npy` file, or a folder of numbered `.npz` files as one recording.
 
-    Raises InputError when a file is damaged, when columns or unit are unknown, when the files of a folder are
-    not numbered, and as `TableEvents` does.
+    An `.npz` has event arrays or one table; an `.npy` a structured array, a table (N, 4 or more), or a
+    pickled dict of arrays as EventGPT publishes it. Raises InputError when a file is damaged, when columns or
+    unit are unknown, when the files of a folder are not numbered, and as `TableEvents` does.
     """
 
+    @lru_cache(maxsize=1)
     def load(file: Path) -> _Table:
-        with naming_damage(file), np.load(file, allow_pickle=False) as arrays:
+        with naming_damage(file), _open_arrays(file) as arrays:
             return _find_table(file, arrays, options)
 
-    if path.is_file():
-        return _open_tables(path, [path], load, "npz")
-    files = []
-    for file in path.glob("*.npz"):
-        number = _NUMBERED_NAME.fullmatch(file.stem)
-        files.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
-    if len({prefix for prefix, *_ in files}) > 1:
-        raise InputError(
-            f"'{path}' has .npz files whose names differ by more than a number: give one file, or a folder "
-            f"of one recording, such as 0001.npz, 0002.npz"
-        )
-    return _open_tables(path, [file for *_, file in sorted(files)], load, f"{len(files)} files npz")
-
-
-def read_npy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
-    """Open a structured array, a table (N, 4 or more), or a pickled dict of arrays as EventGPT publishes it.
-
-    Raises InputError as `read_npz` does.
-    """
-
-    def load(file: Path) -> _Table:
-        with naming_damage(file):
-            with file.open("rb") as stream:
-                np.lib.format.read_magic(stream)
-                shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-                content = _unpickle(stream.read()) if dtype.hasobject and shape == () else None
-            if content is None:
-                return _find_table(file, {"": np.load(file, mmap_mode="r")}, options)
-            return _find_table(file, {"time_unit": "us", **content}, options)
-
-    return _open_tables(path, [path], load, "npy")
-
-
-def _open_tables(
-    path: Path, files: Sequence[Path], load: Callable[[Path], _Table], description: str
-) -> TableEvents:
-    load = lru_cache(maxsize=1)(load)
+    files = [path] if path.is_file() else _numbered_files(path)
     first = next((table for table in map(load, files) if len(table.columns[0])), load(files[0]))
 
     def blocks() -> Iterator[Block]:
@@ -101,7 +68,35 @@ def _open_tables(
                 part = slice(start, start + BLOCK)
                 yield Block(to_us(t[part], unit), x[part], y[part], p[part])
 
+    description = path.suffix[1:].lower() if path.is_file() else f"{len(files)} files npz"
     return TableEvents(path, f"{description}, times in {first.unit}", blocks, first.size)
+
+
+def _numbered_files(folder: Path) -> list[Path]:
+    files = []
+    for file in folder.glob("*.npz"):
+        number = _NUMBERED_NAME.fullmatch(file.stem)
+        files.append((number[1] if number else file.stem, int(number[2]) if number else -1, file))
+    if len({prefix for prefix, *_ in files}) > 1:
+        raise InputError(
+            f"'{folder}' has .npz files whose names differ by more than a number: give one file, or a folder "
+            f"of one recording, such as 0001.npz, 0002.npz"
+        )
+    return [file for *_, file in sorted(files)]
+
+
+@contextmanager
+def _open_arrays(file: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the arrays of a file by their names; the single one of an `.npy` has none."""
+    if file.suffix.lower() == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            yield arrays
+        return
+    with file.open("rb") as stream:
+        np.lib.format.read_magic(stream)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        content = _unpickle(stream.read()) if dtype.hasobject and shape == () else None
+    yield {"": np.load(file, mmap_mode="r")} if content is None else {"time_unit": "us", **content}
 
 
 def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> _Table:
@@ -134,7 +129,7 @@ def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> 
     return _Table(columns, found.unit, size)
 
 
-def _is_table(array: object) -> bool:
+def _is_table(array: Any) -> bool:
     """Return whether an array has a row for each event, and is no calibration matrix."""
     is_array = isinstance(array, np.ndarray)
     return is_array and bool(array.dtype.names or (array.ndim == 2 and array.shape[1] >= 4))

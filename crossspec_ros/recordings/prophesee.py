@@ -34,7 +34,8 @@ def header_of(path: Path, file: BinaryIO) -> dict[str, str]:
         start = file.tell()
         line = file.readline(_MAX_LINE)
         # Data may start with a % as well.
-        if not (line.startswith(b"%") and line.endswith(b"\n") and _is_text(line)):
+        is_text = line.isascii() and line.strip().decode().isprintable()
+        if not (line.startswith(b"%") and line.endswith(b"\n") and is_text):
             file.seek(start)
             break
         key, _, value = line[1:].decode().strip().partition(" ")
@@ -45,10 +46,6 @@ def header_of(path: Path, file: BinaryIO) -> dict[str, str]:
             f"the file that the camera's software wrote, or copy it again"
         )
     return values
-
-
-def _is_text(line: bytes) -> bool:
-    return all(32 <= byte < 127 for byte in line.strip())
 
 
 # Whole words of each encoding, a million of EVT 3.0.

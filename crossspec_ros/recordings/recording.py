@@ -80,7 +80,7 @@ _HERE = "crossspec_ros.recordings"
 _BAG = f"{_HERE}.bag:BagRecording"
 _BAG_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst")
 _ROSBAG2 = Format("a rosbag2", _BAG, _BAG_SUFFIXES, "metadata.yaml", has_topics=True)
-_NPZ = Format("", f"{_HERE}.numpy_files:read_npz", (".npz",), has_numbers=True)
+_NPZ = Format("", f"{_HERE}.numpy_files:read_numpy", (".npz",), has_numbers=True)
 _ECD = "an Event Camera Dataset sequence"
 _FORMATS = (
     _ROSBAG2,
@@ -89,7 +89,7 @@ _FORMATS = (
     Format("a ROS 1 bag", _BAG, (".bag",), has_topics=True),
     Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",)),
     _NPZ,
-    Format("", f"{_HERE}.numpy_files:read_npy", (".npy",), has_numbers=True),
+    Format("", f"{_HERE}.numpy_files:read_numpy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
@@ -110,13 +110,9 @@ _FOREIGN = {
 """Remedies for files of other formats."""
 
 
-def _sentence() -> str:
-    named = [format.name for format in _FORMATS if format.name]
-    suffixes = [suffix for format in _FORMATS if not format.name for suffix in format.suffixes]
-    return f"{', '.join(named)}, or a file that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}"
-
-
-FORMATS = _sentence()
+_NAMES = ", ".join(format.name for format in _FORMATS if format.name)
+_SUFFIXES = ", ".join(suffix for format in _FORMATS if not format.name for suffix in format.suffixes)
+FORMATS = f"{_NAMES}, or a file that ends in one of {_SUFFIXES}"
 """Formats that can be opened, as messages and help texts say it."""
 
 

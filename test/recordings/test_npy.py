@@ -13,7 +13,7 @@ from recording_samples import npy_of
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.numpy_files import read_npy
+from crossspec_ros.recordings.numpy_files import read_numpy
 
 
 def raw(folder, pickled):
@@ -41,7 +41,7 @@ EVENTS = {
 )
 def test_published_samples_are_exact(shared, name, count, start, end):
     path = shared / "data" / "events_real" / f"{name}.npy"
-    recording = read_npy(path)
+    recording = read_numpy(path)
     expected = np.load(path, allow_pickle=True).item()
     events = EventBatch.concat([*recording.batches()])
     assert len(events) == count and (events.width, events.height) == (640, 480)
@@ -52,7 +52,7 @@ def test_published_samples_are_exact(shared, name, count, start, end):
 
 def test_dicts_of_numpy_are_read(tmp_path):
     others = {"width": 800, "height": 600, "name": "a ride", "labels": [1, "x"]}
-    events = EventBatch.concat([*read_npy(npy_of(tmp_path, {**EVENTS, **others})).batches()])
+    events = EventBatch.concat([*read_numpy(npy_of(tmp_path, {**EVENTS, **others})).batches()])
     assert (events.width, events.height) == (800, 600)
     for field in "txyp":
         np.testing.assert_array_equal(getattr(events, field), EVENTS[field])
@@ -72,7 +72,7 @@ def test_dicts_of_numpy_are_read(tmp_path):
 )
 def test_other_contents_are_refused(tmp_path, content):
     with pytest.raises(InputError, match=r"events\.npy'"):
-        read_npy(npy_of(tmp_path, content))
+        read_numpy(npy_of(tmp_path, content))
 
 
 class Call:
@@ -96,7 +96,7 @@ def test_functions_are_not_called(tmp_path, function):
     call = Call(function, f"touch {canary}")
     for pickled in (pickle.dumps(call), wrapped([{"deep": (call,)}])):
         with pytest.raises(InputError, match=function.__name__):
-            read_npy(raw(tmp_path, pickled))
+            read_numpy(raw(tmp_path, pickled))
     assert not canary.exists()
 
 
@@ -107,7 +107,7 @@ def test_dotted_names_are_refused(tmp_path, name):
         b"\x8c" + bytes([len(part)]) + part for part in (b"numpy", name.encode())
     )
     with pytest.raises(InputError, match=name):
-        read_npy(raw(tmp_path, pickled + b"\x93."))
+        read_numpy(raw(tmp_path, pickled + b"\x93."))
 
 
 DTYPE = b"cnumpy\ndtype\n"
@@ -128,7 +128,7 @@ DTYPE = b"cnumpy\ndtype\n"
 )
 def test_hostile_opcodes_are_refused(tmp_path, opcodes):
     with pytest.raises(InputError, match="damaged"):
-        read_npy(raw(tmp_path, opcodes))
+        read_numpy(raw(tmp_path, opcodes))
 
 
 def array_with(shape, kind="u1", data=b"abc", order="<"):
@@ -153,9 +153,9 @@ def array_with(shape, kind="u1", data=b"abc", order="<"):
     ],
 )
 def test_array_states_are_checked(tmp_path, state):
-    read_npy(raw(tmp_path, array_with((3,))))
+    read_numpy(raw(tmp_path, array_with((3,))))
     with pytest.raises(InputError, match="damaged"):
-        read_npy(raw(tmp_path, array_with(**state)))
+        read_numpy(raw(tmp_path, array_with(**state)))
 
 
 @pytest.mark.parametrize("keep", [0, 60, -3])
@@ -163,4 +163,4 @@ def test_truncated_files_are_refused(tmp_path, keep):
     path = npy_of(tmp_path, EVENTS)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match="damaged"):
-        read_npy(path)
+        read_numpy(path)

@@ -14,7 +14,7 @@ from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.images import render
 from crossspec_ros.events.packet_decoder import make_decoder
-from crossspec_ros.recordings.numpy_files import read_npy
+from crossspec_ros.recordings.numpy_files import read_numpy
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -99,7 +99,7 @@ def reference_image(batch):
 
 def all_events(shared, name):
     if name.endswith(".npy"):
-        return EventBatch.concat([*read_npy(shared / "data/events_real" / name).batches()])
+        return EventBatch.concat([*read_numpy(shared / "data/events_real" / name).batches()])
     packets, _ = packets_of(shared, name)
     decoder = make_decoder(packets[0].encoding, packets[0].width, packets[0].height)
     return EventBatch.concat([decoder.decode(p.events.tobytes(), p.time_base) for p in packets])
