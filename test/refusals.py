@@ -47,10 +47,9 @@ def refused(
     """
     with pytest.raises(error) as raised:
         yield raised
-    sentence = str(raised.value)
+    sentence = re.sub(_session["folders"], "<tmp>", str(raised.value))
     for name, value in values.items():
         sentence = re.sub(rf"(?<!\w){re.escape(str(value))}(?!\w)", f"<{name}>", sentence)
-    sentence = re.sub(_session["folders"], "<tmp>", sentence)
     sentence = re.sub(r"\(.*\)", "(...)", sentence) if library_text else sentence
     test = re.sub(r"(\[.*)? \(call\)$", "", os.environ["PYTEST_CURRENT_TEST"], flags=re.DOTALL)
     assert _seen.setdefault(code, (test, sentence)) == (test, sentence), "one code, one test, one sentence"
