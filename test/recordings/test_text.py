@@ -66,9 +66,16 @@ def test_known_layouts_are_read_exactly(tmp_path, monkeypatch, header, line, nam
         ("t_offset,x,y,p\n0.5,1,2,1\n", "text-no-columns"),
         ("t,x,y,p\n5,1,2,1\n", "text-no-time-unit"),
         ("t (100 ns),x,y,p\n5,1,2,1\n", "text-no-time-unit"),
+        ("", "text-no-numbers"),
+        ("hello\n", "text-no-numbers"),
+        ("1 2 3\n4 5 6\n", "text-no-numbers"),
+        ("\0" * 99, "text-no-numbers"),
+        ("640 480\n" + "0.5 1 2 3\n" * 9, "text-p-invalid"),
+        ("640 480\n" + "0.5 1000 2 1\n" * 9, "text-x-outside"),
+        ("".join(f"{i * 37 % 100}.5 1 2 1\n" for i in range(100)), "text-unsorted"),
     ],
 )
-def test_unknown_columns_or_units_need_the_options(tmp_path, content, code):
+def test_texts_without_readable_events_are_refused(tmp_path, content, code):
     path = tmp_path / "x.txt"
     path.write_text(content)
     with refused(code):
@@ -117,24 +124,6 @@ def test_invalid_events_are_dropped_and_counted(tmp_path, line):
     (tmp_path / "x.txt").write_text(f"640 480\n{good}{line}\n")
     events, damage = read(TextEvents(tmp_path / "x.txt"))
     assert len(events) == 9 and " 1)" in damage
-
-
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        ("", "text-no-numbers"),
-        ("hello\n", "text-no-numbers"),
-        ("1 2 3\n4 5 6\n", "text-no-numbers"),
-        ("\0" * 99, "text-no-numbers"),
-        ("640 480\n" + "0.5 1 2 3\n" * 9, "text-p-invalid"),
-        ("640 480\n" + "0.5 1000 2 1\n" * 9, "text-x-outside"),
-        ("".join(f"{i * 37 % 100}.5 1 2 1\n" for i in range(100)), "text-unsorted"),
-    ],
-)
-def test_files_without_events_are_refused(tmp_path, content, code):
-    (tmp_path / "x.txt").write_text(content)
-    with refused(code):
-        open_here(tmp_path / "x.txt")
 
 
 @pytest.mark.parametrize(
