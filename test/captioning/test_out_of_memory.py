@@ -22,7 +22,8 @@ from crossspec_ros.paths import tiny_models
 from crossspec_ros.ros import captioner
 
 
-def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not():
+def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
     assert asked_models.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
     with refused("draft-device-missing"):

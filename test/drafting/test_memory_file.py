@@ -116,7 +116,7 @@ def test_a_memory_of_another_tokenizer_is_refused_and_stays(tmp_path: Path) -> N
 
 
 def test_what_is_no_file_is_neither_read_nor_moved(tmp_path: Path) -> None:
-    folder, pipe = tmp_path / "folder", tmp_path / "pipe"
+    folder, pipe = tmp_path / "a_folder", tmp_path / "a_pipe"
     folder.mkdir()
     os.mkfifo(pipe)
     for path in (folder, pipe):
