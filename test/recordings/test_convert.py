@@ -141,7 +141,9 @@ def test_a_disk_that_is_really_full(tmp_path, sequence):
         "sys.exit(main(['convert', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", code, str(sequence), str(tmp_path / "bag")]
-    result = subprocess.run(command, capture_output=True, text=True)
+    # A module's bytecode that the limit cuts off would break every later process.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 2 and "bag' cannot be written" in result.stderr
     assert nothing_stays(tmp_path)
 
