@@ -48,7 +48,7 @@ def read_numpy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvent
     @lru_cache(maxsize=1)
     def load(file: Path) -> _Table:
         with naming_damage(file), _open_arrays(file) as arrays:
-            return _find_table(file, arrays, options)
+            return _find_table(path, arrays, options)
 
     files = [path] if path.is_file() else _numbered_files(path)
     first = next((table for table in map(load, files) if len(table.columns[0])), load(files[0]))
@@ -110,8 +110,10 @@ def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> 
     if not found:
         table = next((table for name in names if _is_table(table := arrays[name])), None)
         if table is None:
-            there = ", ".join(filter(None, names))[:200] or "another array"
-            raise InputError(f"'{path}' has no arrays t, x, y and p but {there}: store those four")
+            there = ", ".join(name for name in names if name not in ("", "time_unit"))[:200]
+            raise InputError(
+                f"'{path}' has no arrays t, x, y and p but {there or 'another array'}: store those four"
+            )
         if fields := table.dtype.names:
             found, column = find_columns(fields), lambda index: table[fields[index]].reshape(-1)
         else:
