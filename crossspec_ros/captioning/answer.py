@@ -81,6 +81,7 @@ class Answer:
         trace: Trace,
         max_new_tokens: int,
         sampling: Sampling | None,
+        is_rehearsal: bool = False,
     ) -> None:
         self._session, self._policy, self._draft = session, policy, draft
         self._context, self._trace = context, trace
@@ -102,7 +103,12 @@ class Answer:
         # Of the call that waits. A pass that was cancelled is over at once, inside another's end.
         self._over: Future[None] | None = None
         self._taking = threading.RLock()
-        self._unread = session.ask(context.question, trace, max_new_tokens)
+        # Proposers learn from captions alone.
+        self._teaches = not is_rehearsal
+        if is_rehearsal:
+            self._unread = session.rehearse(context.question, trace)
+        else:
+            self._unread = session.ask(context.question, trace, max_new_tokens)
 
     @property
     def subject(self) -> str:
@@ -186,7 +192,8 @@ class Answer:
             taken = step.path[: len(step.tokens)]
             self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
+        if self._teaches:
+            self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
 
     def caption(self, text: str, source: str, is_late: bool) -> Caption:
         """Caption of the tokens so far, which are this text, by their `source`."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
-from crossspec_ros.captioning.caption import Caption, check_question
+from crossspec_ros.captioning.caption import Caption, Rehearsal, check_question
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindows, draft_model
 from crossspec_ros.captioning.standing import Answered, Choices, OnFirst, Standing, StandingQuestions
+from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult
 from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
 from crossspec_ros.engine.session import Engine
-from crossspec_ros.errors import InputError, LinkError, forget_frames, tried
+from crossspec_ros.errors import InputError, LinkError, RehearsalOverError, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -100,17 +101,13 @@ class PrefillHiddenDecoder:
         pair = replace(self.pair, draft=None, translation=None)
         return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self.engine)
 
-    def expects_last(self, index: int) -> bool:
-        """Whether the next frame of the open window `index` is the last: as many as the window before had."""
-        return self._open.expects_last(index)
-
     def stream_frame(
         self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False
     ) -> Future[None] | None:
         """Encode and read the next (H, W, 3) uint8 RGB frame of the open window `index` when there is time.
 
-        The last that is expected is read together with the question instead, see `begin`; and so are those
-        for which event features may yet stand in. Should it fail, its window is read when it closes.
+        The last of the window is read together with the question instead, see `begin`; and so are those for
+        which event features may yet stand in. Should it fail, its window is read when it closes.
         """
         opened = self._open.add_frame(index, frame, stamp_ns)
         if is_last:
@@ -144,6 +141,39 @@ class PrefillHiddenDecoder:
             self._start_policy(index)
             frames = opened.session.frames if opened.session is not None else ()
             return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
+
+    def rehearse(self, index: int, question: str, more: Callable[[], bool] = lambda: True) -> str | None:
+        """Write the caption of the frames so far of the open window `index`, a draft of its final caption.
+
+        It stops after a pass where `more()` is false, and when a frame comes: what is written then is a draft
+        all the same. Returns the text of a rehearsal that came to its end.
+        """
+        with self._turn:
+            self._learn()
+            opened = self._open.find(index)
+            if opened is None or opened.session is None or not self._can_rehearse(opened):
+                return None
+            self._start_policy(index)
+            before, begun = opened.rehearsal, time.perf_counter()
+            context = replace(self._context(question), rehearsal=before.token_ids)
+            ours = opened.session, self.policy, opened.draft, context, opened.trace
+            answer = Answer(*ours, self.max_new_tokens, None, is_rehearsal=True)
+            with suppress(RehearsalOverError, CancelledError):
+                answer.advance(lambda: more() and self._open.find(index) is opened)
+            tokens = answer.tokens
+            if not answer.ended:
+                tokens += before.token_ids[align(tokens, before.token_ids) :]
+            seconds = before.seconds + time.perf_counter() - begun
+            opened.rehearsal = Rehearsal(tokens, before.passes + answer.passes, seconds, answer.ended)
+            return self._text(tokens) if answer.ended else None
+
+    def _can_rehearse(self, opened: OpenWindow) -> bool:
+        if opened.session is None or opened.answer is not None or self._handoff is not None:
+            return False
+        spec = self.pair.target.spec
+        units = -(-spec.frames // spec.frames_per_unit)
+        is_due = 2 * len(opened.session.frames) >= units
+        return is_due and self.engine.rehearses and self.policy.has(REHEARSAL)
 
     def begin(self, index: int, question: str) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
@@ -233,7 +263,7 @@ class PrefillHiddenDecoder:
                 begun_ns = opened.last_frame_ns if answer is early else begun_ns
                 opened.trace.add("answer_first", begun_ns, answer.first_ns)
                 opened.trace.add("answer", begun_ns, answer.ended_ns)
-                return caption
+                return replace(caption, rehearsal=opened.rehearsal)
             except LinkError as error:
                 if self._drafts is None or not len(window.event_images):
                     raise
@@ -338,6 +368,7 @@ class PrefillHiddenDecoder:
             opened.first.append((choices, told))
             if isinstance(told, Exception):
                 fit()
+        context = replace(context, rehearsal=opened.rehearsal.token_ids)
         return self._answer(opened, context, opened.trace)
 
     def _start_policy(self, index: int) -> None:
@@ -365,14 +396,11 @@ class PrefillHiddenDecoder:
     ) -> Caption:
         """Advance the answer to its end, or until it is cut short; from now on its words are told."""
 
-        def text() -> str:
-            return self.pair.target.tokenizer.decode(answer.tokens).strip()
-
         def tell() -> None:
             trace.mark("first_token")
             if on_words:
                 with trace.span("tell"):
-                    on_words(text())
+                    on_words(self._text(answer.tokens))
 
         answer.finish(stop, tell)
         opened.rest()
@@ -380,7 +408,10 @@ class PrefillHiddenDecoder:
         self._learn()
         self._lesson = answer.take_lesson()
         self._last = opened
-        return answer.caption(text(), opened.source, stop.is_late)
+        return answer.caption(self._text(answer.tokens), opened.source, stop.is_late)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self.pair.target.tokenizer.decode(tokens).strip()
 
     def _settle(self, opened: OpenWindow) -> None:
         """Keep what is held of the window captioned last for further questions, and of no other."""

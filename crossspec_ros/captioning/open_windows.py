@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.engine.session import Engine, Session
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import MAX_IMAGES
@@ -63,6 +63,7 @@ class OpenWindow:
         self.draft: EventDraft | None = None
         self.running: Future[None] | None = None
         self.stop = threading.Event()
+        self.rehearsal = Rehearsal()
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
@@ -116,13 +117,13 @@ class OpenWindow:
 class OpenWindows:
     """The open windows by their index, for any thread.
 
-    A window is expected to have as many images as the one that closed before it. With an `engine` each window
-    that gets a frame has a session there.
+    A window is expected to have as many event images as the one that closed before it. With an `engine` each
+    window that gets a frame has a session there.
     """
 
     def __init__(self, engine: Engine | None, event_images: int = 0) -> None:
         self._engine = engine
-        self._expected_frames, self._expected_images = 0, event_images
+        self._expected_images = event_images
         self._windows: OrderedDict[int, OpenWindow] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -155,11 +156,6 @@ class OpenWindows:
             opened.stamps_ns.append(stamp_ns)
             return opened
 
-    def expects_last(self, index: int) -> bool:
-        """Whether the next frame of this window is the last one that is expected."""
-        opened = self.find(index)
-        return (len(opened.frames) if opened else 0) + 1 == self._expected_frames
-
     def can_draft(self, opened: OpenWindow) -> bool:
         """Whether all event images that are expected are there but one: enough for the event draft."""
         return len(opened.event_images) >= max(1, self._expected_images - 1)
@@ -168,7 +164,6 @@ class OpenWindows:
         """Remove and return this window, or a new one; older windows are dropped."""
         index = window.index
         self._drop(lambda other: not index <= other <= index + OPEN_WINDOWS)
-        self._expected_frames = len(window.frames)
         self._expected_images = len(window.event_images) or self._expected_images
         with self._lock:
             return self._windows.pop(index, None) or OpenWindow(index)

@@ -23,6 +23,7 @@ from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
 from crossspec_ros.windows.change import ChangeGate, Release
+from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -36,6 +37,8 @@ _LOG = logging.getLogger(__name__)
 
 _UNREAD = "an image could not be read ahead, its window is read when it closes"
 
+OnDraft = Callable[[int, str, str], None]
+"""Takes the index of a window, an unverified text about it, and the source of that text."""
 OnStanding = Callable[["Standing", "Answered | Exception", Window], None]
 """Takes the answer to a standing question about a window, or why there is none."""
 
@@ -56,7 +59,8 @@ class CaptionWorker:
     those that are left when the next window has its caption are dropped, and those that come first are told
     before it. A caption that is not done `deadline_s` after its window closed is cut short; 0 sets no
     deadline. `question` and its `grammar`, `standing`, `deadline_s` and the gate's settings may be changed
-    at any time. `on_draft` gets a window's index and its event draft's text, `on_words` the verified text so
+    at any time. `on_draft` gets a window's index, an unverified text about it and the source of that text,
+    which is "event_draft" or "rehearsal"; `on_words` the verified text so
     far, `on_outcome` each window's end, `on_standing` each answer to a standing question; threads of the
     worker and the decoder call them, none after `stop`.
     """
@@ -65,15 +69,16 @@ class CaptionWorker:
         self,
         decoder: PrefillHiddenDecoder,
         question: str,
-        on_draft: Callable[[int, str], None],
+        on_draft: OnDraft,
         on_words: Callable[[str], None],
         on_outcome: Callable[[Outcome], None],
         deadline_s: float = 0.0,
         standing: StandingQuestions = StandingQuestions(),  # noqa: B008
         on_standing: OnStanding = lambda *told: None,
         gate: ChangeGate | None = None,
+        grid: WindowGrid = WindowGrid(),  # noqa: B008
     ) -> None:
-        self._decoder = decoder
+        self._decoder, self._grid = decoder, grid
         self.gate = gate or ChangeGate()
         self.question, self.standing = question, standing
         self.grammar: GrammarState | None = None
@@ -87,6 +92,8 @@ class CaptionWorker:
         self._complete: int | None = None
         self._early: int | None = None
         self._read: int | None = None
+        # Of this window a frame was read behind the last rehearsal.
+        self._fresh: int | None = None
         self._questions: deque[Question] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
@@ -122,14 +129,19 @@ class CaptionWorker:
             self.gate.stream(index, kind, image, give)
 
     def _draft(self, index: int, image: np.ndarray) -> None:
+        def tell(text: str) -> None:
+            self._tell_draft(index, text, "event_draft")
+
         with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
-            self._decoder.stream_event_image(
-                index, image, self.question, self._tell(partial(self._on_draft, index))
-            )
+            self._decoder.stream_event_image(index, image, self.question, tell)
+
+    def _tell_draft(self, index: int, text: str, source: str) -> None:
+        if not self._stopping.is_set():
+            self._on_draft(index, text, source)
 
     def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         with failures_logged(_LOG, logging.WARNING, _UNREAD):
-            is_last = self._decoder.expects_last(index)
+            is_last = self._grid.slot(stamp_ns) == self._grid.slots - 1
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
             if read is not None:
                 with self._changed:
@@ -149,7 +161,7 @@ class CaptionWorker:
         with failures_logged(_LOG, logging.WARNING, _UNREAD):
             future.result()
             with self._changed:
-                self._read = index
+                self._read = self._fresh = index
                 self._changed.notify()
 
     def submit(self, window: Window, closed_ns: int) -> None:
@@ -226,11 +238,12 @@ class CaptionWorker:
                     self._stand(told)
                 if not waiting and not self._advance() and not self._answer() and not self._choose():
                     self._prepare()
+                    self._rehearse()
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
         asked = (self._left and not self._unread) or self._is_asked()
-        known = (self._complete, self._early, self._read)
+        known = (self._complete, self._early, self._read, self._fresh)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
     def _is_asked(self) -> bool:
@@ -276,6 +289,20 @@ class CaptionWorker:
                 with self._changed:
                     # Other work comes first.
                     self._read = index if self._read is None else self._read
+
+    def _rehearse(self) -> None:
+        """Let the target write the caption of the frames so far, until there is other work."""
+        with self._changed:
+            index, self._fresh = self._fresh, None
+        if index is None or not self._is_idle():
+            return
+        with failures_logged(_LOG, logging.WARNING, "the caption could not be rehearsed"):
+            text = self._decoder.rehearse(index, self.question, self._is_idle)
+            if text is not None:
+                self._tell_draft(index, text, "rehearsal")
+
+    def _is_idle(self) -> bool:
+        return self._has_time() and not self._unread and not self._left and not self._is_asked()
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""

@@ -101,6 +101,8 @@ def live(
                 wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
             while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
                 pass
+            if take_image.func == decoder.stream_frame:
+                decoder.rehearse(window.index, question, partial(_is_before, opened + end))
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
             decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)
@@ -109,6 +111,10 @@ def live(
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(window, question, trace)
+
+
+def _is_before(at_ns: int) -> bool:
+    return time.perf_counter_ns() < at_ns
 
 
 def sleep_until(at_ns: int) -> None:
