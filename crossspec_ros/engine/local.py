@@ -200,8 +200,8 @@ class LocalSession:
 
     def rehearse(self, question: str, trace: Trace) -> int:
         self._rehearses = True
-        self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.rehearse(question, trace)), self._window
+        self._scheduler.submit_idle(
+            self._window, lambda: self._do(lambda sequence: sequence.rehearse(question, trace))
         )
         target = self._engine.target
         missing = 1 - len(self._appended) / target.spec.frames

@@ -69,7 +69,7 @@ class Stage:
     def __init__(self, decoder=None, gate=None, when="", **options):
         self.decoder = decoder or FakeDecoder(gate)
         self.outcomes, self.answers, self.standing, self.words = Heard(), Heard(), Heard(), []
-        told = {"on_draft": lambda index, text: None, "on_words": self.words.append}
+        told = {"on_draft": lambda *draft: None, "on_words": self.words.append}
         told |= {"on_outcome": self.outcomes, "on_standing": lambda *one: self.standing(one)}
         if when:
             told["gate"] = ChangeGate(GateSettings(when))
@@ -87,9 +87,10 @@ class Stage:
         self.close(one, **how)
         return self.outcomes.wait(before + 1)[before]
 
-    def film(self, index, frames):
-        for i in range(frames):
-            self.worker.stream_frame(index, PIXELS, index * 10**9 + i)
+    def film(self, index, frames, slot=0):
+        """Let frames come, the first of them in this slot of eight."""
+        for i in range(slot, slot + frames):
+            self.worker.stream_frame(index, PIXELS, index * 10**9 + i * 10**9 // 8)
 
     def show(self, index, level, frames=2):
         """Let a window of this brightness come image by image, and close it."""
@@ -207,7 +208,7 @@ def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned
     assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
 
 
-def test_an_answer_begins_with_as_many_frames_as_the_window_before_had(stage):
+def test_an_answer_begins_with_the_frame_of_the_last_slot(stage):
     class Decoder(FakeDecoder):
         passes = 3
         is_over = threading.Event()
@@ -220,18 +221,43 @@ def test_an_answer_begins_with_as_many_frames_as_the_window_before_had(stage):
             return self.passes > 0
 
     stage = stage(decoder := Decoder())
-    stage.film(0, 3)
-    stage.caption(window(0, 3))
-    stage.film(1, 2)
+    stage.film(0, 7)
     assert not decoder.is_over.wait(0.05) and decoder.begun == []
-    stage.film(1, 1)
-    assert decoder.is_over.wait(WAIT_S) and decoder.begun == [1]
-    stage.caption(window(1, 3))
-    # A window without frames tells nothing of the next one.
-    stage.caption(window(2, 0))
-    stage.film(3, 8)
-    stage.caption(window(3, 8))
-    assert decoder.begun == [1]
+    stage.film(0, 1, slot=7)
+    assert decoder.is_over.wait(WAIT_S) and decoder.begun == [0]
+    # Also of a camera that leaves slots empty.
+    stage.caption(window(0, 8))
+    stage.film(1, 1, slot=2)
+    stage.film(1, 1, slot=7)
+    while decoder.begun != [0, 1]:
+        time.sleep(0.01)
+    stage.caption(window(1, 2))
+
+
+def test_a_window_is_rehearsed_when_its_frames_are_read_and_nothing_else_is_to_be_done(stage):
+    class Decoder(FakeDecoder):
+        rehearsed, begun_at = [], threading.Event()
+
+        def rehearse(self, index, question, more):
+            assert more()
+            self.rehearsed.append((index, question))
+            if index:
+                self.begun_at.set()
+                while more():
+                    time.sleep(0.001)
+                return None
+            return "words"
+
+    drafts = Heard()
+    stage = stage(decoder := Decoder(), on_draft=lambda *draft: drafts(draft))
+    stage.film(0, 4)
+    assert drafts.wait(1)[0] == (0, "words", "rehearsal")
+    stage.caption(0)
+    stage.film(1, 4)
+    assert decoder.begun_at.wait(WAIT_S)
+    # A window that has closed ends it.
+    assert stage.caption(1).caption is not None
+    assert decoder.rehearsed[-1] == (1, "what?")
 
 
 def test_preparing_goes_on_piece_by_piece_until_there_is_other_work(stage):
@@ -266,7 +292,7 @@ def test_a_closed_window_goes_before_the_passes_of_one_that_is_open(stage):
 
     stage = stage(Decoder())
     stage.caption(0)
-    stage.film(1, 1)
+    stage.film(1, 1, slot=7)
     assert stage.caption(1).caption is not None
     stage.worker.stop(WAIT_S)
     assert stage.worker.is_over()
@@ -292,6 +318,7 @@ def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(stage, c
     stage.film(0, 2)
     assert stage.caption(window(0, 2)).caption is not None
     stage.film(1, 2)
+    stage.film(1, 1, slot=7)
     while not stage.decoder.begun:
         time.sleep(0.01)
     assert stage.caption(window(1, 2)).caption is not None

@@ -6,7 +6,7 @@ from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
-PROB = 0.98
+PROB = 0.99
 """Belief in each token, before the policy has measured it."""
 
 
