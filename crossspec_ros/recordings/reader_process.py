@@ -1,11 +1,12 @@
 """Read one recording in a child process under memory and CPU limits.
 
-Libraries crash, loop and exhaust the memory on damaged files. The child sends pickled frames through a pipe;
-it runs with the user's rights, so that the parent trusts them. Its death becomes one sentence.
+Libraries crash, loop and exhaust the memory on damaged files. The child sends frames through a pipe: a line
+of JSON, and the bytes of a message behind its line. The death of the child becomes one sentence.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import resource
@@ -17,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import RecordedMessage
@@ -27,7 +28,7 @@ from crossspec_ros.recordings.recording import Recording
 FACTOR = "CROSSSPEC_FILE_LIMITS"
 """Environment variable with a factor for the limits."""
 Word = dict[str, Any]
-"""What a job tells about a recording."""
+"""What a job reports of a recording: a JSON object."""
 
 _FACTS = tuple(Recording.__annotations__)
 _BUFFER_BYTES = 1 << 20
@@ -122,6 +123,7 @@ class _Child:
     def __init__(self, job: str, path: Path, *arguments: Any) -> None:
         self._path = path
         folders = [one.images for one in arguments if isinstance(one, ReadOptions) and one.images]
+        # Only the parent's own request is ever unpickled.
         request = pickle.dumps((job, (path, *arguments), _limits(path, *folders))).hex()
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
@@ -142,14 +144,21 @@ class _Child:
         """Frames until the job ends; raises its InputError, and ReaderDiedError if the child dies."""
 
     def _frames(self) -> Iterator[RecordedMessage | Word]:
-        with suppress(EOFError, pickle.UnpicklingError):
-            while (frame := pickle.load(self._stdout)) is not None:
-                if isinstance(frame, InputError):
-                    raise frame
-                if isinstance(frame, str):
-                    raise self._death(frame)
-                yield frame
-            return
+        while (line := self._stdout.readline()).endswith(b"\n"):
+            what, value = json.loads(line)
+            if what == "message":
+                size, stamp_ns, kind, message_type, is_stray = value
+                if len(data := self._stdout.read(size)) < size:
+                    break
+                yield RecordedMessage(stamp_ns, kind, message_type, data, is_stray)
+            elif what == "word":
+                yield value
+            elif what == "refused":
+                raise InputError(value)
+            elif what == "died":
+                raise self._death(value)
+            else:
+                return
         code = self.process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise self._death("reached its limit of CPU time" if name == "SIGXCPU" else f"crashed ({name})")
@@ -197,21 +206,29 @@ def main(request: str) -> None:
     for what, limit in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CPU, processor_s)):
         _, hard = resource.getrlimit(what)
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-    last: InputError | str | None = None
+    last = "end", ""
     try:
         for item in resolve_name(job)(*arguments):
-            pickle.dump(item, out)
-            out.flush()
+            _send(out, item)
     except InputError as error:
-        last = InputError(str(error))
+        last = "refused", str(error)
     except MemoryError:
-        last = "reached its limit of memory"
+        last = "died", "reached its limit of memory"
     except ModuleNotFoundError as error:
-        last = InputError(f"the package '{error.name}' is not installed: run make setup")
+        last = "refused", f"the package '{error.name}' is not installed: run make setup"
     except Exception as error:
-        last = f"failed ({type(error).__name__}: {one_line(error)[:1000]})"
-    pickle.dump(last, out)
+        last = "died", f"failed ({type(error).__name__}: {one_line(error)[:1000]})"
+    out.write(json.dumps(last).encode() + b"\n")
     out.close()
+
+
+def _send(out: BinaryIO, item: RecordedMessage | Word) -> None:
+    if isinstance(item, RecordedMessage):
+        head = "message", (len(item.data), item.stamp_ns, item.kind, item.type, item.stray)
+        out.writelines((json.dumps(head).encode(), b"\n", item.data))
+    else:
+        out.write(json.dumps(("word", item)).encode() + b"\n")
+    out.flush()
 
 
 def play(path: Path, opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
