@@ -125,7 +125,6 @@ def _train(subparsers: Subparsers) -> None:
     _train_answers(models)
     _train_smol(models)
     _train_heads(models)
-    _train_handoff(models)
 
 
 def _train_tiny(models: Subparsers) -> None:
@@ -180,16 +179,6 @@ def _train_heads(models: Subparsers) -> None:
     option("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
     _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
     parser.set_defaults(handler=lazily("crossspec_lab.train.head_training:run"))
-
-
-def _train_handoff(models: Subparsers) -> None:
-    purpose = "what aligns a pair's event features into its target's space, on one core"
-    parser = models.add_parser("handoff", help=purpose)
-    parser.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
-    _folders(parser, "the weights", "build/handoff", "windows", "build/handoff_work")
-    parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
-    parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
-    parser.set_defaults(handler=lazily("crossspec_lab.handoff.training:run"))
 
 
 def _shrink(parser: argparse.ArgumentParser) -> None:

@@ -63,6 +63,7 @@ VARIANTS: dict[str, Variant] = {
     "L5F": Variant("next_state", _next_state("both"), "next state, from both models' states"),
     "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs", _LONG),
     "L6": Variant("draft_lora", lambda sizes: {}, "low-rank changes of the event draft itself"),
+    "handoff": Variant("handoff", lambda sizes: {}, "features of frames from event tokens, no drafts"),
     "dream": Variant("adapter", _attention(fused=True), "L4 that looks at the target's frame features"),
     "token_adapter": Variant(
         "token_adapter",
