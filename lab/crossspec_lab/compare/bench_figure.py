@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from crossspec_lab.compare.animation import Drive, alone, live_second, write_gif
+from crossspec_lab.compare.animation import alone, live_second, write_gif
 from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
@@ -47,10 +47,10 @@ def _caption(args: argparse.Namespace) -> None:
     pair = load_pair(models)
     heads = fitting_heads(models, None, pair.target, pair.draft)
     last = args.second + args.seconds
-    scenes = Drive(args.seed, drive(args.seed, last + 2))
+    scenes = drive(args.seed, last + 2)
     with closing(speculative_decoder(pair, heads=heads)) as decoder:
         # The memory knows the seconds before, as that of a running node does.
-        seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
+        seconds = [live_second(decoder, scenes, args.seed, second) for second in range(last)][args.second :]
     with closing(autoregressive_decoder(pair)) as target:
         others = [alone(target, second.window) for second in seconds]
     for second, other in zip(seconds, others, strict=True):

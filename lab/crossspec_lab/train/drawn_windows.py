@@ -15,15 +15,19 @@ Unseen = tuple[NDArray[np.uint8], range]
 
 
 def drawn_windows(
-    work: Path, windows: int, held_out: int, progress: Progress
+    work: Path,
+    windows: int,
+    held_out: int,
+    progress: Progress,
+    draw: dataset.Draw = dataset.frame_window,
 ) -> tuple[NDArray[np.uint8], Unseen]:
     """Windows of the seeds from 0 on, and so many that are held out, kept in `work`; see `dataset.build`."""
     task = progress.add_task("drawing windows", total=windows)
     unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
-    unseen = dataset.build(work / "held_out.npy", dataset.frame_window, unseen_seeds, lambda _: None)
+    unseen = dataset.build(work / "held_out.npy", draw, unseen_seeds, lambda _: None)
     images = dataset.build(
         work / "windows.npy",
-        dataset.frame_window,
+        draw,
         range(windows),
         lambda count: progress.update(task, completed=count),
     )

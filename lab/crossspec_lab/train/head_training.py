@@ -45,7 +45,7 @@ ALL = "all"
 
 def run(args: argparse.Namespace) -> int:
     """Extract, train and save the heads of `args.names`; what is there already is taken up again."""
-    names = list(VARIANTS) if ALL in args.names else args.names
+    names = [one for one in VARIANTS if one != FOLDER] if ALL in args.names else args.names
     for name in names:
         check_name(name)
     if args.taught and args.recordings:

@@ -18,7 +18,7 @@ LATENCY = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "latency
 @pytest.mark.nightly
 def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(animation, "_OPEN_STEP_MS", 500)
-    monkeypatch.setattr(animation, "_MOST_STEPS", 2)
+    monkeypatch.setattr(animation, "_MAX_STEPS", 2)
     out = tmp_path / "drive.gif"
     assert main(["bench", "figure", str(out), "--seconds", "1"]) == 0
     with Image.open(out) as picture:
