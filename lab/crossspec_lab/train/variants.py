@@ -33,8 +33,8 @@ def _attention(**more: Any) -> Options:
     return lambda sizes: {"heads": 8, "inner": sizes.scaled(2048)} | more
 
 
-def _next_state(source: str, unroll: int = 1) -> Options:
-    attention = _attention(source=source, unroll=unroll)
+def _next_state(source: str) -> Options:
+    attention = _attention(source=source)
     return lambda sizes: attention(sizes) | {"bottleneck": sizes.scaled(256)}
 
 
@@ -59,9 +59,6 @@ VARIANTS: dict[str, Variant] = {
     "L4": Variant("adapter", _attention(), "self-attention over the draft's states"),
     "L5": Variant("next_state", _next_state("draft"), "next state, from the draft's states"),
     "B1": Variant("next_state", _next_state("target"), "next state, from the target's own states"),
-    "B1R": Variant("next_state", _next_state("target", 4), "B1, trained on its own roll-outs", _LONG),
-    "L5F": Variant("next_state", _next_state("both"), "next state, from both models' states"),
-    "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs", _LONG),
     "L6": Variant("draft_lora", lambda sizes: {}, "low-rank changes of the event draft itself"),
     "handoff": Variant("handoff", lambda sizes: {}, "features of frames from event tokens, no drafts"),
     "dream": Variant("adapter", _attention(fused=True), "L4 that looks at the target's frame features"),

@@ -41,7 +41,6 @@ PUBLISHED = {
     "L4": 101,
     "L5": 103,
     "B1": 103,
-    "L5F": 170,
     "token_adapter": 45.5,
 }
 """Millions of parameters of a pair whose states are 4096 wide."""
