@@ -14,11 +14,9 @@ from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.speculative import FixedGamma, shares_words
+from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.plots import mode_bars
@@ -28,13 +26,11 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 
 OURS, NO_HEADS, NO_MEMORY = "ours", "ours, no heads", "ours, no memory"
 STREAMED, ALONE = "ours, no draft", "autoregressive"
-HIDING, GENERATE = "published prefill hiding", "generate, plain"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
             ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
         }
         decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
-        others = {name: timed(one, stack) for name, one in published(pair).items()}
-        others |= {f"generate, {name}": timed(one, stack) for name, one in text_generates(pair).items()}
-        others |= {name: timed(make(), stack) for name, make in llama_cpps(pair).items()}
+        makers = other_decoders(pair) | llama_cpps(pair)
+        others = {name: timed(make(), stack) for name, make in makers.items()}
         for other in others.values():
             other(windows[0], Trace())  # what is slow the first time; those of ours are warm
         runs = take_turns(decoders | others, track(windows, "captioning in real time"))
@@ -77,15 +72,6 @@ def run(args: argparse.Namespace) -> int:
     print_figures(figures)
     tell(args, figures, lambda: _draw(figures, runs[OURS][-1].trace))
     return 0
-
-
-def published(pair: ModelPair) -> dict[str, Any]:
-    """Decoders of others, by name."""
-    return {
-        HIDING: PublishedPrefillHiding(pair),
-        **({"fixed gamma 4": FixedGamma(pair, 4)} if shares_words(pair) else {}),
-        GENERATE: TransformersGenerate(pair, "plain"),
-    }
 
 
 def print_figures(figures: dict[str, Any]) -> None:

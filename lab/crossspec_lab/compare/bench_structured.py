@@ -12,7 +12,8 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.compare.bench_latency import ALONE, GENERATE, OURS, times
+from crossspec_lab.baselines.others import GENERATE
+from crossspec_lab.compare.bench_latency import ALONE, OURS, times
 from crossspec_lab.compare.harness import (
     Decoder,
     check_windows,

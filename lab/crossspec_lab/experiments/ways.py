@@ -10,7 +10,7 @@ import torch
 
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import CompressedTarget
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.lookahead import Lookahead
 from crossspec_lab.baselines.one_shot import Alone, Whole
 from crossspec_lab.baselines.pipelined import Pipelined
@@ -63,8 +63,8 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     ALONE: lambda s: Alone(s.pair),
     TWO_THREADS: lambda s: _TwoThreads(s.pair),
     GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
-    "prompt lookup": lambda s: text_generates(s.pair)["prompt lookup"],
-    "assisted generation": lambda s: text_generates(s.pair)["assisted"],
+    "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
+    "assisted generation": lambda s: TransformersGenerate(s.pair, "assisted"),
     STANDARD: lambda s: FixedGamma(s.pair, 4),
     SUFFIX: lambda s: SuffixDecoding(s.pair),
     "retrieval (REST)": lambda s: Retrieval(s.pair),

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.baselines.others import GENERATE, HIDING
 from crossspec_lab.compare.bench_gpu import latencies, replay_windows
-from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS
+from crossspec_lab.compare.bench_latency import ALONE, OURS
 from crossspec_lab.compare.bench_trace import Response, read_trace
 from crossspec_lab.compare.gpu_models import _filled, random_pair
 from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
