@@ -1,5 +1,5 @@
-"""Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
-whether a sound window still gets its caption.
+"""Publish invalid messages of every type to every topic and service of our nodes, and check now and then
+whether a valid window still gets its caption.
 
 Its output is lines of JSON: `{"targets": [...]}`, and `{"sent": N, "captioned": true, "diagnosed": true}`
 after each stretch.
@@ -30,10 +30,10 @@ from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
 from crossspec_ros.captioning.settings import NODES as SETTINGS
-from crossspec_ros.events.cdr import to_ns
+from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
-from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
+from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
 
@@ -46,6 +46,7 @@ STRETCH = 2_000
 """Unsound messages between two sound windows."""
 _STARTUP_S, _PATIENCE_S = 120.0, 30.0
 _FRAME_S = 0.04
+_TWO_EVENTS = struct.pack("<2Q", *(1 << 63 | y << 48 | x << 32 for x, y in ((3, 4), (5, 6))))
 _FAILED = "failed_callbacks"
 _NOT_CALLED = "change_state", "set_parameters", "set_parameters_atomically"
 """Services whose valid calls stop captions."""
@@ -71,7 +72,7 @@ class FuzzPublisher(GuardedNode):
         self._unanswered: set[Client] = set()
         # Without listeners the player waits.
         for kind, topic in zip((EventPacket, CompressedImage), PLAYED.values(), strict=True):
-            self.create_subscription(kind, topic, _ignore, 1, raw=True)
+            self.create_subscription(kind, topic, lambda message: None, 1, raw=True)
 
     def stop(self) -> None:
         """Nothing runs on."""
@@ -140,7 +141,8 @@ class FuzzPublisher(GuardedNode):
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
             self._frames.publish(image_message(pixels, now_ns, "camera"))
-            self._events.publish(_packet(now_ns, number))
+            packet = event_packet(now_ns, _TWO_EVENTS, "mono", (64, 48), number, time_base=now_ns)
+            self._events.publish(packet)
             number += 1
             time.sleep(_FRAME_S)
         return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
@@ -181,19 +183,6 @@ class FuzzPublisher(GuardedNode):
         request = self._values.filled(service.srv_type.Request(), time.time_ns())
         self._unanswered.add(service)
         service.call_async(request).add_done_callback(lambda _: self._unanswered.discard(service))
-
-
-def _ignore(message: bytes) -> None:
-    """Nothing is done with it."""
-
-
-def _packet(now_ns: int, number: int) -> EventPacket:
-    """A sound packet of two events, in mono: the time of each is its own."""
-    message = EventPacket(height=48, width=64, seq=number, time_base=now_ns, encoding="mono")
-    message.header.stamp = to_time(now_ns)
-    words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
-    message.events = struct.pack(f"<{len(words)}Q", *words)
-    return message
 
 
 def main(args: Sequence[str] | None = None) -> None:
