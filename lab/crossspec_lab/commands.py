@@ -81,8 +81,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, trace):
-        option("--plot", type=Path, help="draw the figures here as well")
+    latency("--plot", type=Path, help="draw one window of ours here as a timeline")
     asked = (captions, latency, lossless, stream, structured)
     for option in (*asked, trace, events, gpu, heads, handoff, soak, kills):
         option("--json", type=Path, help="write the figures here as well")

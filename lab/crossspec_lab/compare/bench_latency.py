@@ -10,7 +10,6 @@ import argparse
 from contextlib import ExitStack
 from typing import Any
 
-from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
@@ -19,8 +18,7 @@ from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
-from crossspec_lab.compare.plots import mode_bars
-from crossspec_lab.compare.timeline import draw_timeline
+from crossspec_lab.compare.timeline import timeline
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
@@ -70,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
     }
     print_figures(figures)
-    tell(args, figures, lambda: _draw(figures, runs[OURS][-1].trace))
+    tell(args, figures, lambda: timeline(runs[OURS][-1].trace))
     return 0
 
 
@@ -89,14 +87,3 @@ def print_figures(figures: dict[str, Any]) -> None:
 def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Rows of figures without their stages."""
     return {name: {key: row[key] for key in row if key != "stages_ms"} for name, row in modes.items()}
-
-
-def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
-    mode_bars(above, figures["modes"], {name: name for name in figures["modes"]})
-    ratio = figures["last_frame_to_caption_ratio"]
-    above.set_title(f"{figures['windows']} held-out windows; ours {ratio:.1f}x sooner than the target alone")
-    draw_timeline(below, typical)
-    below.set_title("one window of ours, from its first frame to its caption")
-    return figure

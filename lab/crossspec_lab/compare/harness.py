@@ -29,18 +29,19 @@ _LEAST_MS = 1.0
 
 @dataclass(frozen=True)
 class Run:
-    """One case captioned by one decoder, which returned at `ended_ns`."""
+    """One case captioned by one decoder, which was called at `begun_ns` and returned at `ended_ns`."""
 
     trace: Trace
     written: Written
     ended_ns: int
+    begun_ns: int = 0
 
     @classmethod
     def of(cls, decoder: Decoder[Case], case: Case) -> Run:
         """Let the decoder caption the case now."""
-        trace = Trace()
+        trace, begun_ns = Trace(), time.perf_counter_ns()
         written = decoder(case, trace)
-        return cls(trace, written, time.perf_counter_ns())
+        return cls(trace, written, time.perf_counter_ns(), begun_ns)
 
     @property
     def answered_ns(self) -> int:
