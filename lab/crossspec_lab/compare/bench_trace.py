@@ -43,7 +43,6 @@ VARIANTS = {
 """Proposers of each replay."""
 _MOST_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
-_STEP = 50
 _NOTHING = -1
 """No token: what follows the last one of a response."""
 
@@ -64,8 +63,6 @@ class Replay:
     tokens: list[int] = field(default_factory=list)
     drafted: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[tuple[str, int]] = field(default_factory=Counter)
-    asked_at: Counter[int] = field(default_factory=Counter)
-    hit_at: Counter[int] = field(default_factory=Counter)
     propose_ms: list[float] = field(default_factory=list)
 
     def acceptance_length(self, since: int = 0) -> float:
@@ -144,7 +141,7 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
             rest = (*target[written:], _NOTHING)
             path, _ = follow(tree, lambda node: rest[depths[1 + node]])  # noqa: B023
             new = target[written : written + len(path) + 1]
-            _count(result, tree, path, written)
+            _count(result, tree, path)
             ended = written + len(new) == len(target)
             policy.observe(PassResult(context, tree, path, new, ended))
             written += len(new)
@@ -154,16 +151,12 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
     return result
 
 
-def _count(result: Replay, tree: DraftTree, path: tuple[int, ...], written: int) -> None:
+def _count(result: Replay, tree: DraftTree, path: tuple[int, ...]) -> None:
     depths = tree.depths()
     for node, sources in enumerate(tree.sources):
         for source in sources:
             result.drafted[source, depths[node]] += 1
             result.accepted[source, depths[node]] += node in path
-    # A position counts as hit when the tree held its token, up to the first that it lacked.
-    for i in range(len(path) + 1):
-        result.asked_at[written + i] += 1
-        result.hit_at[written + i] += i < len(path)
 
 
 def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, Any]:
@@ -188,13 +181,6 @@ def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, 
             }
             for source in sources
         },
-        "hit_rate_by_position": [
-            whole.hit_at[position] / asked for position, asked in sorted(whole.asked_at.items())
-        ],
-        "warm_up": [
-            sum(whole.tokens[since : since + _STEP]) / sum(whole.passes[since : since + _STEP])
-            for since in range(0, len(whole.passes), _STEP)
-        ],
     }
 
 

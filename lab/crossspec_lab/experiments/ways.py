@@ -28,7 +28,7 @@ from crossspec_ros.models.pair import ModelPair
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
 TWO_THREADS = "autoregressive, 2 threads"
-SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
+STANDARD = "speculative, 4 tokens"
 GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
 SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
@@ -66,7 +66,7 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
     "assisted generation": lambda s: TransformersGenerate(s.pair, "assisted"),
     STANDARD: lambda s: FixedGamma(s.pair, 4),
-    SUFFIX: lambda s: SuffixDecoding(s.pair),
+    "suffix decoding": lambda s: SuffixDecoding(s.pair),
     "retrieval (REST)": lambda s: Retrieval(s.pair),
     "lookahead decoding": lambda s: Lookahead(s.pair),
     SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),

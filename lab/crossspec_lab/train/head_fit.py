@@ -27,7 +27,7 @@ class Recipe:
     """Recipe of a head: at most `steps` of `batch` windows; it ends where `patience` checks in a row,
     one each 100 steps, find nothing better on the windows held out."""
 
-    steps: int = 1500
+    steps: int
     batch: int = 32
     learning_rate: float = 1e-3
     patience: int = 5

@@ -155,8 +155,7 @@ class _Training:
         return best
 
     def _recipe(self, name: str) -> Recipe:
-        steps = {"steps": self._args.steps} if self._args.steps else {}
-        return Recipe(**(vars(VARIANTS[name].recipe) | steps))
+        return Recipe(steps=self._args.steps or VARIANTS[name].steps)
 
 
 def _right(best: dict[str, float]) -> str:
