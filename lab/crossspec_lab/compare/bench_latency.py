@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
         "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
     }
     print_figures(figures)
-    tell(args, figures, lambda: timeline(runs[OURS][-1].trace))
+    tell(args, figures)
+    if args.plot:
+        timeline(runs[OURS][-1].trace).savefig(args.plot, dpi=100)
     return 0
 
 

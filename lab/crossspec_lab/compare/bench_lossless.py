@@ -21,7 +21,7 @@ from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
-from crossspec_lab.world import structured
+from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -41,7 +41,7 @@ from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
 SCHEMAS = (
-    json.dumps(structured.SCHEMA),
+    json.dumps(questions.SCHEMA),
     '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
 )
 """Schemas of a closed world, and of free text that no length bounds."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_lab.baselines.written import Written
 from crossspec_ros.errors import InputError
@@ -156,14 +155,10 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def tell(
-    args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None = None
-) -> None:
-    """Write the figures as JSON and as a picture, where that was asked for."""
+def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Write the figures as JSON where requested."""
     if args.json:
         write_report(args.json, json.dumps(figures, indent=1) + "\n")
-    if draw and args.plot:
-        draw().savefig(args.plot, dpi=100)
 
 
 def seen_before(captions: Sequence[tuple[int, ...]]) -> float:

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.compare.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
 from crossspec_lab.compare.plots import bare
+from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.compare import compare
-from crossspec_lab.experiments.records import Log
+from crossspec_lab.experiments.records import Log, paired
 from crossspec_lab.experiments.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Cell, Result, Table, cells
 from crossspec_lab.experiments.setting import Setting
-from crossspec_lab.experiments.statistics import Interval
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SPECVLM, made
 from crossspec_lab.world.camera import frame
 from crossspec_lab.world.scene import drive
@@ -113,11 +113,12 @@ def _draw(setting: Setting, log: Log) -> Figure:
         walls = [[record.wall_s for record in log.rows(str(count), way)] for count in FRAMES]
         (line,) = waits.plot(FRAMES, [1e3 * np.median(wall) for wall in walls], marker="o", label=way)
         if way != ALONE:
-            rows = [(log.rows(str(count), way), log.rows(str(count), ALONE)) for count in FRAMES]
-            found = [cells([SOONER], *both, setting.seed)[SOONER] for both in rows]
-            values, low, high = np.array(
-                [(f.value, f.low, f.high) for f in found if isinstance(f, Interval)]
-            ).T
+            both = [paired(log.rows(str(count), way), log.rows(str(count), ALONE)) for count in FRAMES]
+            found = [
+                statistics.speed([r.wall_s for r in alone], [r.wall_s for r in mine], setting.seed)
+                for mine, alone in both
+            ]
+            values, low, high = np.array([(one.value, one.low, one.high) for one in found]).T
             ends = np.maximum(0, [values - low, high - values])
             speeds.errorbar(FRAMES, values, ends, marker="o", capsize=2, color=line.get_color(), label=way)
     predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}

@@ -12,8 +12,19 @@ from crossspec_lab.experiments import formulae, statistics
 from crossspec_lab.experiments.by_frames import HEADS_NOTE, with_count
 from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.report_plots import marked, wall_bars
-from crossspec_lab.experiments.result import CLOSE, SOONER, TOKENS, WALL, Cell, P, Result, Table, cells
+from crossspec_lab.experiments.result import (
+    CLOSE,
+    SOONER,
+    TOKENS,
+    WALL,
+    Cell,
+    P,
+    Result,
+    Table,
+    cells,
+    marked,
+    wall_bars,
+)
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import number
 from crossspec_lab.experiments.ways import ALONE, DEPENDS_ON_TIME, OURS, SPECVLM, STANDARD, WAYS, made

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import torch
-
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import CompressedTarget
 from crossspec_lab.baselines.generate import TransformersGenerate
@@ -24,10 +22,8 @@ from crossspec_lab.experiments.setting import Setting
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
-from crossspec_ros.models.pair import ModelPair
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
-TWO_THREADS = "autoregressive, 2 threads"
 STANDARD = "speculative, 4 tokens"
 GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
@@ -47,21 +43,9 @@ def _head_alone(setting: Setting) -> Whole:
     return Whole(speculative_decoder(setting.pair, proposers=proposers))
 
 
-class _TwoThreads(Alone):
-    """As ours may keep two cores busy, one by the target and one by the draft."""
-
-    def __init__(self, pair: ModelPair) -> None:
-        super().__init__(pair)
-        threads = torch.get_num_threads()
-        self._engine.scheduler.submit(lambda: torch.set_num_threads(2)).result()
-        # Each thread keeps what it has set; one that begins later takes what was set last.
-        torch.set_num_threads(threads)
-
-
 WAYS: dict[str, Callable[[Setting], Any]] = {
     OURS: _ours,
     ALONE: lambda s: Alone(s.pair),
-    TWO_THREADS: lambda s: _TwoThreads(s.pair),
     GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
     "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
     "assisted generation": lambda s: TransformersGenerate(s.pair, "assisted"),

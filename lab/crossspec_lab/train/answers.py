@@ -28,10 +28,10 @@ from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny import write_model
-from crossspec_lab.world import dataset, structured
+from crossspec_lab.world import dataset, questions
 from crossspec_lab.world.phrases import QUESTION, caption
+from crossspec_lab.world.questions import ANSWERS, YES_OR_NO, answer, yes_or_no
 from crossspec_lab.world.scene import Scene
-from crossspec_lab.world.standing_questions import ANSWERS, YES_OR_NO, answer, yes_or_no
 from crossspec_ros.files import new_files
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
@@ -117,21 +117,21 @@ class AnswerStudent(nn.Module):
 
     def told(self, scene: Scene, rng: np.random.Generator) -> Kinds:
         """Answers about a window, some of all that can be asked."""
-        questions = rng.choice([*ANSWERS, *YES_OR_NO], _ASKED, replace=False).tolist()
-        truth = structured.truth(scene)
+        standing = rng.choice([*ANSWERS, *YES_OR_NO], _ASKED, replace=False).tolist()
+        truth = questions.truth(scene)
         fields = rng.permutation(list(truth)).tolist()[: rng.integers(1, len(truth) + 1)]
         some = {name: truth[name] for name in fields}
         # A schema may come with any question; most come with the one that is asked anyway.
-        asked = QUESTION if rng.random() < 0.5 else str(rng.choice([structured.QUESTION, *questions]))
+        asked = QUESTION if rng.random() < 0.5 else str(rng.choice([questions.FORM_QUESTION, *standing]))
         return {
             "captions": [self._answer(QUESTION, f" {caption(scene)}")],
             "forms": [
-                self._answer(structured.QUESTION, json.dumps(truth)),
+                self._answer(questions.FORM_QUESTION, json.dumps(truth)),
                 self._form(asked, some),
             ],
             "questions": [
                 self._answer(one, " " + (yes_or_no if one in YES_OR_NO else answer)(one, scene))
-                for one in questions
+                for one in standing
             ],
         }
 

@@ -10,9 +10,6 @@ from rich.progress import Progress
 
 from crossspec_lab.world import dataset
 
-Unseen = tuple[NDArray[np.uint8], range]
-"""Windows that training never sees, and their seeds."""
-
 
 def drawn_windows(
     work: Path,
@@ -20,8 +17,8 @@ def drawn_windows(
     held_out: int,
     progress: Progress,
     draw: dataset.Draw = dataset.frame_window,
-) -> tuple[NDArray[np.uint8], Unseen]:
-    """Windows of the seeds from 0 on, and so many that are held out, kept in `work`; see `dataset.build`."""
+) -> tuple[NDArray[np.uint8], tuple[NDArray[np.uint8], range]]:
+    """Windows of the seeds from 0 on; held-out windows and their seeds. All are kept in `work`."""
     task = progress.add_task("drawing windows", total=windows)
     unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
     unseen = dataset.build(work / "held_out.npy", draw, unseen_seeds, lambda _: None)

@@ -25,7 +25,7 @@ from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.train.tiny_eyes import take_tiny_eyes
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_lab.world.standing_questions import ANSWERS, answer
+from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_ros.files import new_files
 from crossspec_ros.paths import tiny_models
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
+from crossspec_lab.trials.bars import MemoryWatch, memory_bars
 from crossspec_lab.trials.fuzz_publisher import PLAYED
 from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.captioning.params import Value
@@ -74,7 +74,8 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
         "captions": figures["captioned"] == figures["sound_windows"] > 0,
         "diagnostics": figures["diagnosed"] == figures["sound_windows"],
     }
-    return figures | {"missed_bars": missed_bars(bars) + missed(figures["rss"])}
+    bars |= memory_bars(figures["rss"])
+    return figures | {"missed_bars": [name for name, is_met in bars.items() if not is_met]}
 
 
 def _beside() -> list[Process]:

@@ -19,7 +19,7 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.compare.harness import tell
-from crossspec_lab.trials.bars import MemoryWatch, is_whole, missed, missed_bars
+from crossspec_lab.trials.bars import MemoryWatch, is_whole, memory_bars
 from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak
 
 EVERY_S = 30.0
@@ -99,7 +99,9 @@ def soak(
     }
     if not faults:
         bars |= _quiet_bars(figures)
-    figures["missed_bars"] = missed_bars(bars) + (missed(rss) if is_long else [])
+    if is_long:
+        bars |= memory_bars(rss)
+    figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
     figures["holds"] = not figures["missed_bars"]
     return figures
 
