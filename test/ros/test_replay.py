@@ -15,7 +15,7 @@ from outsider import STAGES, outsider, to_ns
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.messages import closed_counts
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(400)]
 
 SECOND = 10**9
 BAG = share_dir() / "rosbags" / "synthetic_drive"
@@ -37,18 +37,18 @@ class Replay:
 
 @pytest.fixture(scope="module")
 def replays():
-    """One replay in each mode, four times as fast as the drive was, waiting for each caption."""
+    """One replay in each mode, as fast as the drive was, so that slow machines lose no frame."""
     return {mode: replay(mode) for mode in MODES}
 
 
 def replay(mode):
-    command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(BAG), "--mode", mode, "--rate", "4"]
+    command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(BAG), "--mode", mode]
     command += ["--stages"] if mode == "autoregressive" else ["--stages", "--compare"]
     with outsider() as observer:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            observer.wait(lambda: observer["/captioner/report"] or process.poll() is not None, 60.0)
-            output, _ = process.communicate(timeout=90.0)
+            observer.wait(lambda: observer["/captioner/report"] or process.poll() is not None, 120.0)
+            output, _ = process.communicate(timeout=180.0)
         finally:
             process.kill()
         assert process.returncode == 0, output

@@ -164,7 +164,7 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
     if not file.is_file():
         raise InputError(
             f"'{folder}' holds no feature hand-off, for it has no config.json: train one with crossspec "
-            f"train heads handoff --out '{folder.parent}', or set handoff to off"
+            f"train heads handoff, or set handoff to off"
         )
     values = read_json(file, ["kind", "sizes", "options"])
     sizes = Sizes.of(target, draft)

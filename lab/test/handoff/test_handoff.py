@@ -12,11 +12,11 @@ from crossspec_lab.handoff.network import Handoff, likeness, load_handoff, new_h
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
+from refusals import refused
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.heads.head import token_loss
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 
@@ -64,20 +64,22 @@ def test_it_comes_back_from_its_folder_as_it_was(pair: ModelPair, handoff: Hando
 def test_what_is_no_hand_off_of_this_pair_is_refused(
     pair: ModelPair, handoff: Handoff, tmp_path: Path
 ) -> None:
-    def refused(reason: str) -> None:
-        with pytest.raises(InputError, match=reason):
-            load_handoff(tmp_path, pair.target, pair.draft)
-
-    refused("no config.json")
+    with refused("handoff-without-config"):
+        load_handoff(tmp_path, pair.target, pair.draft)
     save_head(handoff, tmp_path, {})
-    with pytest.raises(InputError, match="event draft"):
+    with refused("handoff-without-draft"):
         load_handoff(tmp_path, pair.target, None)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / WEIGHTS).write_bytes(b"no weights")
-    refused("damaged")
-    for key, change in (("sizes", {"draft_width": 64}), ("options", {"inner": 63}), ("options", {"more": 1})):
+    for code, key, change in (
+        ("handoff-damaged", "options", {}),
+        ("handoff-of-another-width", "sizes", {"draft_width": 64}),
+        ("handoff-options", "options", {"inner": 63}),
+        ("handoff-options", "options", {"more": 1}),
+    ):
         (tmp_path / "config.json").write_text(json.dumps(config | {key: config[key] | change}))
-        refused("draft_width" if key == "sizes" else "describes no")
+        with refused(code, library_text=key == "options"):
+            load_handoff(tmp_path, pair.target, pair.draft)
 
 
 @pytest.mark.nightly
