@@ -113,12 +113,7 @@ def test_refused_features_give_the_targets_own_caption(
         decoder = opened(mode, handoff)
         encoded.clear()
         if is_live:
-            for image in windows[2].event_images:
-                decoder.stream_event_image(windows[2].index, image, QUESTION)
-            for i, (frame, stamp) in enumerate(
-                zip(windows[2].frames, windows[2].frame_stamps_ns, strict=True)
-            ):
-                decoder.stream_frame(windows[2].index, frame, stamp, i == 7)
+            live(decoder, windows[2])
             decoder.begin(windows[2].index, QUESTION)
             decoder.advance(windows[2].index)
         said = decoder.caption(windows[2], QUESTION, Trace())
