@@ -87,11 +87,6 @@ class TransformersGenerate:
         return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def takes_words(pair: ModelPair) -> bool:
-    """Whether the target can read frames as words; a family with several axes cannot."""
-    return pair.target.spec.axes == 1
-
-
 def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:
     """A language model that shares the weights of another but has embeddings of its own."""
     with torch.device("meta"):

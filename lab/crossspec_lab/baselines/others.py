@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from crossspec_lab.baselines.generate import TransformersGenerate, takes_words
+from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_ros.models.pair import ModelPair
@@ -22,7 +22,8 @@ def other_decoders(pair: ModelPair) -> dict[str, Callable[[], Any]]:
     }
     if shares_words(pair):
         found["fixed gamma 4"] = partial(FixedGamma, pair, 4)
-    if takes_words(pair):
+    # A family with several axes cannot read frames as words.
+    if pair.target.spec.axes == 1:
         found["generate, prompt lookup"] = partial(TransformersGenerate, pair, "lookup")
         # The assistant must share most of the target's vocabulary.
         if pair.draft and 2 * pair.shared_ids > pair.draft.tokenizer.get_vocab_size():
