@@ -39,13 +39,14 @@ class FakeDecoder:
         self.cancelled = []
         self.streamed = []
         self.begun = []
-        self.expected = 0
+        self.pair = SimpleNamespace(frames=8)
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
         self.grammar = None
         self.first = ()
+        self.speculates = True
         self.is_json = True
 
     def close(self):
@@ -76,9 +77,6 @@ class FakeDecoder:
             self.gate(choices.standing, None)
         return first_choices(choices)
 
-    def expects_last(self, index):
-        return self.streamed.count((index, "frame")) + 1 == self.expected
-
     def stream_frame(self, index, frame, stamp_ns, is_last=False):
         if self.fail:
             raise RuntimeError("out of memory")
@@ -87,7 +85,7 @@ class FakeDecoder:
         done.set_result(None)
         return None if is_last else done
 
-    def prepare(self, index, question):
+    def work_ahead(self, index, question, more, on_rehearsal):
         pass
 
     def begin(self, index, question):
@@ -111,7 +109,6 @@ class FakeDecoder:
             raise RuntimeError("out of memory")
         for choices in self.first:
             on_first(choices, tried(lambda choices=choices: self.choose(choices, trace)))
-        self.expected = len(window.frames)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:
                 self.gate(window, cancel)

@@ -24,7 +24,7 @@ TOPICS = {
     "/synchronizer/window_closed": WindowClosed,
     "/captioner/caption": String,
     "/captioner/caption_stamped": Caption,
-    "/captioner/caption_draft": String,
+    "/captioner/caption_draft": Caption,
     "/captioner/caption_partial": String,
     "/captioner/caption_json": String,
     "/captioner/answer": String,

@@ -10,15 +10,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Rehearsal
+from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import RehearsalOverError
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class Answer:
         trace: Trace,
         max_new_tokens: int,
         sampling: Sampling | None,
+        is_rehearsal: bool = False,
     ) -> None:
         self._session, self._policy, self._draft = session, policy, draft
         self._context, self._trace = context, trace
@@ -102,7 +106,12 @@ class Answer:
         # Of the call that waits. A pass that was cancelled is over at once, inside another's end.
         self._over: Future[None] | None = None
         self._taking = threading.RLock()
-        self._unread = session.ask(context.question, trace, max_new_tokens)
+        # Proposers learn from captions alone.
+        self._teaches = not is_rehearsal
+        if is_rehearsal:
+            self._unread = session.rehearse(context.question, trace)
+        else:
+            self._unread = session.ask(context.question, trace, max_new_tokens)
 
     @property
     def subject(self) -> str:
@@ -119,6 +128,18 @@ class Answer:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
                 self._over = None
+
+    def rehearse(self, before: Rehearsal, more: Callable[[], bool]) -> Rehearsal:
+        """Advance while `more()` says so and no frame comes. Where that is not to the end, the rehearsal
+        `before` goes on behind what was written."""
+        begun = time.perf_counter()
+        with suppress(RehearsalOverError, CancelledError):
+            self.advance(more)
+        tokens = self.tokens
+        if not self.ended:
+            tokens += before.token_ids[align(tokens, before.token_ids) :]
+        seconds = before.seconds + time.perf_counter() - begun
+        return Rehearsal(tokens, before.passes + self.passes, seconds, self.ended)
 
     def finish(self, stop: Stop, tell: Callable[[], None]) -> None:
         """Advance to the end, or until `stop` says so; `tell` is called after each pass, and at once where
@@ -186,7 +207,8 @@ class Answer:
             taken = step.path[: len(step.tokens)]
             self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
+        if self._teaches:
+            self._lesson = PassResult(context, tree, step.path, step.tokens, self.ended, step)
 
     def caption(self, text: str, source: str, is_late: bool) -> Caption:
         """Caption of the tokens so far, which are this text, by their `source`."""

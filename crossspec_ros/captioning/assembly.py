@@ -24,7 +24,7 @@ from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, USUAL, make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
@@ -69,7 +69,7 @@ def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: b
     # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
-        proposers = make_proposers(USUAL, asked_heads(settings, pair))
+        proposers = make_proposers((REHEARSAL, *USUAL), asked_heads(settings, pair))
         return speculative_decoder(
             pair, settings.max_new_tokens, sampling, proposers, memory, handoff=handoff, engine=engine
         )
@@ -185,7 +185,7 @@ def speculative_decoder(
     )
     with _closed_if_it_fails(decoder):
         if proposers is None:
-            proposers = make_proposers(USUAL, heads)
+            proposers = make_proposers((REHEARSAL, *USUAL), heads)
         for proposer in proposers:
             proposer.load(pair.target)
         if any("hidden" in proposer.needs for proposer in proposers):

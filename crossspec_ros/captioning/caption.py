@@ -29,19 +29,35 @@ RESTS_ON = {
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """What the target wrote before the last frames of its window came.
+
+    All rehearsals of the window together took so many `passes` and `seconds`. `is_complete` says that the
+    last one came to its end.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    passes: int = 0
+    seconds: float = 0.0
+    is_complete: bool = False
+
+
+@dataclass(frozen=True)
 class Caption:
     """Words about a window.
 
     `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see; with hand-off also "handoff", where the target was shown aligned event
-    features for frames (`StandIn`). Of a recording in code it is "unchanged" where a window shows nothing new
-    and the words are those of an earlier one. `token_ids` include the end-of-sequence token, unless the
-    caption was cut; those of an event draft are of its own vocabulary.
+    where there was nothing to see; "rehearsal" is the target's text before its last frames came; with
+    hand-off also "handoff", where the target was shown aligned event features for frames (`StandIn`). Of a
+    recording in code it is "unchanged" where a window shows nothing new and the words are those of an earlier
+    one. `token_ids` include the end-of-sequence token, unless the caption was cut; those of an event draft
+    are of its own vocabulary.
     `target_passes` counts the passes that gave tokens, and `accept_lengths` has how many each gave. `drafted`
     tokens of each proposer were put to the target, which took `accepted` of them; a token that two proposed
     counts for both. Of a target on another host, `traffic` is the bytes that went there and came from there,
     and `round_trip_s` the link's time; `unreached` says why it was not heard, where the event draft's words
-    had to do. `is_json` says that a schema was asked for, and the text is whole JSON of it.
+    had to do. `rehearsal` is what the target wrote before the last frames came. `is_json` says that a schema
+    was asked for, and the text is whole JSON of it.
     """
 
     text: str
@@ -56,6 +72,7 @@ class Caption:
     unreached: str = ""
     accept_lengths: tuple[int, ...] = ()
     is_json: bool = False
+    rehearsal: Rehearsal = Rehearsal()
 
     @property
     def askable(self) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crossspec_ros.captioning.params import Settings, param
+from crossspec_ros.captioning.params import Settings, param, read_names
 from crossspec_ros.drafting.policy import USUAL as LIMITS
-from crossspec_ros.drafting.proposer import USUAL
+from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.windows.change import WHEN, GateSettings
@@ -143,6 +143,12 @@ class CaptionerSettings(Settings):
         several=True,
         live=True,
     )
+    rehearse: bool = param(
+        True,
+        "while a window is open, let the idle target write the caption of its frames so far, which becomes "
+        "the draft of the final one",
+        live=True,
+    )
     heads: str = param(
         "",
         "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
@@ -210,6 +216,11 @@ class CaptionerSettings(Settings):
         False,
         "caption each window with the target alone as well, and tell how much later that was",
     )
+
+    @property
+    def asked_proposers(self) -> tuple[str, ...]:
+        """Names of the proposers that are asked."""
+        return (*(REHEARSAL,) * self.rehearse, *read_names(self.proposers))
 
     @property
     def gate(self) -> GateSettings:

@@ -218,6 +218,15 @@ class Policy:
         self._has_draft = self._draft_tokens >= _PAYING_TOKENS or self._answers % _PROBE_EVERY == 0
         return self._has_draft
 
+    def has(self, name: str) -> bool:
+        """Whether this proposer is asked."""
+        names = self.limits.proposers
+        return (names is None or name in names) and any(one.proposer.name == name for one in self._sources)
+
+    def needs(self, name: str) -> bool:
+        """Whether a proposer needs this input, see `Proposer.needs`."""
+        return any(name in source.proposer.needs for source in self._sources)
+
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
         for source in self._sources:
@@ -272,6 +281,7 @@ class Policy:
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers
         there = {"events": context.draft_tokens, "hidden": context.tokens, "frames": context.frames}
+        there["rehearsal"] = context.rehearsal
         lacks = {need for need, known in {**there, "grammar": context.grammar}.items() if not known}
         return [
             source

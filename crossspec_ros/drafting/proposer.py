@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
 HEADS = "heads"
 """Stands for all learned heads."""
+REHEARSAL = "rehearsal"
 USUAL = ("memory", "event_draft", HEADS, "grammar")
-"""Names of all proposers."""
-_CLASSES = {"memory": "CaptionMemory", "event_draft": "EventDraftProposer", "grammar": "GrammarProposer"}
+"""Names of the proposers that are asked beside the rehearsal."""
+_CLASSES = {
+    "rehearsal": "RehearsalProposer",
+    "memory": "CaptionMemory",
+    "event_draft": "EventDraftProposer",
+    "grammar": "GrammarProposer",
+}
 """Classes by the files in `proposers/`, which are imported when they are needed."""
 
 
@@ -33,17 +39,18 @@ class Context:
     """Knowledge at the time when the next pass is put together.
 
     `tokens` are the verified tokens of the response so far (none before the first pass), `prompt_ids` the
-    question's, `draft_tokens` what the event draft has written so far with its own probabilities
-    `draft_probs`, `feature` the (d,) pooled event feature of the window. `draft_states` are the event draft's
-    (width,) hidden states behind each of its own tokens, which are as many as `draft_tokens` where both
-    models speak the same tokens. `frames` are the target's embeddings (n, width) of each unit of frames that
-    was encoded so far. Both stay on their device, where they may still be in work. `grammar` is the place of
-    a structured answer in its schema.
+    question's, `rehearsal` what the target wrote before the last frames came, `draft_tokens` what the event
+    draft has written so far with its own probabilities `draft_probs`, `feature` the (d,) pooled event feature
+    of the window. `draft_states` are the event draft's (width,) hidden states behind each of its own tokens,
+    which are as many as `draft_tokens` where both models speak the same tokens. `frames` are the target's
+    embeddings (n, width) of each unit of frames that was encoded so far. Both stay on their device, where
+    they may still be in work. `grammar` is the place of a structured answer in its schema.
     """
 
     question: str
     tokens: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
+    rehearsal: tuple[int, ...] = ()
     draft_tokens: tuple[int, ...] = ()
     draft_probs: tuple[float, ...] = ()
     feature: np.ndarray | None = None
@@ -139,6 +146,6 @@ def make_proposers(
 
 def _class(name: str) -> type[Proposer]:
     if name not in _CLASSES:
-        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join(USUAL)}")
+        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join((*USUAL, REHEARSAL))}")
     kind: type[Proposer] = getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])
     return kind

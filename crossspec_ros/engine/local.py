@@ -18,7 +18,7 @@ from crossspec_ros.engine.scheduler import Scheduler, Window
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.session import Step
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, NonFiniteError
+from crossspec_ros.errors import InputError, NonFiniteError, RehearsalOverError
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -74,6 +74,10 @@ class LocalEngine:
     @property
     def scores(self) -> bool:
         return self.runner.branches
+
+    @property
+    def rehearses(self) -> bool:
+        return True
 
     def open(self, window: int, trace: Trace, robot: str = "") -> LocalSession:
         return LocalSession(self, Window(window, robot), trace)
@@ -163,6 +167,7 @@ class LocalSession:
         self._sequence: TargetSequence | None = None
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
+        self._rehearses = False
         self.closed: Future[None] = Future()
         """Done once it was closed and its buffers are back."""
 
@@ -193,7 +198,17 @@ class LocalSession:
         self._unread = max(0, len(frames) - read) * (spec.frame_tokens // spec.frames)
         return self._scheduler.submit(fit, self._window)
 
+    def rehearse(self, question: str, trace: Trace) -> int:
+        self._rehearses = True
+        self._scheduler.submit_idle(
+            self._window, lambda: self._do(lambda sequence: sequence.rehearse(question, trace))
+        )
+        target = self._engine.target
+        missing = 1 - len(self._appended) / target.spec.frames
+        return round(missing * target.spec.frame_tokens) + len(target.prompt_ids(question)[1])
+
     def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
+        self._rehearses = False
         self._scheduler.begin_answer(self._window)
         self._engine.shared()
         self._scheduler.submit(lambda: self._do(lambda sequence: sequence.ask(question, trace)), self._window)
@@ -206,11 +221,14 @@ class LocalSession:
         sampling: Sampling | None = None,
         grammar: GrammarState | None = None,
     ) -> Future[Step]:
-        return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.step(tree, sampling, grammar)),
-            self._window,
-            is_pass=True,
-        )
+        rehearses = self._rehearses
+
+        def make() -> Requests[Step]:
+            return self._do(lambda sequence: sequence.step(tree, sampling, grammar, rehearses))
+
+        if rehearses:
+            return self._scheduler.submit_idle(self._window, make)
+        return self._scheduler.submit(make, self._window, is_pass=True)
 
     def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
         self._scheduler.begin_answer(self._window)
@@ -257,8 +275,8 @@ class LocalSession:
         except NonFiniteError as error:
             self._error = error
             raise
-        except InputError:
-            # Of a question or its schema; the frames that were read are as good as before.
+        except (InputError, RehearsalOverError):
+            # The frames that were read are as good as before.
             raise
         except BaseException as error:
             self._error = error

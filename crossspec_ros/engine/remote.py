@@ -86,6 +86,11 @@ class RemoteEngine:
     def scores(self) -> bool:
         return False
 
+    @property
+    def rehearses(self) -> bool:
+        # The server does, when it is idle.
+        return False
+
     def open(self, window: int, trace: Trace, robot: str = "") -> RemoteSession:
         session = RemoteSession(self, self.number(), trace)
         with self._lock:
@@ -241,6 +246,9 @@ class RemoteSession:
         else:
             self._give()
         return future
+
+    def rehearse(self, question: str, trace: Trace) -> int:
+        raise AssertionError("the server rehearses by itself")
 
     def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
         raise AssertionError("it does not score")

@@ -135,6 +135,8 @@ class Scheduler:
         self._stream, self._serve = stream, serve
         self._works: list[_Work] = []
         """All that is not over, frames that wait excepted, in the order in which it came."""
+        self._idle: deque[_Work] = deque()
+        """Work for which nobody waits: done when there is nothing else to do."""
         self._robots: dict[str, _Robot] = {}
         self._changed = threading.Condition()
         self._answering: dict[Window, None] = {}
@@ -161,6 +163,17 @@ class Scheduler:
         with self._changed:
             robot = self._robots.setdefault(of.robot, _Robot())
         return self._submit(_Work(do, of, is_ahead=True), robot)
+
+    def submit_idle(self, of: Window, do: Callable[[], Any]) -> Future[Any]:
+        """Do this when nothing else is to be done; it may be cancelled until then."""
+        with self._changed:
+            work = _Work(do, of, is_ahead=True)
+            if self._closing:
+                work.future.cancel()
+            else:
+                self._idle.append(work)
+                self._changed.notify()
+        return work.future
 
     def waits_ahead(self, of: Window) -> bool:
         """Test for further work of this window among what is next when there is time."""
@@ -247,6 +260,12 @@ class Scheduler:
             if may_read and robot.ahead[0].of not in taken:
                 begun.append(robot.take())
                 self._works.append(begun[-1])
+        if not begun and not active and not self._answering:
+            while self._idle and not begun:
+                work = self._idle.popleft()
+                if not work.future.cancelled():
+                    begun.append(work)
+                    self._works.append(work)
         return begun
 
     def _work(self) -> None:
@@ -264,6 +283,7 @@ class Scheduler:
             with self._changed:
                 self._is_over = True
                 waiting = [work for robot in self._robots.values() for work in robot.ahead]
+                waiting.extend(self._idle)
                 for left in (*self._works, *waiting):
                     if left.state is State.WAITING:
                         left.future.cancel()

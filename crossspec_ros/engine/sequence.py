@@ -1,4 +1,4 @@
-"""One window in the target's eyes: what it has read and said, as a KV cache that grows with the frames.
+"""One window as the target has read it: frames, then a question and its answer, over a KV cache.
 
 All of this runs in the engine's thread; `session.py` is what others hold. What needs the device is a
 generator of requests (`batching.py`).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.session import HiddenStates, Step
 from crossspec_ros.engine.tree import DraftTree, sees
-from crossspec_ros.errors import NonFiniteError
+from crossspec_ros.errors import NonFiniteError, RehearsalOverError
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
 
@@ -30,12 +31,24 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
 
 
-class TargetSequence:
-    """Frames as they come, then a question, then steps that verify a tree and keep what was accepted.
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """A unit of frames in the sequence. Its last token has the cache `length` and is followed by the position
+    `place`."""
 
-    Frames may be read one by one or all with the question; both are exact, for the target's contract is that
-    each piece can be read on its own. The first step reads question and tree in one pass: fused
-    prefill-verify. A further question takes the place of the one before and of its answer; frames stay read.
+    stamps: tuple[int, ...]
+    features: Any
+    chunk: Chunk
+    length: int
+    place: int
+
+
+class TargetSequence:
+    """The frames of a window, then a tail: a question, and steps that verify trees and keep what is accepted.
+
+    The first step reads the question and the tree in one pass: fused prefill-verify. Each unit of frames
+    keeps a mark, its cache length and position. A further frame or question is a rollback to a mark. So
+    nothing is prefilled twice, and nothing of a tail stays in the cache.
     """
 
     def __init__(
@@ -43,37 +56,34 @@ class TargetSequence:
     ) -> None:
         self._target, self._runner, self._stream, self._verifier = target, runner, stream, verifier
         self._trace = trace
-        # What the vision tower made of units, by the stamps of their frames.
-        self._features: dict[tuple[int, ...], Any] = {}
-        self._stamps: list[int] = []
-        self.frames: list[torch.Tensor] = []
-        """The embeddings (n, width) of each unit that was encoded."""
-        # Frames of a unit that is not yet whole.
-        self._waiting: list[np.ndarray | torch.Tensor] = []
+        opening = target.opening()
+        # The opening is the unit without frames: the first mark.
+        self._units = [Unit((), None, opening, len(opening), opening.span)]
+        # Frames of a unit that is not whole yet, or could not be encoded, with their stamps.
+        self._waiting: list[tuple[int, np.ndarray | torch.Tensor]] = []
+        # Chunks behind the units that are not read yet. `_place` is the position where the next one begins.
+        self._tail: list[Chunk] = []
+        self._place = 0
+        self._passes = 0
+        self._rehearses = False
         self._is_whole = False
-        self._begin()
         self._row = runner.take()
 
-    def _begin(self) -> None:
-        self._stamps.clear()
-        self._waiting.clear()
-        self.frames.clear()
-        # What follows the cache and the target has not read yet; `_place` is the position where it begins.
-        self._unread = [self._target.opening()]
-        self._place = 0
-        self._prefix: tuple[int, int] | None = None
-        self._passes = 0
+    @property
+    def frames(self) -> list[torch.Tensor]:
+        """The embeddings (n, width) of each unit that was encoded."""
+        return [unit.chunk.embeds for unit in self._units[1:]]
 
     @property
     def unread(self) -> int:
-        """Tokens that the next pass reads before it comes to the tree."""
-        return sum(map(len, self._unread))
+        """Tokens that the next pass reads before its tree."""
+        return sum(map(len, self._unread()))
 
     def append(self, frame: np.ndarray | torch.Tensor, stamp_ns: int) -> Requests[None]:
         """Take the next (H, W, 3) uint8 RGB frame, and encode its unit if that is whole now; or features
         (n, width) that stand in for those of a frame which is a unit."""
-        self._stamps.append(stamp_ns)
-        self._waiting.append(frame)
+        self._roll_back(len(self._units))
+        self._waiting.append((stamp_ns, frame))
         yield from self._encode(self._whole())
 
     def read_ahead(
@@ -83,10 +93,10 @@ class TargetSequence:
         is_last: Callable[[], bool] = lambda: True,
         joined: float = math.inf,
     ) -> Requests[bool]:
-        """Encode and read the next frame ahead of the question; after `fit` it changes nothing.
+        """Encode and prefill the next frame before the question; after `fit` it changes nothing.
 
-        One that is not the last of those that wait is read together with the next, up to so many `joined`
-        units: a pass over both takes less time than two. Returns whether all is read.
+        A frame behind which others wait is read together with the next, up to so many `joined` units: one
+        pass over both takes less time than two. Returns whether all frames are read.
         """
         if self._is_whole:
             return True
@@ -94,73 +104,81 @@ class TargetSequence:
         most = joined * self._target.spec.unit_tokens
         if self._waiting or (self.unread < most and not is_last()):
             return False
-        with self._trace.span(f"target_prefill[{len(self._stamps) - 1}]"):
+        with self._trace.span(f"target_prefill[{sum(len(unit.stamps) for unit in self._units) - 1}]"):
             yield from self._read(DraftTree(), 0)
         return True
 
     def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Requests[None]:
-        """Have exactly these frames appended, as `append` takes them; those that were read stay read where
-        they come first."""
-        if (
-            not self._row.is_sound
-            or self._stamps != list(stamps_ns[: len(self._stamps)])
-            # What comes now would stand behind the question.
-            or (self._prefix is not None and len(self._stamps) < len(stamps_ns))
-            # A unit that could not be encoded.
-            or self._whole()
-        ):
+        """Have exactly these frames, as `append` takes them, known by their stamps; units that come first in
+        both stay read."""
+        if not self._row.is_sound:
             self._row.clear()
-            self._begin()
-        missing = len(self._stamps)
-        self._stamps.extend(stamps_ns[missing:])
-        # An array of frames is as good as a list.
-        self._waiting.extend(frames[missing:])
-        yield from self._encode(self._whole())
+        per_unit = self._target.spec.frames_per_unit
+        wanted = [tuple(stamps_ns[i : i + per_unit]) for i in range(0, len(stamps_ns), per_unit)]
+        kept = 1
+        for unit, stamps in zip(self._units[1:], wanted, strict=False):
+            if unit.stamps != stamps:
+                break
+            kept += 1
+        dropped = self._units[kept:]
+        self._roll_back(kept)
+        begin = sum(len(unit.stamps) for unit in self._units)
+        self._waiting = list(zip(stamps_ns[begin:], frames[begin:], strict=True))
+        # Two frames with one stamp may differ.
+        are_known = len(set(stamps_ns)) == len(stamps_ns)
+        known = {unit.stamps: unit.features for unit in dropped} if are_known else {}
+        yield from self._encode(self._whole(), known)
         self._is_whole = True
 
     def ask(self, question: str, trace: Trace) -> Requests[None]:
         """Let the question follow the frames; the next step reads it together with its tree."""
-        # Before anything changes, for it may fail.
-        yield from self._follow_frames(self._target.closing(question), trace)
+        # Before anything changes, because it may fail.
+        closing = self._target.closing(question)
+        self._begin_tail(trace)
+        yield from self._encode(len(self._waiting))
+        self._tail = [closing]
+
+    def rehearse(self, question: str, trace: Trace) -> Requests[None]:
+        """Ask before all frames are there: the newest unit stands in for those that are missing.
+
+        The next frame or question ends the rehearsal. Its steps then raise RehearsalOverError.
+        """
+        closing, spec = self._target.closing(question), self._target.spec
+        self._begin_tail(trace)
+        newest, count = self._units[-1], -(-spec.frames // spec.frames_per_unit)
+        missing = range(len(self._units) - 1, count)
+        self._tail = [*(self._target.unit(newest.features, i) for i in missing), closing]
+        self._rehearses = True
+        # The device has nothing to do here.
+        yield from ()
 
     def score(self, tree: DraftTree, trace: Trace) -> Requests[tuple[float, ...]]:
         """Scores of a tree that follows the frames, see `session.Session`."""
         closing = self._target.closing("")
-        # What some families put between the frames and the text.
-        between = closing.cut(len(closing) - len(self._target.prompt_ids("")[1]))
-        yield from self._follow_frames(between, trace)
+        self._begin_tail(trace)
+        yield from self._encode(len(self._waiting))
+        # Some families put tokens between the frames and the text.
+        self._tail = [closing.cut(len(closing) - len(self._target.prompt_ids("")[1]))]
         with trace.span("standing"):
             output = yield from self._read(tree, len(tree))
             with self._cleared_if_not_finite():
-                told = node_scores(tree, output.logits)
-        assert self._prefix is not None
-        length, self._place = self._prefix
-        self._row.keep(length)
-        return told
-
-    def _follow_frames(self, closing: Chunk, trace: Trace) -> Requests[None]:
-        """Let a chunk follow the frames, in place of what was asked before."""
-        self._trace, self._passes = trace, 0
-        yield from self._encode(len(self._waiting))
-        if self._prefix is None:
-            self._prefix = self._row.length + self.unread, self._following_place()
-        elif self._row.length < self._prefix[0]:
-            self._unread.pop()  # a question that nobody put to the target
-        else:
-            length, self._place = self._prefix
-            self._row.keep(length)
-            self._unread.clear()
-        self._unread.append(closing)
+                scores = node_scores(tree, output.logits)
+        self._roll_back(len(self._units))
+        return scores
 
     def step(
         self,
         tree: DraftTree,
         sampling: Sampling | None,
         grammar: GrammarState | None = None,
+        rehearses: bool = False,
     ) -> Requests[Step]:
+        """Verify the tree, and keep the accepted path and the target's own next token."""
+        if rehearses and not self._rehearses:
+            raise RehearsalOverError
         unread = self.unread
         # The question, or the last token.
-        before = len(self._unread[-1])
+        before = len(self._tail[-1])
         with self._trace.span(self._pass_name(tree)):
             output = yield from self._read(tree, len(tree) + 1)
             given = tree, output.logits, sampling
@@ -173,7 +191,7 @@ class TargetSequence:
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])
         self._place += len(path)
-        self._unread = [self._target.words((following,))]
+        self._tail = [self._target.words((following,))]
         tokens = (*(tree.token_ids[node] for node in path), following)
         eos = next((i for i, token in enumerate(tokens) if token in self._target.spec.eos_ids), None)
         return Step(
@@ -202,57 +220,70 @@ class TargetSequence:
     def close(self) -> None:
         """Leave the buffers to the next window."""
         self._runner.give_back(self._row)
-        self._features.clear()
-        self._unread.clear()
+        self._units.clear()
+        self._tail.clear()
+
+    def _unread(self) -> list[Chunk]:
+        """Chunks that the cache lacks."""
+        return [*(unit.chunk for unit in self._units if unit.length > self._row.length), *self._tail]
+
+    def _roll_back(self, units: int) -> None:
+        """Keep so many units, and of the cache what they have read."""
+        del self._units[units:]
+        self._tail, self._rehearses = [], False
+        read = [unit for unit in self._units if unit.length <= self._row.length]
+        self._row.keep(read[-1].length if read else 0)
+        self._place = read[-1].place if read else 0
+
+    def _begin_tail(self, trace: Trace) -> None:
+        """Drop the question before and its answer."""
+        self._roll_back(len(self._units))
+        self._trace, self._passes = trace, 0
 
     def _whole(self) -> int:
         """Number of waiting frames that make whole units."""
         per_unit = self._target.spec.frames_per_unit
         return len(self._waiting) // per_unit * per_unit
 
-    def _encode(self, count: int) -> Requests[None]:
-        """Encode the units of so many frames that wait, all at once, save those that were before."""
+    def _encode(self, count: int, known: dict[tuple[int, ...], Any] | None = None) -> Requests[None]:
+        """Encode the units of so many waiting frames, all at once, save those with `known` features."""
         if not count:
             return
         per_unit = self._target.spec.frames_per_unit
-        begin = len(self._stamps) - len(self._waiting)
-        units = [range(i, min(i + per_unit, count)) for i in range(0, count, per_unit)]
-        # Of two frames with one stamp, nobody knows which was meant.
-        is_known = len(set(self._stamps)) == len(self._stamps)
+        units = [self._waiting[i : min(i + per_unit, count)] for i in range(0, count, per_unit)]
         found: list[Any] = []
         for unit in units:
-            first, known = self._waiting[unit[0]], tuple(self._stamps[begin + i] for i in unit)
-            if isinstance(first, np.ndarray):
-                found.append(self._features.get(known) if is_known else None)
-            else:
-                found.append(first.to(self._target.dtype))
+            stamps, first = tuple(stamp for stamp, _ in unit), unit[0][1]
+            found.append((known or {}).get(stamps) if isinstance(first, np.ndarray) else first)
         new = [at for at, features in enumerate(found) if features is None]
         if new:
-            with self._trace.span(f"frame_encode[{begin + count - 1}]"):
-                frames = [[self._waiting[i] for i in units[at]] for at in new]
-                encoded = yield Encode([np.stack(unit) for unit in frames])
+            last = sum(len(unit.stamps) for unit in self._units) + count - 1
+            with self._trace.span(f"frame_encode[{last}]"):
+                encoded = yield Encode([np.stack([frame for _, frame in units[at]]) for at in new])
             for at, features in zip(new, encoded, strict=True):
                 found[at] = features
-                self._features.setdefault(tuple(self._stamps[begin + i] for i in units[at]), features)
         for unit, features in zip(units, found, strict=True):
-            chunk = self._target.unit(features, (begin + unit[0]) // per_unit)
-            self._unread.append(chunk)
-            self.frames.append(chunk.embeds)
-        # Not before: what failed half way still waits.
+            if not isinstance(unit[0][1], np.ndarray):
+                features = features.to(self._target.dtype)
+            chunk = self._target.unit(features, len(self._units) - 1)
+            length, place = self._units[-1].length + len(chunk), self._units[-1].place + chunk.span
+            self._units.append(Unit(tuple(stamp for stamp, _ in unit), features, chunk, length, place))
+        # Not before: what could not be encoded still waits.
         del self._waiting[:count]
 
     def _read(self, tree: DraftTree, logits: int) -> Requests[PassOutput]:
-        """Output of a pass over all that is unread and the tree, with the logits of so many last tokens; all
-        of it is in the cache afterwards."""
-        place = self._following_place()
+        """Output of a pass over all unread chunks and the tree, with the logits of so many last tokens; the
+        cache holds all of it afterwards."""
+        unread = self._unread()
+        place = self._place + sum(chunk.span for chunk in unread)
         words = self._target.words(tree.token_ids)
         nodes = Chunk.at(words.embeds, [depth - 1 for depth in tree.depths()], len(words.positions))
-        read = Chunk.joined([*self._unread, nodes])
-        seen = sees(self._row.length, self.unread, tree)
+        read = Chunk.joined([*unread, nodes])
+        seen = sees(self._row.length, sum(map(len, unread)), tree)
         places = self._place + read.positions
         output: PassOutput = yield Reading(self._row, read.embeds, places, seen, read.layers, logits)
         # Not before: what failed half way is read again.
-        self._unread, self._place = [], place
+        self._tail, self._place = [], place
         return output
 
     @contextmanager
@@ -264,11 +295,9 @@ class TargetSequence:
             self._row.is_sound = False
             raise
 
-    def _following_place(self) -> int:
-        """The position of what follows all that is unread."""
-        return self._place + sum(chunk.span for chunk in self._unread)
-
     def _pass_name(self, tree: DraftTree) -> str:
+        if self._rehearses:
+            return f"rehearsal[{self._passes}]"
         if self._passes == 0:
-            return f"target_prefill[{len(self._stamps)}]"
+            return f"target_prefill[{sum(len(unit.stamps) for unit in self._units)}]"
         return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"

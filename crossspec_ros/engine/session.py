@@ -110,6 +110,14 @@ class Session(Protocol):
         """
         ...
 
+    def rehearse(self, question: str, trace: Trace) -> int:
+        """As `ask`, about the frames so far: the newest stands in for those that are missing.
+
+        Its steps are made when the engine is idle. A frame, `fit` or another question ends the rehearsal; a
+        step then fails with RehearsalOverError. Only where the engine `rehearses`.
+        """
+        ...
+
     def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
         """Begin an answer of at most so many tokens, whose spans go to `trace`; a further question takes the
         place of the last.
@@ -175,6 +183,11 @@ class Engine(Protocol):
     @property
     def scores(self) -> bool:
         """Scores of trees: sessions have `score`."""
+        ...
+
+    @property
+    def rehearses(self) -> bool:
+        """Rehearsals: sessions have `rehearse`."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from crossspec_msgs.msg import WindowClosed
@@ -17,7 +18,6 @@ from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.outcome import without_images
-from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import StandingQuestions, read_standing
@@ -161,19 +161,21 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _activate(self) -> None:
         assert self._decoder is not None
         self._outcomes.open()
+        grid = self._assembler.grid
         self._worker = CaptionWorker(
             self._decoder,
             self._settings.question,
-            on_draft=self._outcomes.drafted,
+            on_draft=lambda index, *draft: self._outcomes.drafted(index, grid.end(index), *draft),
             on_words=lambda text: self._outcomes.text("caption_partial", text),
             on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
             deadline_s=self._settings.deadline_s,
             standing=self._standing,
             on_standing=self._outcomes.standing,
             gate=ChangeGate(self._settings.gate),
+            grid=replace(grid, slots=self._decoder.pair.frames),
         )
         self._worker.grammar = self._grammar
-        self._questions = Questions(self, self._worker, self._outcomes, self._assembler.grid)
+        self._questions = Questions(self, self._worker, self._outcomes, grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outcomes.open_report()
@@ -357,7 +359,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 standing = self._decoder.standing(read_standing(settings.questions))
             self._decoder.sampling = asked_sampling(settings)
             self._decoder.max_new_tokens = settings.max_new_tokens
-            proposers = () if settings.mode == "autoregressive" else read_names(settings.proposers)
+            proposers = () if settings.mode == "autoregressive" else settings.asked_proposers
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
             self._standing, self._grammar = standing, grammar
         if self._worker is not None:
@@ -378,7 +380,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": self._worker.unanswered if self._worker else 0}
+        wrong |= {"unanswered_questions": self._worker.turns.unanswered if self._worker else 0}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}

@@ -49,7 +49,7 @@ _TOPICS: dict[str, Any] = {
     "caption_json": String,
     "caption_stamped": CaptionMessage,
     "caption_partial": String,
-    "caption_draft": String,
+    "caption_draft": CaptionMessage,
     "answer": String,
     "answers": AnswerMessage,
     "acceptance_length": Float64,
@@ -103,13 +103,18 @@ class Outcomes:
         if publisher is not None and self._node.context.ok():
             publisher.publish(String(data=text))
 
-    def drafted(self, index: int, text: str) -> None:
-        """Publish the event draft of the open window `index`, and keep it for its caption."""
-        self._drafts[index] = text
-        # The thread that publishes captions takes texts out at the same time.
-        for old in list(self._drafts)[:-MAX_DRAFTS]:
-            self._drafts.pop(old, None)
-        self.text("caption_draft", text)
+    def drafted(self, index: int, end_ns: int, text: str, source: str) -> None:
+        """Publish an unverified text about the window `index`, which ends at `end_ns`; an event draft is kept
+        for its caption."""
+        if source == "event_draft":
+            self._drafts[index] = text
+            # The thread that publishes captions takes texts out at the same time.
+            for old in list(self._drafts)[:-MAX_DRAFTS]:
+                self._drafts.pop(old, None)
+        publisher = self._topics.get("caption_draft")
+        # Told to end, ROS fails in whatever is under way.
+        if publisher is not None and self._node.context.ok():
+            publisher.publish(caption_message(Caption(text, (), source), end_ns))
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
         """Publish the answer to a standing question about a window, or log why there is none."""
@@ -275,7 +280,7 @@ class Outcomes:
             self.text("caption", report.caption.text)
             topics["acceptance_length"].publish(Float64(data=report.acceptance_length))
         elif report.caption.text:
-            self.text("caption_draft", report.caption.text)
+            topics["caption_draft"].publish(report.caption)
         topics["caption_stamped"].publish(report.caption)
         for stage in report.stages:
             if stage.name in LATENCIES:

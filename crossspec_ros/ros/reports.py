@@ -73,6 +73,10 @@ def captioned_report(
         ProposerCount(name=name, drafted=count, accepted=caption.accepted.get(name, 0))
         for name, count in caption.drafted.items()
     ]
+    rehearsal = caption.rehearsal
+    message.rehearsal_tokens, message.rehearsal_passes = len(rehearsal.token_ids), rehearsal.passes
+    message.rehearsal_ms = 1e3 * rehearsal.seconds
+    message.rehearsal_equal = bool(rehearsal.token_ids) and rehearsal.token_ids == caption.token_ids
     message.link_bytes_up, message.link_bytes_down = caption.traffic
     message.link_round_trip_ms = 1e3 * caption.round_trip_s
     message.stages = [Stage(name=name, ms=ms) for name, ms in latencies(trace).items()]
@@ -113,6 +117,10 @@ def report_values(message: WindowReport) -> dict[str, Any]:
         "frames",
         "event_images",
         "dropped_windows",
+        "rehearsal_tokens",
+        "rehearsal_passes",
+        "rehearsal_ms",
+        "rehearsal_equal",
     )
     return {
         "end_ns": to_ns(message.header.stamp),

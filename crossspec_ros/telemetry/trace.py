@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 DRAFT_STAGES = ("event_encode", "draft_prefill", "draft_decode")
-TARGET_STAGES = ("frame_encode", "target_prefill", "standing", "verify", "decode")
+TARGET_STAGES = ("frame_encode", "target_prefill", "rehearsal", "standing", "verify", "decode")
 LATENCIES = ("total", "first_token", *DRAFT_STAGES, "target_prefill", "verify", "hidden", "queue")
 """Stages that the captioner publishes under `~/latency/`."""
 ROWS = {"target": (*TARGET_STAGES, "propose"), "draft": DRAFT_STAGES, "queue": ("queue",)}
 STAGE_COLOURS = {
     "frame_encode": "#9ecae1",
     "target_prefill": "#3182bd",
+    "rehearsal": "#c6dbef",
     "standing": "#6baed6",
     "propose": "#756bb1",
     "verify": "#31a354",

@@ -429,7 +429,7 @@ def test_a_late_caption_is_learned_as_far_as_it_goes(
     decoder.policy = Policy((guess,), None)
     decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
     assert guess.results == []  # nobody waits for it
-    decoder.prepare(1, QUESTION)
+    decoder.work_ahead(1, QUESTION)
     assert [result.ended for result in guess.results] == [True]
     decoder.caption(windows[1], QUESTION, Trace(), deadline_ns=0)
     decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)

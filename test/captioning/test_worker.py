@@ -70,7 +70,7 @@ class Stage:
     def __init__(self, decoder=None, gate=None, when="", **options):
         self.decoder = decoder or FakeDecoder(gate)
         self.outcomes, self.answers, self.standing, self.words = Heard(), Heard(), Heard(), []
-        told = {"on_draft": lambda index, text: None, "on_words": self.words.append}
+        told = {"on_draft": lambda *draft: None, "on_words": self.words.append}
         told |= {"on_outcome": self.outcomes, "on_standing": lambda *one: self.standing(one)}
         if when:
             told["gate"] = ChangeGate(GateSettings(when))
@@ -88,9 +88,10 @@ class Stage:
         self.close(one, **how)
         return self.outcomes.wait(before + 1)[before]
 
-    def film(self, index, frames):
-        for i in range(frames):
-            self.worker.stream_frame(index, PIXELS, index * 10**9 + i)
+    def film(self, index, frames, slot=0):
+        """Let frames come, the first of them in this slot of eight."""
+        for i in range(slot, slot + frames):
+            self.worker.stream_frame(index, PIXELS, index * 10**9 + i * 10**9 // 8)
 
     def show(self, index, level, frames=2):
         """Let a window of this brightness come image by image, and close it."""
@@ -208,7 +209,7 @@ def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned
     assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
 
 
-def test_an_answer_begins_with_as_many_frames_as_the_window_before_had(stage):
+def test_an_answer_begins_with_the_frame_of_the_last_slot(stage):
     class Decoder(FakeDecoder):
         passes = 3
         is_over = threading.Event()
@@ -221,25 +222,74 @@ def test_an_answer_begins_with_as_many_frames_as_the_window_before_had(stage):
             return self.passes > 0
 
     stage = stage(decoder := Decoder())
-    stage.film(0, 3)
-    stage.caption(window(0, 3))
-    stage.film(1, 2)
+    stage.film(0, 7)
     assert not decoder.is_over.wait(0.05) and decoder.begun == []
-    stage.film(1, 1)
-    assert decoder.is_over.wait(WAIT_S) and decoder.begun == [1]
-    stage.caption(window(1, 3))
-    # A window without frames tells nothing of the next one.
-    stage.caption(window(2, 0))
-    stage.film(3, 8)
-    stage.caption(window(3, 8))
-    assert decoder.begun == [1]
+    stage.film(0, 1, slot=7)
+    assert decoder.is_over.wait(WAIT_S) and decoder.begun == [0]
+    # Also of a camera that leaves slots empty.
+    stage.caption(window(0, 8))
+    stage.film(1, 1, slot=2)
+    stage.film(1, 1, slot=7)
+    while decoder.begun != [0, 1]:
+        time.sleep(0.01)
+    stage.caption(window(1, 2))
 
 
-def test_preparing_goes_on_piece_by_piece_until_there_is_other_work(stage):
+def test_a_window_is_rehearsed_when_its_frames_are_read_and_nothing_else_is_to_be_done(stage):
+    class Decoder(FakeDecoder):
+        rehearsed, begun_at = [], threading.Event()
+
+        def work_ahead(self, index, question, more, on_rehearsal):
+            assert more()
+            self.rehearsed.append((index, question))
+            if index == 0:
+                on_rehearsal("words")
+                return
+            self.begun_at.set()
+            while more():
+                time.sleep(0.001)
+
+    drafts = Heard()
+    stage = stage(decoder := Decoder(), on_draft=lambda *draft: drafts(draft))
+    stage.film(0, 4)
+    assert drafts.wait(1)[0] == (0, "words", "rehearsal")
+    stage.caption(0)
+    stage.film(1, 4)
+    assert decoder.begun_at.wait(WAIT_S)
+    # A window that has closed ends it.
+    assert stage.caption(1).caption is not None
+    assert decoder.rehearsed[-1] == (1, "what?")
+
+
+def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_drafted(stage):
+    arms = []
+
+    class Decoder(FakeDecoder):
+        def caption(self, *args):
+            arms.append(self.speculates)
+            time.sleep(0.05 if self.speculates else 0.01)
+            return super().caption(*args)
+
+    stage = stage(Decoder())
+    stage.caption(0)
+    # Each caption finds the next window closed.
+    for index in range(1, 8):
+        stage.close(index)
+        while len(arms) < index:
+            time.sleep(0.001)
+    assert stage.outcomes.wait(8) and arms[0]
+    assert sum(arms[1:]) <= 3 and not all(arms)
+    stage.caption(10)
+    stage.caption(11)
+    # It has caught up.
+    assert arms[-1]
+
+
+def test_work_ahead_goes_on_piece_by_piece_until_there_is_other_work(stage):
     class Decoder(FakeDecoder):
         asked, pieces, before, done = 0, 5, None, threading.Event()
 
-        def prepare(self, index, question):
+        def work_ahead(self, index, question, more, on_rehearsal):
             self.asked += 1
             if self.asked == 3:
                 stage.close(0)
@@ -267,7 +317,7 @@ def test_a_closed_window_goes_before_the_passes_of_one_that_is_open(stage):
 
     stage = stage(Decoder())
     stage.caption(0)
-    stage.film(1, 1)
+    stage.film(1, 1, slot=7)
     assert stage.caption(1).caption is not None
     stage.worker.stop(WAIT_S)
     assert stage.worker.is_over()
@@ -293,6 +343,7 @@ def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(stage, c
     stage.film(0, 2)
     assert stage.caption(window(0, 2)).caption is not None
     stage.film(1, 2)
+    stage.film(1, 1, slot=7)
     while not stage.decoder.begun:
         time.sleep(0.01)
     assert stage.caption(window(1, 2)).caption is not None
@@ -453,7 +504,7 @@ def test_what_is_asked_first_is_told_before_the_caption_of_each_window(stage):
         stage.close(index)
         told.wait(3 * (index + 1))
     assert told.all == [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
-    assert stage.worker.unanswered == 0
+    assert stage.worker.turns.unanswered == 0
 
 
 def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the_next_window_closes(stage):
@@ -472,7 +523,7 @@ def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the
     stage.caption(1)
     frame.set_result(None)
     told = [(standing.question, about.index) for standing, _, about in stage.standing.wait(2)]
-    assert told == [("who?", 1), ("where?", 1)] and stage.worker.unanswered == 2
+    assert told == [("who?", 1), ("where?", 1)] and stage.worker.turns.unanswered == 2
 
 
 def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_again(stage):
@@ -495,7 +546,7 @@ def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_aga
         *(("bad?", 1), ("who?", 1)),
         *(("bad?", 2), ("who?", 2)),
     ]
-    assert str(told[0][1]) == "out of memory" and stage.worker.unanswered == 2
+    assert str(told[0][1]) == "out of memory" and stage.worker.turns.unanswered == 2
 
 
 def test_a_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds(stage):
@@ -551,7 +602,7 @@ def test_standing_questions_outlast_windows_that_show_nothing_new(stage):
     gate.release()
     told = [(standing.question, about.index) for standing, _, about in stage.standing.wait(2)]
     assert told == [("who?", 0), ("where?", 0)]
-    assert stage.worker.unanswered == 0 and stage.outcomes.wait(2)[1].holds is not None
+    assert stage.worker.turns.unanswered == 0 and stage.outcomes.wait(2)[1].holds is not None
 
 
 def test_where_only_questions_are_answered_they_are_about_the_newest_window(stage):

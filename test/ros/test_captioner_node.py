@@ -201,7 +201,7 @@ def test_a_report_says_what_its_caption_rests_on(stage, sent, level, rests_on, d
     stage.wait(lambda: len(stage["caption"]) == is_caption)
     if rests_on == "events":
         # The draft of all event images takes the place of the one that was told before the window closed.
-        stage.wait(lambda: stage["caption_draft"][-1].data.startswith(text))
+        stage.wait(lambda: stage["caption_draft"][-1].text.startswith(text))
 
 
 def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):

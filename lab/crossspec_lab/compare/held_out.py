@@ -99,7 +99,8 @@ def live(
             # As the captioner does, once a frame is read, and looking for other work in between.
             if take_image.func == decoder.stream_frame and isinstance(work, Future):
                 wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
-            while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
+            is_time = partial(_is_before, opened + end)
+            while is_time() and decoder.work_ahead(window.index, question, is_time):
                 pass
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
@@ -109,6 +110,10 @@ def live(
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(window, question, trace)
+
+
+def _is_before(at_ns: int) -> bool:
+    return time.perf_counter_ns() < at_ns
 
 
 def sleep_until(at_ns: int) -> None:

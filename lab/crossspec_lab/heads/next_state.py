@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_lab.heads.dynamic_tree import DEPTH
+from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.drafting.proposers.event_draft import align
 
 DRAFT, TARGET = "draft", "target"
 

@@ -1,0 +1,21 @@
+"""The rehearsal as a proposer: what the target wrote before the last frames came."""
+
+from __future__ import annotations
+
+from crossspec_ros.drafting.align import align
+from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer
+from crossspec_ros.engine.tree import DraftTree
+
+PROB = 0.99
+"""Belief in each token, before the policy has measured it."""
+
+
+class RehearsalProposer(Proposer):
+    """Proposes the rest of the rehearsal behind what is verified."""
+
+    name = REHEARSAL
+    needs = frozenset({REHEARSAL})
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        rest = context.rehearsal[align(context.tokens, context.rehearsal) :][:budget]
+        return DraftTree.chain(rest, [PROB] * len(rest), self.name)
