@@ -83,8 +83,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
     kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
-    for option in (latency, trace):
-        option("--plot", type=Path, help="draw the figures here as well")
+    latency("--plot", type=Path, help="draw one window of ours here as a timeline")
     asked = (captions, latency, lossless, stream, structured)
     for option in (*asked, trace, events, gpu, heads, handoff, soak, kills):
         option("--json", type=Path, help="write the figures here as well")
@@ -127,7 +126,6 @@ def _train(subparsers: Subparsers) -> None:
     _train_answers(models)
     _train_smol(models)
     _train_heads(models)
-    _train_handoff(models)
 
 
 def _train_tiny(models: Subparsers) -> None:
@@ -182,16 +180,6 @@ def _train_heads(models: Subparsers) -> None:
     option("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
     _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
     parser.set_defaults(handler=lazily("crossspec_lab.train.head_training:run"))
-
-
-def _train_handoff(models: Subparsers) -> None:
-    purpose = "what aligns a pair's event features into its target's space, on one core"
-    parser = models.add_parser("handoff", help=purpose)
-    parser.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
-    _folders(parser, "the weights", "build/handoff", "windows", "build/handoff_work")
-    parser.add_argument("--windows", type=at_least(1), default=3000, help="windows to learn from [3000]")
-    parser.add_argument("--steps", type=at_least(1), default=1500, help="steps of training [1500]")
-    parser.set_defaults(handler=lazily("crossspec_lab.handoff.training:run"))
 
 
 def _shrink(parser: argparse.ArgumentParser) -> None:

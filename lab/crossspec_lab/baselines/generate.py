@@ -87,19 +87,6 @@ class TransformersGenerate:
         return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def text_generates(pair: ModelPair) -> dict[str, TransformersGenerate]:
-    """Decoders by name that give the frames as words.
-
-    A family with several axes cannot take them, and an assistant must share most of the target's vocabulary.
-    """
-    if pair.target.spec.axes > 1:
-        return {}
-    found = {"prompt lookup": TransformersGenerate(pair, "lookup")}
-    if pair.draft and 2 * pair.shared_ids > pair.draft.tokenizer.get_vocab_size():
-        found["assisted"] = TransformersGenerate(pair, "assisted")
-    return found
-
-
 def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:
     """A language model that shares the weights of another but has embeddings of its own."""
     with torch.device("meta"):

@@ -1,7 +1,7 @@
-"""A drive as a GIF: both cameras, when each model works, and the caption as it is verified.
+"""A drive as a GIF: both cameras, two captions as they appear, and a clock.
 
-A second runs in real time up to its last frame. What follows is over in a blink, so it is shown ten times
-slower, beside the target alone, which gets the window then.
+A second runs in real time up to its last frame. What follows is shown ten times slower. The second caption is
+that of the same model alone, which gets the window at the last frame.
 """
 
 from __future__ import annotations
@@ -13,212 +13,112 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from crossspec_lab.compare.held_out import live, window_of
-from crossspec_lab.world.camera import FRAME_PERIOD_S, FRAME_SIZE, events, frame
+from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene
-from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas
-from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS, Trace
+from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 Words = list[tuple[float, str]]
 """The text so far, and when: ms from the arrival of the window's last frame."""
 _OPEN_STEP_MS, _SLOW_STEP_MS, _SLOWER, _HOLD_MS = 125, 10, 10, 2500
-_MOST_STEPS = 30
-"""After the last frame; a slow machine takes longer ones."""
+_MAX_STEPS = 30
+"""Pictures after the last frame; a slow machine takes longer ones."""
 _SHOWN_EVENTS_US = 50_000
-_PICTURE_SIZE = (400, 300)
-_OURS, _ALONE, _DRAFT = "#31a354", "#636363", "#d94801"
-_COLOURS = 200
-_COLUMNS = 112
-
-
-@dataclass(frozen=True)
-class Drive:
-    """A drive through the synthetic world."""
-
-    seed: int
-    scenes: list[Scene]
-
-    def picture(self, t: float, size: tuple[int, int] = FRAME_SIZE) -> np.ndarray:
-        """Picture of the RGB camera at `t` seconds, (H, W, 3) uint8."""
-        return frame(self.scenes, self.seed, t, size)
-
-    def events(self, start_s: int, end_s: int) -> EventBatch:
-        """Return the events of these seconds."""
-        return EventBatch.concat(list(events(self.scenes, self.seed, start_s, end_s)))
+_WIDTH, _HEIGHT, _GAP, _LINE = 400, 300, 8, 18
+_OURS, _ALONE = "#31a354", "#636363"
+_COLOURS, _COLUMNS = 200, 110
 
 
 @dataclass
 class Second:
-    """One window of a drive, its caption, and how both came about."""
+    """One window of a drive, its events, its caption's words, and its close in ms from its last frame."""
 
-    drive: Drive
+    scenes: list[Scene]
+    seed: int
     second: int
     window: Window
-    caption: Caption
-    trace: Trace
-    drafts: list[str]
-    """Words of the event draft, unless the window closed before it was done."""
+    events: EventBatch
+    words: Words
+    closes_ms: float
 
-    @property
-    def words(self) -> Words:
-        """The caption, once it was verified."""
-        ends = [span.end_ns for span in self.trace.spans if span.stage == "answer"]
-        return [(self.ms(ends[-1]), self.caption.text)] if ends else []
+    def pictures(self, at_ms: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the RGB camera and the event camera show, (H, W, 3) uint8."""
+        # The next second is another scene, so the last frame stays until the caption is complete.
+        t = self.second + 1 + min(at_ms - self.closes_ms, -1000 * FRAME_PERIOD_S) / 1000
+        t = max(t, self.second + _SHOWN_EVENTS_US / 1e6)
+        first, last = np.searchsorted(self.events.t, (t * 1e6 - _SHOWN_EVENTS_US, t * 1e6))
+        canvas = Canvas(self.events.width, self.events.height)
+        canvas.draw(self.events[first:last])
+        return frame(self.scenes, self.seed, t, (_WIDTH, _HEIGHT)), canvas.image()
 
-    def ms(self, at_ns: int) -> float:
-        """From the arrival of the last frame to a time in ns of `time.perf_counter_ns`."""
-        return (at_ns - self.trace.marks["last_frame"]) / 1e6
 
-
-def live_second(decoder: PrefillHiddenDecoder, drive: Drive, second: int) -> Second:
-    """Live through one second of the drive and caption it."""
-    window = window_of(decoder.pair, drive.scenes, drive.seed, second)
-    trace, drafts = Trace(), list[str]()
-    caption = live(decoder, window, trace, QUESTION, drafts.append)
-    return Second(drive, second, window, caption, trace, drafts)
+def live_second(decoder: PrefillHiddenDecoder, scenes: list[Scene], seed: int, second: int) -> Second:
+    """Caption one second of the drive in real time."""
+    window, trace = window_of(decoder.pair, scenes, seed, second), Trace()
+    caption = live(decoder, window, trace, QUESTION)
+    last_ns = trace.marks["last_frame"]
+    ends = [span.end_ns for span in trace.spans if span.stage == "answer"]
+    words = [((ends[-1] - last_ns) / 1e6, caption.text)]
+    batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
+    return Second(scenes, seed, second, window, batch, words, (trace.marks["closed"] - last_ns) / 1e6)
 
 
 def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
-    """Words of a decoder that gets the window when its last frame has come."""
-    told, started = list[tuple[float, str]](), time.perf_counter()
+    """Words of a decoder that gets the window at its last frame."""
+    words, started = Words(), time.perf_counter()
     decoder.caption(
-        window, QUESTION, Trace(), lambda text: told.append((1e3 * (time.perf_counter() - started), text))
+        window, QUESTION, Trace(), lambda text: words.append((1e3 * (time.perf_counter() - started), text))
     )
-    return told
+    return words
 
 
 def write_gif(seconds: Sequence[Second], others: Sequence[Words], out: Path) -> None:
-    """Animate the seconds; `others` is what the target alone said of each."""
+    """Animate the seconds; `others` has the words of the target alone."""
     last_ms = max(words[-1][0] for words in [*others, *(second.words for second in seconds)])
     frames: list[Image.Image] = []
     durations: list[int] = []
     for second, other in zip(seconds, others, strict=True):
-        batch = second.drive.events(second.second, second.second + 1)
-        for at_ms, duration_ms in _moments(second.ms(second.trace.marks["closed"]) - 1000, last_ms):
-            frames.append(_frame(second, batch, other, at_ms, last_ms))
+        for at_ms, duration_ms in _moments(second.closes_ms - 1000, last_ms):
+            frames.append(_frame(second, other, at_ms))
             durations.append(duration_ms)
-    palette = _palette(frames)
+    # One palette for all, or colours flicker.
+    chosen = frames[:: max(1, len(frames) // 12)]
+    sheet = Image.fromarray(np.concatenate([np.asarray(one) for one in chosen]))
+    palette = sheet.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
-
-
-def _palette(frames: Sequence[Image.Image]) -> Image.Image:
-    """One for all frames, or colours flicker; made of some of them side by side."""
-    width, height = frames[0].size
-    chosen = frames[:: max(1, len(frames) // 12)]
-    sheet = Image.new("RGB", (width, height * len(chosen)))
-    for i, shown in enumerate(chosen):
-        sheet.paste(shown, (0, i * height))
-    return sheet.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
 def _moments(first_ms: float, last_ms: float) -> Iterator[tuple[float, int]]:
     """Each picture's time from the last frame in ms, and how long it is shown in ms."""
     for at_ms in range(round(first_ms), 0, _OPEN_STEP_MS):
         yield at_ms, _OPEN_STEP_MS
-    step_ms = max(_SLOW_STEP_MS, round(last_ms / _MOST_STEPS))
+    step_ms = max(_SLOW_STEP_MS, round(last_ms / _MAX_STEPS))
     for at_ms in range(0, int(last_ms), step_ms):
         yield at_ms, step_ms * _SLOWER
     yield last_ms, _HOLD_MS
 
 
-def _frame(second: Second, batch: EventBatch, other: Words, at_ms: float, last_ms: float) -> Image.Image:
-    figure = Figure(figsize=(8, 6.2), dpi=90)
-    grid = figure.add_gridspec(
-        3, 1, height_ratios=(3.4, 1.1, 2.2), left=0.09, right=0.98, top=0.95, bottom=0.01, hspace=0.35
-    )
-    closes_ms = second.ms(second.trace.marks["closed"])
-    # The next second is another scene, so what follows the close is drawn over what was seen before it.
-    t = second.second + 1 + min(at_ms - closes_ms, -1000 * FRAME_PERIOD_S) / 1000
-    # Nor are the events of the scene before those of this one.
-    t = max(t, second.second + _SHOWN_EVENTS_US / 1e6)
-    pictures = grid[0].subgridspec(1, 2, wspace=0.03).subplots(squeeze=False)[0]
-    shown = (second.drive.picture(t, _PICTURE_SIZE), _event_image(batch, t))
-    titles = ("RGB camera", "event camera: red is brighter, blue is darker")
-    for axes, image, title in zip(pictures, shown, titles, strict=True):
-        axes.imshow(image, aspect="auto")
-        axes.set_title(title, fontsize=9)
-        axes.axis("off")
-    before, after = grid[1].subgridspec(1, 2, width_ratios=(3, 2), wspace=0.03).subplots(squeeze=False)[0]
-    _work(before, second, at_ms, (closes_ms - 1000, 0), "ms before the second's last frame")
-    _work(after, second, at_ms, (0, last_ms * 1.03), f"ms after it, {_SLOWER} times slower")
-    after.barh(2, max(0, min(at_ms, other[-1][0])), color=_ALONE, height=0.7)
-    after.set_yticks([])
-    _legend(before)
-    _text(figure.add_subplot(grid[2]), second, other, at_ms)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-
-
-def _event_image(batch: EventBatch, t: float) -> np.ndarray:
-    """The events of the last moment before `t` seconds."""
-    first, last = np.searchsorted(batch.t, (t * 1e6 - _SHOWN_EVENTS_US, t * 1e6))
-    canvas = Canvas(batch.width, batch.height)
-    t_us, x, y, p = (values[first:last] for values in (batch.t, batch.x, batch.y, batch.p))
-    canvas.draw(EventBatch(t_us, x, y, p, batch.width, batch.height))
-    return canvas.image()
-
-
-def _work(axes: Axes, second: Second, at_ms: float, limits: tuple[float, float], label: str) -> None:
-    """Work of the models so far, a row for each."""
-    for row, name in enumerate(("draft", "target")):
-        for span in second.trace.spans:
-            start_ms, end_ms = second.ms(span.start_ns), second.ms(span.end_ns)
-            if span.stage in ROWS[name] and start_ms < at_ms:
-                width_ms = min(end_ms, at_ms) - start_ms
-                axes.barh(row, width_ms, left=start_ms, color=STAGE_COLOURS[span.stage], height=0.7)
-    axes.axvline(at_ms, color="black", linewidth=0.8)
-    axes.set_yticks(range(3), ["draft", "target", "alone"], fontsize=8)
-    axes.set_ylim(2.6, -0.6)
-    axes.set_xlim(*limits)
-    axes.tick_params("x", labelsize=7)
-    axes.set_xlabel(label, fontsize=8, labelpad=1)
-
-
-def _legend(axes: Axes) -> None:
-    """Name the colours of both models' stages, in one line above the axes."""
-    patches = [Patch(color=STAGE_COLOURS[name], label=name) for name in (*ROWS["draft"], *ROWS["target"])]
-    patches.append(Patch(color=_ALONE, label="target alone"))
-    axes.legend(
-        handles=patches,
-        loc="lower left",
-        bbox_to_anchor=(-0.05, 0.98),
-        ncols=len(patches),
-        fontsize=6.5,
-        frameon=False,
-        handlelength=1,
-        handletextpad=0.4,
-        columnspacing=1.2,
-    )
-
-
-def _text(axes: Axes, second: Second, other: Words, at_ms: float) -> None:
-    axes.axis("off")
-    drafted_ms = [second.ms(span.end_ns) for span in second.trace.spans if span.stage == "draft_decode"]
-    draft: Words = [(max(drafted_ms), second.drafts[0])] if second.drafts and drafted_ms else []
-    blocks = (
-        ("guess from the events", draft, _DRAFT),
-        ("caption, verified by the target", second.words, _OURS),
-        ("the target alone, for comparison", other, _ALONE),
-    )
+def _frame(second: Second, other: Words, at_ms: float) -> Image.Image:
+    image = Image.new("RGB", (2 * _WIDTH + _GAP, _HEIGHT + 11 * _LINE), "white")
+    for i, pixels in enumerate(second.pictures(at_ms)):
+        image.paste(Image.fromarray(pixels).resize((_WIDTH, _HEIGHT)), (i * (_WIDTH + _GAP), 0))
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    slower = f", {_SLOWER} times slower" if at_ms >= 0 else ""
+    draw.text((_GAP, _HEIGHT + 4), f"{at_ms:+.0f} ms from the last frame{slower}", "black", font)
+    blocks = (("crossspec_ros", second.words, _OURS), ("the same model alone", other, _ALONE))
     for i, (name, words, colour) in enumerate(blocks):
-        said = [text for ms, text in words if ms <= at_ms]
-        done = bool(words) and at_ms >= words[-1][0]
-        when = f": complete after {words[-1][0]:.0f} ms" if done and words[-1][0] > 0 else ""
-        top = 1 - i / 3
-        axes.text(-0.06, top, name + when, color=colour, fontsize=8.5, weight="bold", va="top")
-        late = "(not done when the last frame came)" if not words and at_ms >= 0 else ""
-        text = textwrap.fill(said[-1] if said else late, _COLUMNS)
-        axes.text(-0.06, top - 0.08, text, fontsize=8, va="top", linespacing=1.15)
+        top = _HEIGHT + (2 + 4.5 * i) * _LINE
+        when = f": complete after {words[-1][0]:.0f} ms" if at_ms >= words[-1][0] > 0 else ""
+        draw.text((_GAP, top), name + when, colour, font)
+        written = [text for ms, text in words if ms <= at_ms]
+        text = textwrap.fill(written[-1] if written else "", _COLUMNS)
+        draw.text((_GAP, top + _LINE), text, "black", font)
+    return image

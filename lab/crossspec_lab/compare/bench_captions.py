@@ -24,8 +24,8 @@ from crossspec_lab.compare.held_out import held_out_windows, measured_pair
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world import english, phrases
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes
+from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_lab.world.scene import Scene
-from crossspec_lab.world.standing_questions import ANSWERS, answer
 from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -124,18 +124,15 @@ def _chance(values: Counter[tuple[str, str]]) -> float:
     return sum(best.values()) / values.total()
 
 
-def _acceptance(tokens: list[tuple[int, int]], telling: list[tuple[int, int]]) -> dict[str, float]:
-    return {
-        "draft_token_acceptance": float(np.mean([a == b for a, b in tokens])),
-        "draft_token_acceptance_on_attribute_words": float(np.mean([a == b for a, b in telling])),
-    }
-
-
 def _figures(tally: Tally) -> dict[str, Any]:
     # The words that every caption has are the template; the others say something about the scene.
     n, tokens = len(tally.leading), tally.guesses
     frequency = Counter(token for token, _ in tokens)
     telling = [(token, guess) for token, guess in tokens if frequency[token] < n]
+    accepted = {
+        "draft_token_acceptance": tokens,
+        "draft_token_acceptance_on_attribute_words": telling,
+    }
     asked = {key: values.total() for key, values in tally.values.items()}
     return {
         "windows": n,
@@ -148,7 +145,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
         "target_exact": tally.exact["target"] / n,
         "draft_attributes_right": sum(tally.right["draft"].values()) / sum(asked.values()),
         "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
-        **(_acceptance(tokens, telling) if telling else {}),
+        **{name: float(np.mean([a == b for a, b in pairs])) for name, pairs in accepted.items() if pairs},
         "tokens": float(np.mean([len(tokens) for tokens in tally.captions])),
         "bits_a_token": float(np.mean(tally.bits)),
         "captions_seen_before": seen_before(tally.captions),

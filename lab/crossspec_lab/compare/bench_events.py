@@ -14,7 +14,7 @@ from rich.progress import track
 
 from crossspec_lab.compare import event_load
 from crossspec_lab.compare.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
-from crossspec_lab.compare.event_ways import MOST_EVENTS, OURS, STAGES, ours, start_of, ways
+from crossspec_lab.compare.event_ways import MAX_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.compare.harness import table, tell
 from crossspec_lab.compare.peak_memory import begin_peak, status_mb
 from crossspec_ros.events.clock import SensorClock
@@ -53,7 +53,7 @@ def measure(
     """
     encodings: dict[str, Any] = {}
     for encoding in ENCODINGS:
-        made = (synthetic(encoding, rate, min(1.0, MOST_EVENTS / rate / 1e6)) for rate in rates)
+        made = (synthetic(encoding, rate, min(1.0, MAX_EVENTS / rate / 1e6)) for rate in rates)
         streams = [*made, *(stream for stream in recordings if stream.encoding == encoding)]
         rows = {stream.name: _measure_stream(stream, repeats) for stream in track(streams, encoding)}
         timed = [row[OURS] for row in rows.values() if row]
@@ -74,8 +74,7 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
     """The figures of each way, in turns; none where the stream is too short to be timed."""
     if ours(stream, "decode") < _LEAST_EVENTS:
         return {}
-    compared = ways(stream)
-    cuts = {name: start_of(stream, way.most_events) for name, way in compared.items()}
+    stream, compared = start_of(stream), ways(stream)
     rates: dict[tuple[str, str], list[float]] = {(n, stage): [] for n in compared for stage in STAGES}
     peaks: dict[str, float] = {}
     for turn in range(repeats + 1):
@@ -83,10 +82,10 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
         for name, way in compared.items():
             for stage in STAGES:
                 start = time.perf_counter()
-                events = way.run(cuts[name], stage)
+                events = way(stream, stage)
                 rates[name, stage].append(events / (time.perf_counter() - start) / 1e6)
             if not turn:
-                peaks[name] = _peak_mb(partial(way.run, cuts[name], "render"))
+                peaks[name] = _peak_mb(partial(way, stream, "render"))
     row: dict[str, Any] = {name: {"peak_mb": peaks[name]} for name in compared}
     for (name, stage), (_, *values) in rates.items():  # the first turn warms up
         row[name][f"{stage}_mev_s"] = float(np.median(values))

@@ -6,12 +6,11 @@ import argparse
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
-from crossspec_lab.compare.animation import Drive, alone, live_second, write_gif
-from crossspec_lab.compare.plots import mode_bars
+from crossspec_lab.compare.animation import alone, live_second, write_gif
+from crossspec_lab.compare.plots import OURS_COLOUR, wait_bars
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
@@ -47,10 +46,10 @@ def _caption(args: argparse.Namespace) -> None:
     pair = load_pair(models)
     heads = fitting_heads(models, None, pair.target, pair.draft)
     last = args.second + args.seconds
-    scenes = Drive(args.seed, drive(args.seed, last + 2))
+    scenes = drive(args.seed, last + 2)
     with closing(speculative_decoder(pair, heads=heads)) as decoder:
         # The memory knows the seconds before, as that of a running node does.
-        seconds = [live_second(decoder, scenes, second) for second in range(last)][args.second :]
+        seconds = [live_second(decoder, scenes, args.seed, second) for second in range(last)][args.second :]
     with closing(autoregressive_decoder(pair)) as target:
         others = [alone(target, second.window) for second in seconds]
     for second, other in zip(seconds, others, strict=True):
@@ -59,32 +58,17 @@ def _caption(args: argparse.Namespace) -> None:
     write_gif(seconds, others, args.out)
 
 
-_WAIT = "last_frame_to_caption_ms"
-"""Key of the fair comparison: all decoders begin with the last frame."""
-
-
 def draw_headline(measured: Path, out: Path) -> None:
     """Draw the medians as bars, with the 10th to 90th percentiles; raises InputError for another file."""
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
     try:
-        figures = json.loads(measured.read_text())
-        mode_bars(axes, figures["modes"], NAMES)
-        figure.suptitle(headline(figures), fontsize=10)
+        modes = json.loads(measured.read_text())["modes"]
+        rows = {shown: modes[name]["last_frame_to_caption_ms"] for name, shown in NAMES.items()}
+        wait_bars(axes, rows, {NAMES["ours"]: OURS_COLOUR})
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
             f"'{measured}' is no file of crossspec bench latency --json: name one, as "
             f"docs/benchmarks/latency.json"
         ) from None
     figure.savefig(out, dpi=100)
-
-
-def headline(figures: dict[str, Any]) -> str:
-    """The sentence that the README begins with, in figures."""
-    ours, target = (figures["modes"][name][_WAIT]["median"] for name in ("ours", "autoregressive"))
-    ratio = figures["modes"]["ours"]["last_frame_to_caption_ratio"]["median"]
-    other = figures["sooner_than"]["generate, plain"]["median"]
-    return (
-        f"{ratio:.1f}x sooner than the target alone ({ours:.0f} instead of {target:.0f} ms), "
-        f"{other:.1f}x sooner than generate ({figures['windows']} windows)"
-    )

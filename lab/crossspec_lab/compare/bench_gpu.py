@@ -22,9 +22,10 @@ from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.others import GENERATE, HIDING
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS, times
+from crossspec_lab.compare.bench_latency import ALONE, OURS, times
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
 from crossspec_lab.compare.gpu_models import Dimensions, dimensions_of, random_pair
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds

@@ -10,27 +10,22 @@ import argparse
 from contextlib import ExitStack
 from typing import Any
 
-from matplotlib.figure import Figure
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.speculative import FixedGamma, shares_words
+from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
-from crossspec_lab.compare.plots import mode_bars
 from crossspec_lab.compare.real_time import paced
 from crossspec_lab.compare.recorded import recorded_windows
-from crossspec_lab.compare.timeline import draw_timeline
+from crossspec_lab.compare.timeline import timeline
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL, make_proposers
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
@@ -44,7 +39,6 @@ WITHOUT = {
     "ours, no rehearsal": USUAL,
 }
 """Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
-HIDING, GENERATE = "published prefill hiding", "generate, plain"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,9 +66,8 @@ def run(args: argparse.Namespace) -> int:
             ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
         }
         decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
-        others = {name: timed(one, stack) for name, one in published(pair).items()}
-        others |= {f"generate, {name}": timed(one, stack) for name, one in text_generates(pair).items()}
-        others |= {name: timed(make(), stack) for name, make in llama_cpps(pair).items()}
+        makers = other_decoders(pair) | llama_cpps(pair)
+        others = {name: timed(make(), stack) for name, make in makers.items()}
         for other in others.values():
             other(windows[0], Trace())  # what is slow the first time; those of ours are warm
         runs = take_turns(decoders | others, track(windows, "captioning in real time"))
@@ -90,17 +83,10 @@ def run(args: argparse.Namespace) -> int:
         "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
     }
     print_figures(figures)
-    tell(args, figures, lambda: _draw(figures, runs[OURS][-1].trace))
+    tell(args, figures)
+    if args.plot:
+        timeline(runs[OURS][-1].trace).savefig(args.plot, dpi=100)
     return 0
-
-
-def published(pair: ModelPair) -> dict[str, Any]:
-    """Decoders of others, by name."""
-    return {
-        HIDING: PublishedPrefillHiding(pair),
-        **({"fixed gamma 4": FixedGamma(pair, 4)} if shares_words(pair) else {}),
-        GENERATE: TransformersGenerate(pair, "plain"),
-    }
 
 
 def print_figures(figures: dict[str, Any]) -> None:
@@ -118,14 +104,3 @@ def print_figures(figures: dict[str, Any]) -> None:
 def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Rows of figures without their stages."""
     return {name: {key: row[key] for key in row if key != "stages_ms"} for name, row in modes.items()}
-
-
-def _draw(figures: dict[str, Any], typical: Trace) -> Figure:
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
-    mode_bars(above, figures["modes"], {name: name for name in figures["modes"]})
-    ratio = figures["last_frame_to_caption_ratio"]
-    above.set_title(f"{figures['windows']} held-out windows; ours {ratio:.1f}x sooner than the target alone")
-    draw_timeline(below, typical)
-    below.set_title("one window of ours, from its first frame to its caption")
-    return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -13,16 +13,15 @@ import torch
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.llama import llama_cpps
-from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.others import GENERATE, other_decoders
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.baselines.speculative import FixedGamma
-from crossspec_lab.baselines.written import Baseline, Written
+from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
-from crossspec_lab.world import structured
+from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -42,7 +41,7 @@ from crossspec_ros.windows.window import Window
 
 QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
 SCHEMAS = (
-    json.dumps(structured.SCHEMA),
+    json.dumps(questions.SCHEMA),
     '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
 )
 """Schemas of a closed world, and of free text that no length bounds."""
@@ -276,14 +275,14 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
 
 
 def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
-    def other(baseline: Baseline) -> Decoder[Asked]:
-        return lambda case, trace: baseline(case.window, case.question, Trace())
+    def other(make: Callable[[], Any]) -> Decoder[Asked]:
+        decoder = make()
+        if hasattr(decoder, "close"):
+            stack.enter_context(closing(decoder))
+        return lambda case, trace: decoder(case.window, case.question, Trace())
 
-    return {
-        **{f"generate, {name}": other(decoder) for name, decoder in text_generates(pair).items()},
-        "fixed gamma 4": other(stack.enter_context(closing(FixedGamma(pair, 4)))),
-        "published prefill hiding": other(stack.enter_context(closing(PublishedPrefillHiding(pair)))),
-    }
+    # `generate` is what all are compared with.
+    return {name: other(make) for name, make in other_decoders(pair).items() if name != GENERATE}
 
 
 def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:

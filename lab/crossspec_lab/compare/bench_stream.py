@@ -16,12 +16,10 @@ import numpy as np
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
 from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
 from crossspec_lab.baselines.one_shot import Alone
-from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
-from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
@@ -70,14 +68,8 @@ def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[]
         ALONE: partial(Alone, pair),
         "suffix decoding": partial(SuffixDecoding, pair),
         "retrieval (REST)": lambda: Retrieval(pair, training_captions(pair.target, CAPTIONS, taught)),
-        "generate, plain": partial(TransformersGenerate, pair, "plain"),
-        "published prefill hiding": partial(PublishedPrefillHiding, pair),
     }
-    if shares_words(pair):
-        found["fixed gamma 4"] = partial(FixedGamma, pair, 4)
-    by_text = text_generates(pair)
-    found |= {f"generate, {name}": partial(by_text.__getitem__, name) for name in by_text}
-    return found | llama_decoders(pair, heads) | llama_cpps(pair)
+    return found | other_decoders(pair) | llama_decoders(pair, heads) | llama_cpps(pair)
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

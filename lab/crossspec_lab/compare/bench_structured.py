@@ -12,7 +12,8 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.compare.bench_latency import ALONE, GENERATE, OURS, times
+from crossspec_lab.baselines.others import GENERATE
+from crossspec_lab.compare.bench_latency import ALONE, OURS, times
 from crossspec_lab.compare.harness import (
     Decoder,
     check_windows,
@@ -23,7 +24,7 @@ from crossspec_lab.compare.harness import (
     tokens_per_pass,
 )
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
-from crossspec_lab.world import structured
+from crossspec_lab.world import questions
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.windows.window import Window
@@ -35,7 +36,7 @@ MOST_TOKENS = 128
 def run(args: argparse.Namespace) -> int:
     """Measure, print tables, and write the figures if asked."""
     check_windows(args.windows)
-    pair, schema = measured_pair(args), json.dumps(structured.SCHEMA)
+    pair, schema = measured_pair(args), json.dumps(questions.SCHEMA)
     cases = list(track(held_out_windows(pair, args.windows), "rendering windows", args.windows))
     with ExitStack() as stack:
         ours = speculative_decoder(pair, MOST_TOKENS)
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _right(texts: list[str], scenes: list[Scene]) -> dict[str, dict[str, float]]:
     """Share of windows whose field, or whose whole answer, is the true one, and of the commonest truth."""
-    pairs = [(json.loads(text), structured.truth(scene)) for text, scene in zip(texts, scenes, strict=True)]
+    pairs = [(json.loads(text), questions.truth(scene)) for text, scene in zip(texts, scenes, strict=True)]
     columns = {name: [(told[name], true[name]) for told, true in pairs] for name in pairs[0][1]}
     columns["all"] = [(json.dumps(told), json.dumps(true)) for told, true in pairs]
     return {name: _shares(column) for name, column in columns.items()}

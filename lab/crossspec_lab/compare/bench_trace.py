@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.progress import track
 
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
@@ -44,7 +43,6 @@ VARIANTS = {
 """Proposers of each replay."""
 _MOST_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
-_STEP = 50
 _NOTHING = -1
 """No token: what follows the last one of a response."""
 
@@ -65,8 +63,6 @@ class Replay:
     tokens: list[int] = field(default_factory=list)
     drafted: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[tuple[str, int]] = field(default_factory=Counter)
-    asked_at: Counter[int] = field(default_factory=Counter)
-    hit_at: Counter[int] = field(default_factory=Counter)
     propose_ms: list[float] = field(default_factory=list)
 
     def acceptance_length(self, since: int = 0) -> float:
@@ -75,7 +71,7 @@ class Replay:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay `args.file`, print tables, and write figures and plot if asked."""
+    """Replay `args.file`, print tables, and write figures if asked."""
     for name in ("stride", "nodes"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
@@ -89,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     figures = _figures(replays, args) | {"reliability": reliability}
     figures["captions_seen_before"] = seen_before([response.target for response in responses])
     _print(figures)
-    tell(args, figures, lambda: _draw(figures))
+    tell(args, figures)
     return 0
 
 
@@ -145,7 +141,7 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
             rest = (*target[written:], _NOTHING)
             path, _ = follow(tree, lambda node: rest[depths[1 + node]])  # noqa: B023
             new = target[written : written + len(path) + 1]
-            _count(result, tree, path, written)
+            _count(result, tree, path)
             ended = written + len(new) == len(target)
             policy.observe(PassResult(context, tree, path, new, ended))
             written += len(new)
@@ -155,16 +151,12 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
     return result
 
 
-def _count(result: Replay, tree: DraftTree, path: tuple[int, ...], written: int) -> None:
+def _count(result: Replay, tree: DraftTree, path: tuple[int, ...]) -> None:
     depths = tree.depths()
     for node, sources in enumerate(tree.sources):
         for source in sources:
             result.drafted[source, depths[node]] += 1
             result.accepted[source, depths[node]] += node in path
-    # A position counts as hit when the tree held its token, up to the first that it lacked.
-    for i in range(len(path) + 1):
-        result.asked_at[written + i] += 1
-        result.hit_at[written + i] += i < len(path)
 
 
 def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, Any]:
@@ -189,13 +181,6 @@ def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, 
             }
             for source in sources
         },
-        "hit_rate_by_position": [
-            whole.hit_at[position] / asked for position, asked in sorted(whole.asked_at.items())
-        ],
-        "warm_up": [
-            sum(whole.tokens[since : since + _STEP]) / sum(whole.passes[since : since + _STEP])
-            for since in range(0, len(whole.passes), _STEP)
-        ],
     }
 
 
@@ -205,28 +190,3 @@ def _print(figures: dict[str, Any]) -> None:
     for name, value in figures.items():
         if not isinstance(value, dict | list):
             print(f"{name.replace('_', ' '):<24} {value if isinstance(value, str) else round(value, 2)}")
-
-
-def _draw(figures: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    (warm, hits), (depth, trust) = figure.subplots(2, 2)
-    warm.plot(np.arange(len(figures["warm_up"])) * _STEP, figures["warm_up"], marker=".")
-    warm.set(xlabel="responses so far", ylabel="tokens a pass", title="warm-up", ylim=(0, None))
-    # The last token that fits is never asked for: a pass gives one for nothing.
-    hits.plot(figures["hit_rate_by_position"][:-1])
-    hits.set(xlabel="position in the response", ylabel="hit rate", title="token foreseen", ylim=(0, 1))
-    for source, row in figures["sources"].items():
-        rate = np.divide(row["accepted"], np.maximum(1, row["drafted"]))
-        depth.plot(np.arange(1, len(rate) + 1), rate, marker=".", label=source)
-    depth.set(xlabel="depth in the tree", ylabel="accepted / drafted", title="sources", xlim=(0, 24))
-    depth.legend()
-    for source, bins in figures["reliability"].items():
-        trust.plot([b[0] for b in bins], [b[1] for b in bins], marker=".", label=source)
-    trust.plot([0, 1], [0, 1], color="grey", linewidth=0.7)
-    trust.set(xlabel="predicted", ylabel="observed", title="calibration before correction")
-    trust.legend()
-    figure.suptitle(
-        f"{figures['trace']}, stride {figures['stride']}, {figures['nodes']} nodes: "
-        f"{figures['mean_acceptance_length']:.2f} tokens a pass"
-    )
-    return figure

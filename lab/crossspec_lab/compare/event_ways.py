@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,40 +22,31 @@ from crossspec_ros.windows.synchronizer import Synchronizer
 
 STAGES = ("decode", "window", "render")
 OURS = "ours"
-MOST_EVENTS = 5_000_000
-_DV_EVENTS = 500_000
+MAX_EVENTS = 2_000_000
+"""Events of a stream; dv-processing's own recording of more takes long to write."""
+Way = Callable[[Stream, str], int]
+"""Takes a stream through a stage and those before it, and returns the number of events."""
 _SLICE_US = 200_000
 _BLUE_AND_RED = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)
 
 
-class Way(NamedTuple):
-    """`run` takes a stream through a stage and those before it and returns the number of events.
-
-    Slow ways get the start of the stream only.
-    """
-
-    run: Callable[[Stream, str], int]
-    most_events: int = MOST_EVENTS
-
-
 def ways(stream: Stream) -> dict[str, Way]:
-    """All that read the stream's encoding, by name."""
-    found = {OURS: Way(ours)}
+    """Return all decoders of the stream's encoding, by name."""
+    found: dict[str, Way] = {OURS: ours}
     if stream.encoding == "evt3":
-        found["evt3 library + numpy"] = Way(_library)
-        found["dv-processing (aedat4)"] = Way(_Dv(), _DV_EVENTS)
+        found["evt3 library + numpy"] = _library
+        found["dv-processing (aedat4)"] = _Dv()
     return found
 
 
-def start_of(stream: Stream, most_events: int) -> Stream:
-    """The first packets of the stream, which have so many events at least if there are as many."""
-    decoder, events, packets = decoder_of(stream), 0, []
-    for packet in stream.packets:
-        if events >= most_events:
-            break
+def start_of(stream: Stream) -> Stream:
+    """Return the first packets of the stream, up to `MAX_EVENTS` events."""
+    decoder, events = decoder_of(stream), 0
+    for count, packet in enumerate(stream.packets):
+        if events >= MAX_EVENTS:
+            return replace(stream, packets=stream.packets[:count])
         events += len(decoder.decode(packet.payload, packet.time_base))
-        packets.append(packet)
-    return replace(stream, packets=packets)
+    return stream
 
 
 def decoder_of(stream: Stream) -> Any:

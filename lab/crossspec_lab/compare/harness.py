@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_lab.baselines.written import Written
 from crossspec_ros.errors import InputError
@@ -29,18 +28,19 @@ _LEAST_MS = 1.0
 
 @dataclass(frozen=True)
 class Run:
-    """One case captioned by one decoder, which returned at `ended_ns`."""
+    """One case captioned by one decoder, which was called at `begun_ns` and returned at `ended_ns`."""
 
     trace: Trace
     written: Written
     ended_ns: int
+    begun_ns: int = 0
 
     @classmethod
     def of(cls, decoder: Decoder[Case], case: Case) -> Run:
         """Let the decoder caption the case now."""
-        trace = Trace()
+        trace, begun_ns = Trace(), time.perf_counter_ns()
         written = decoder(case, trace)
-        return cls(trace, written, time.perf_counter_ns())
+        return cls(trace, written, time.perf_counter_ns(), begun_ns)
 
     @property
     def answered_ns(self) -> int:
@@ -156,14 +156,10 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def tell(
-    args: argparse.Namespace, figures: Mapping[str, Any], draw: Callable[[], Figure] | None = None
-) -> None:
-    """Write the figures as JSON and as a picture, where that was asked for."""
+def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Write the figures as JSON where requested."""
     if args.json:
         write_report(args.json, json.dumps(figures, indent=1) + "\n")
-    if draw and args.plot:
-        draw().savefig(args.plot, dpi=100)
 
 
 def seen_before(captions: Sequence[tuple[int, ...]]) -> float:

@@ -1,46 +1,30 @@
-"""A window's spans drawn as a timeline: one row for the draft model, one for the target, one for waiting."""
+"""A window's spans as a timeline: one row for the draft model, one for the target, one for waiting."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
+from crossspec_lab.compare.plots import bare
 from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS, Trace
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
-
-def draw_timeline(axes: Axes, trace: Trace) -> None:
-    """Draw the trace; milliseconds count from the window's close, or without that from the earliest span."""
-    spans = [span for span in trace.spans if span.stage in STAGE_COLOURS]
-    origin = trace.marks.get("closed", min((span.start_ns for span in spans), default=0))
-    seen: set[str] = set()
-    rows = {name: stages for name, stages in ROWS.items() if any(span.stage in stages for span in spans)}
-    for row, stages in enumerate(rows.values()):
-        for span in spans:
-            if span.stage in stages:
-                axes.barh(
-                    row,
-                    (span.end_ns - span.start_ns) / 1e6,
-                    left=(span.start_ns - origin) / 1e6,
-                    height=0.7,
-                    color=STAGE_COLOURS[span.stage],
-                    edgecolor="white",
-                    linewidth=0.5,
-                    label="_" if span.stage in seen else span.stage,
-                )
-                seen.add(span.stage)
-    top = -0.4
-    for name, stamp in sorted(trace.marks.items(), key=lambda mark: mark[1]):
+def timeline(trace: Trace) -> Figure:
+    """Draw the trace; milliseconds count from the window's close."""
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    axes, origin = figure.subplots(), trace.marks["closed"]
+    for row, stages in enumerate(ROWS.values()):
+        for stage in stages:
+            spans = [span for span in trace.spans if span.stage == stage]
+            bars = [((one.start_ns - origin) / 1e6, (one.end_ns - one.start_ns) / 1e6) for one in spans]
+            if bars:
+                axes.broken_barh(bars, (row - 0.35, 0.7), color=STAGE_COLOURS[stage], label=stage)
+    for name, stamp in trace.marks.items():
         axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
-        # Marks are often so near each other that names on one line would overlap.
-        top -= 0.25
-        side = "left" if name == "last_frame" else "right"
-        axes.annotate(f" {name} ", ((stamp - origin) / 1e6, top), fontsize=7, ha=side)
-    axes.set_yticks(range(len(rows)), list(rows))
-    axes.set_ylim(len(rows) - 0.5, top - 0.25)
+        axes.text((stamp - origin) / 1e6, -0.5, f"{name} ", fontsize=7, rotation=90, va="bottom", ha="right")
+    axes.set_yticks(range(len(ROWS)), list(ROWS))
+    axes.invert_yaxis()
     axes.set_xlabel("ms")
-    if seen:
-        axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7, ncols=len(seen), frameon=False
-        )
+    axes.set_title("one window, from its first frame to its caption", pad=40)
+    figure.legend(fontsize=7, ncols=8, frameon=False, loc="outside lower center")
+    bare(axes)
+    return figure

@@ -18,8 +18,7 @@ from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.by_frames import with_count
 from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.report_plots import wall_bars
-from crossspec_lab.experiments.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells
+from crossspec_lab.experiments.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells, wall_bars
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SEQUENTIAL, made
 from crossspec_ros.captioning.assembly import speculative_decoder

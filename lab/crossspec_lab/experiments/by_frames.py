@@ -19,10 +19,9 @@ from crossspec_lab.compare.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
 from crossspec_lab.compare.plots import bare
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.compare import compare
-from crossspec_lab.experiments.records import Log, Record, paired
+from crossspec_lab.experiments.records import Log, paired
 from crossspec_lab.experiments.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Cell, Result, Table, cells
 from crossspec_lab.experiments.setting import Setting
-from crossspec_lab.experiments.statistics import Interval
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SPECVLM, made
 from crossspec_lab.world.camera import frame
 from crossspec_lab.world.scene import drive
@@ -35,10 +34,7 @@ from crossspec_ros.windows.window import Window
 TITLE = "Speed-up by the number of frames"
 NUMBER = 1
 FRAMES = (1, 4, 8, 16, 32, 64)
-_LEAST_S = 1e-3
-"""Least value whose growth is worth a figure."""
 _WAYS = (OURS, ALONE, SPECVLM, PARALLEL)
-_GROWTH = (8, 64)
 HEADS_NOTE = (
     "Both heads learned with 8 frames. Ours is left out; SpecVLM is nothing without its own, so its figures "
     "at other numbers of frames say little."
@@ -86,7 +82,7 @@ def seen_with(pair: ModelPair, window: Window) -> Window:
 
 
 def result(setting: Setting, log: Log) -> Result:
-    """Speed-ups, and how the wait after the close grows."""
+    """Speed-ups and waits by number of frames."""
     found, rows = Result(), dict[str, dict[str, Cell]]()
     for count in FRAMES:
         alone = log.rows(str(count), ALONE)
@@ -100,9 +96,6 @@ def result(setting: Setting, log: Log) -> Result:
             }
     title = "by frames and way; times are medians with their 95 % interval"
     found.tables.append(Table(title, rows, "frames: way"))
-    of = {way: [log.rows(str(count), way) for count in _GROWTH] for way in _WAYS}
-    grown = {way: _growth(*paired(*both), setting.seed) for way, both in of.items()}
-    found.tables.append(Table("growth from 8 to 64 frames, %; the captions of 64 are longer", grown, "way"))
     found.plots["frames"] = _draw(setting, log)
     found.notes.append(
         "The tiny target learned with 8 frames: with other numbers its captions are poor, of another length, "
@@ -113,29 +106,6 @@ def result(setting: Setting, log: Log) -> Result:
     return found
 
 
-def _growth(few: Sequence[Record], many: Sequence[Record], seed: int) -> dict[str, Cell]:
-    """Waits with few and with many frames, and by how many per cent they grow."""
-    row: dict[str, Cell] = {}
-    grown: dict[str, Cell] = {}
-    for wait, growth, field in (
-        ("first token", "growth to the first token", "first_token_s"),
-        ("close to caption", "from the close", "from_close_s"),
-        ("", "from the last frame", "wall_s"),
-    ):
-        both = [[getattr(record, field) for record in records] for records in (few, many)]
-        if wait:
-            for count, values in zip(_GROWTH, both, strict=True):
-                row[f"{wait}, {count} frames, ms"] = 1e3 * float(np.median(values))
-        # A caption that is there when its window closes grows from nothing; the last frame tells more then.
-        has_growth = np.median(both[0]) >= _LEAST_S
-        grown[growth] = statistics.interval(_percent_more, *both, seed=seed) if has_growth else None
-    return row | grown
-
-
-def _percent_more(few: np.ndarray, many: np.ndarray) -> float:
-    return 100 * (float(np.median(many)) / max(float(np.median(few)), _LEAST_S) - 1)
-
-
 def _draw(setting: Setting, log: Log) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     speeds, waits = figure.subplots(1, 2)
@@ -143,11 +113,12 @@ def _draw(setting: Setting, log: Log) -> Figure:
         walls = [[record.wall_s for record in log.rows(str(count), way)] for count in FRAMES]
         (line,) = waits.plot(FRAMES, [1e3 * np.median(wall) for wall in walls], marker="o", label=way)
         if way != ALONE:
-            rows = [(log.rows(str(count), way), log.rows(str(count), ALONE)) for count in FRAMES]
-            found = [cells([SOONER], *both, setting.seed)[SOONER] for both in rows]
-            values, low, high = np.array(
-                [(f.value, f.low, f.high) for f in found if isinstance(f, Interval)]
-            ).T
+            both = [paired(log.rows(str(count), way), log.rows(str(count), ALONE)) for count in FRAMES]
+            found = [
+                statistics.speed([r.wall_s for r in alone], [r.wall_s for r in mine], setting.seed)
+                for mine, alone in both
+            ]
+            values, low, high = np.array([(one.value, one.low, one.high) for one in found]).T
             ends = np.maximum(0, [values - low, high - values])
             speeds.errorbar(FRAMES, values, ends, marker="o", capsize=2, color=line.get_color(), label=way)
     predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.report_plots import marked
-from crossspec_lab.experiments.result import Cell, Result, Table
+from crossspec_lab.experiments.result import Cell, Result, Table, marked
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import ALL
 from crossspec_lab.experiments.stages import measure as measure_all

@@ -1,7 +1,8 @@
-"""Ways take turns on the same windows in one run; what each did becomes a record."""
+"""Decoders take turns on the same windows in one run; each outcome becomes a record."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -21,12 +22,12 @@ def compare(
     ways: Mapping[str, Callable[[], Any]],
     windows: Sequence[tuple[Window, str]],
     warm: Window,
-    before: Callable[[Window], object] = lambda _: None,
+    more: Callable[[str, Run, float], Mapping[str, Any]] = lambda way, run, cpu_s: {},
 ) -> Log:
-    """Let ways take turns on the windows, unless that was done; `ways` make decoders, which are closed.
+    """Let decoders take turns on the windows, unless that was done; `ways` makes them, and they are closed.
 
-    `warm`, which is none of them, comes first, for what is slow the first time. `before` is called ahead of
-    each turn.
+    Each captions the window `warm` first, which is none of the others. `more` gives further figures of a run,
+    from the decoder's name, the run, and the processor time that it took.
     """
     log = setting.log(experiment)
     if not log.begin(condition, len(ways), len(windows)):
@@ -35,32 +36,28 @@ def compare(
     with ExitStack() as stack:
         decoders = {name: timed(make(), stack) for name, make in ways.items()}
         for decoder in decoders.values():
-            before(warm)
             decoder(warm, Trace())
         for name, (window, truth) in in_turns(decoders, windows):
-            before(window)
+            cpu_s = time.process_time()
             run = Run.of(decoders[name], window)
-            log.add(record(setting, experiment, condition, name, window, truth, run))
+            figures = more(name, run, time.process_time() - cpu_s)
+            marks, tokens = run.trace.marks, run.written.tokens
+            log.add(
+                Record(
+                    experiment,
+                    condition,
+                    name,
+                    window.index,
+                    setting.pair.target.tokenizer.decode(tokens).strip(),
+                    tokens,
+                    run.written.accept_lengths,
+                    (run.answered_ns - marks["last_frame"]) / 1e9,
+                    max(0, run.answered_ns - marks["closed"]) / 1e9,
+                    (run.first_token_ns - marks["last_frame"]) / 1e9,
+                    run.trace.stages | {"hidden": run.trace.hidden},
+                    truth,
+                    figures,
+                )
+            )
             setting.progress.advance(task)
     return log
-
-
-def record(
-    setting: Setting, experiment: int, condition: str, way: str, window: Window, truth: str, run: Run
-) -> Record:
-    """Outcome of a decoder on a window."""
-    marks, tokens = run.trace.marks, run.written.tokens
-    return Record(
-        experiment,
-        condition,
-        way,
-        window.index,
-        setting.pair.target.tokenizer.decode(tokens).strip(),
-        tokens,
-        run.written.accept_lengths,
-        (run.answered_ns - marks["last_frame"]) / 1e9,
-        max(0, run.answered_ns - marks["closed"]) / 1e9,
-        (run.first_token_ns - marks["last_frame"]) / 1e9,
-        run.trace.stages | {"hidden": run.trace.hidden},
-        truth,
-    )

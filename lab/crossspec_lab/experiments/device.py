@@ -6,24 +6,20 @@ Busy is the processor time of this process as a share of all cores that it may u
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from crossspec_lab.compare.gpu_passes import copy_bandwidth, pass_bytes
-from crossspec_lab.compare.harness import Decoder, Run
-from crossspec_lab.compare.held_out import timed
+from crossspec_lab.compare.harness import Run
 from crossspec_lab.experiments import statistics
-from crossspec_lab.experiments.compare import record
+from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, SPECVLM, made
-from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
-from crossspec_ros.windows.window import Window
+from crossspec_ros.telemetry.trace import DRAFT_STAGES
 
 TITLE = "Use of the device"
 NUMBER = 7
@@ -33,40 +29,24 @@ _COPIED = 64 << 20
 
 
 def measure(setting: Setting) -> Log:
-    """Measure the same windows, one way after the other."""
-    log, windows = setting.log(NUMBER), setting.some(setting.size.ablation_windows)
-    if not log.begin(CONDITION, len(_WAYS), len(windows)):
-        return log
+    """Measure the same windows with all decoders."""
     bandwidth = max(copy_bandwidth(setting.pair.target.device, _COPIED, 5))
-    task = setting.progress.add_task("7: use of the device", total=len(_WAYS))
-    for way, make in made(setting, _WAYS).items():
-        with ExitStack() as stack:
-            decoder = timed(make(), stack)
-            decoder(setting.warm, Trace())
-            for window, truth in windows:
-                log.add(_measured(setting, way, decoder, window, truth, bandwidth))
-        setting.progress.advance(task)
-    return log
 
+    def more(way: str, run: Run, cpu_s: float) -> dict[str, Any]:
+        # Ours works from the first frame on, others from the last.
+        busy_s = (run.ended_ns - (run.begun_ns if way == OURS else run.trace.marks["last_frame"])) / 1e9
+        stages, passes = run.trace.stages, len(run.written.accept_lengths) - 1
+        decoding_s = sum(stages.get(name, 0.0) for name in ("verify", "decode")) / 1e3
+        drafting = sum(stages.get(name, 0.0) for name in DRAFT_STAGES)
+        read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens) * passes
+        return {
+            "busy": cpu_s / busy_s / len(os.sched_getaffinity(0)),
+            "hidden": run.trace.hidden / drafting if drafting else None,
+            "bandwidth": read / decoding_s / bandwidth if decoding_s else None,
+        }
 
-def _measured(
-    setting: Setting, way: str, decoder: Decoder[Window], window: Window, truth: str, bandwidth: float
-) -> Record:
-    cpu_s, begun_ns = time.process_time(), time.perf_counter_ns()
-    run = Run.of(decoder, window)
-    cpu_s = time.process_time() - cpu_s
-    # Ours works from the first frame on, others from the last.
-    since_ns = begun_ns if way == OURS else run.trace.marks["last_frame"]
-    stages, passes = run.trace.stages, len(run.written.accept_lengths) - 1
-    decoding_s = sum(stages.get(name, 0.0) for name in ("verify", "decode")) / 1e3
-    drafting = sum(stages.get(name, 0.0) for name in DRAFT_STAGES)
-    read = pass_bytes(setting.pair, setting.pair.target.spec.frame_tokens) * passes
-    more = {
-        "busy": cpu_s / ((run.ended_ns - since_ns) / 1e9) / len(os.sched_getaffinity(0)),
-        "hidden": run.trace.hidden / drafting if drafting else None,
-        "bandwidth": read / decoding_s / bandwidth if decoding_s else None,
-    }
-    return replace(record(setting, NUMBER, CONDITION, way, window, truth, run), more=more)
+    windows = setting.some(setting.size.ablation_windows)
+    return compare(setting, NUMBER, CONDITION, made(setting, _WAYS), windows, setting.warm, more)
 
 
 def result(setting: Setting, log: Log) -> Result:

@@ -1,9 +1,4 @@
-"""Records of each way and window, one JSON line each, in the fields of Spec-Bench and MMSpec.
-
-`question_id` is the window, `model_id` the way, and `choices[0]` has `turns` (the text), `new_tokens`,
-`wall_time` (seconds from the last frame to the caption), `decoding_steps` (passes of the target) and
-`accept_lengths` (tokens of each pass). What only we know stands under `crossspec`.
-"""
+"""Records of each decoder and window, one JSON line each."""
 
 from __future__ import annotations
 
@@ -44,53 +39,15 @@ class Record:
         return len(self.accept_lengths)
 
     def line(self) -> str:
-        """As JSON."""
-        row = {
-            "question_id": self.window,
-            "category": self.condition,
-            "model_id": self.way,
-            "choices": [
-                {
-                    "index": 0,
-                    "turns": [self.text],
-                    "new_tokens": [len(self.tokens)],
-                    "wall_time": [self.wall_s],
-                    "decoding_steps": [self.passes],
-                    "accept_lengths": list(self.accept_lengths),
-                }
-            ],
-            "crossspec": {
-                "experiment": self.experiment,
-                "tokens": list(self.tokens),
-                "from_close_s": self.from_close_s,
-                "first_token_s": self.first_token_s,
-                "stages_ms": dict(self.stages_ms),
-                "truth": self.truth,
-                "more": dict(self.more),
-            },
-        }
-        return json.dumps(row)
+        """Return the record as JSON."""
+        return json.dumps(vars(self))
 
     @classmethod
     def of(cls, line: str) -> Record:
         """Parse the result of `line`."""
         row = json.loads(line)
-        choice, own = row["choices"][0], row["crossspec"]
-        return cls(
-            own["experiment"],
-            row["category"],
-            row["model_id"],
-            row["question_id"],
-            choice["turns"][0],
-            tuple(own["tokens"]),
-            tuple(choice["accept_lengths"]),
-            choice["wall_time"][0],
-            own["from_close_s"],
-            own["first_token_s"],
-            own["stages_ms"],
-            own["truth"],
-            own["more"],
-        )
+        tokens, lengths = (tuple(row.pop(name)) for name in ("tokens", "accept_lengths"))
+        return cls(tokens=tokens, accept_lengths=lengths, **row)
 
 
 class Log:

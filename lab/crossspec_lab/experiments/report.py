@@ -81,10 +81,10 @@ def write(out: Path, name: str, results: Mapping[int, tuple[str, Result]], aroun
 def predicted(number: int, result: Result) -> Table:
     """Each published figure beside ours; KeyError where there is neither that nor a reason."""
     rows: dict[str, dict[str, Cell]] = {
-        one.what: {
-            "published": one.published,
-            "how": _KINDS[one.kind],
-            "here": result.beside(one.key, one.unit),
+        one["what"]: {
+            "published": one["published"],
+            "how": _KINDS[one["kind"]],
+            "here": result.beside(one["key"], one["unit"]),
         }
         for one in PREDICTIONS[number]
     }

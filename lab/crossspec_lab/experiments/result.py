@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isnan
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from crossspec_lab.compare.harness import spread
+from crossspec_lab.compare.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
 from crossspec_lab.experiments import statistics
 from crossspec_lab.experiments.records import Record, paired
 from crossspec_lab.experiments.statistics import Interval, number
+from crossspec_lab.experiments.ways import LOSSY, OURS
 
 Cell = Interval | float | int | str | None
 
@@ -95,3 +99,14 @@ def figures_as_json(figures: Mapping[str, Cell]) -> dict[str, object]:
 
 def _as_json(interval: Interval) -> dict[str, float | None]:
     return {name: None if isnan(value) else value for name, value in asdict(interval).items()}
+
+
+def wall_bars(axes: Axes, records: Mapping[str, Sequence[Record]]) -> None:
+    """Draw the waits for a caption by decoder; ours and lossy ones have their own colours."""
+    rows = {marked(way): spread([1e3 * record.wall_s for record in mine]) for way, mine in records.items()}
+    wait_bars(axes, rows, {OURS: OURS_COLOUR} | {marked(way): LOSSY_COLOUR for way in LOSSY})
+
+
+def marked(way: str) -> str:
+    """A way's name, and whether it is lossy."""
+    return way + (" (lossy)" if way in LOSSY else "")

@@ -12,11 +12,22 @@ from crossspec_lab.experiments import formulae, statistics
 from crossspec_lab.experiments.by_frames import HEADS_NOTE, with_count
 from crossspec_lab.experiments.compare import compare
 from crossspec_lab.experiments.records import Log, Record, paired
-from crossspec_lab.experiments.report_plots import marked, wall_bars
-from crossspec_lab.experiments.result import CLOSE, SOONER, TOKENS, WALL, Cell, P, Result, Table, cells
+from crossspec_lab.experiments.result import (
+    CLOSE,
+    SOONER,
+    TOKENS,
+    WALL,
+    Cell,
+    P,
+    Result,
+    Table,
+    cells,
+    marked,
+    wall_bars,
+)
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.statistics import number
-from crossspec_lab.experiments.ways import ALONE, DEPENDS_ON_TIME, OURS, SPECVLM, STANDARD, SUFFIX, WAYS, made
+from crossspec_lab.experiments.ways import ALONE, DEPENDS_ON_TIME, OURS, SPECVLM, STANDARD, WAYS, made
 
 TITLE = "Latency breakdown per stage, and all ways side by side"
 NUMBER = 2
@@ -42,8 +53,7 @@ def measure(setting: Setting) -> Log:
 def result(setting: Setting, log: Log) -> Result:
     """The table of all ways, the stages at 16 frames, and the formulae beside what was measured."""
     found = Result()
-    found.tables += [_all(setting, log), _against_suffix(setting, log), _by_stage(setting, log, found)]
-    found.tables.append(_formulae(setting, log, found))
+    found.tables += [_all(setting, log), _by_stage(setting, log, found), _formulae(setting, log, found)]
     found.plots["ways"] = _draw(log)
     found.notes.append(
         "All ways but ours begin when the last frame has come. 'equal' counts captions that are token for "
@@ -68,23 +78,6 @@ def _all(setting: Setting, log: Log) -> Table:
         rows[marked(way)] = row | {"equal": f"{equal} of {len(mine)}"}
     title = f"{len(alone)} windows, all ways in one run; medians with their 95 % interval"
     return Table(title, rows, "way")
-
-
-def _against_suffix(setting: Setting, log: Log) -> Table:
-    mine, theirs = paired(log.rows(ALL, OURS), log.rows(ALL, SUFFIX))
-    rows: dict[str, dict[str, Cell]] = {}
-    for name, of in (
-        (TOKENS, lambda r: len(r.tokens) / max(1, r.passes)),
-        (CLOSE, lambda r: 1e3 * r.from_close_s),
-        (WALL, lambda r: 1e3 * r.wall_s),
-    ):
-        ours, suffix = [of(r) for r in mine], [of(r) for r in theirs]
-        rows[name] = {
-            "ours": statistics.mean(ours, setting.seed),
-            SUFFIX: statistics.mean(suffix, setting.seed),
-            P: statistics.paired_p(ours, suffix),
-        }
-    return Table("ours and suffix decoding on the same stream (means)", rows)
 
 
 def stage_ms(records: Sequence[Record], stage: str) -> list[float]:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import torch
-
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import CompressedTarget
-from crossspec_lab.baselines.generate import TransformersGenerate, text_generates
+from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.lookahead import Lookahead
 from crossspec_lab.baselines.one_shot import Alone, Whole
 from crossspec_lab.baselines.pipelined import Pipelined
@@ -24,11 +22,9 @@ from crossspec_lab.experiments.setting import Setting
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.proposer import HEADS, make_proposers
-from crossspec_ros.models.pair import ModelPair
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
-TWO_THREADS = "autoregressive, 2 threads"
-SUFFIX, STANDARD = "suffix decoding", "speculative, 4 tokens"
+STANDARD = "speculative, 4 tokens"
 GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
 PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
 SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
@@ -47,26 +43,14 @@ def _head_alone(setting: Setting) -> Whole:
     return Whole(speculative_decoder(setting.pair, proposers=proposers))
 
 
-class _TwoThreads(Alone):
-    """As ours may keep two cores busy, one by the target and one by the draft."""
-
-    def __init__(self, pair: ModelPair) -> None:
-        super().__init__(pair)
-        threads = torch.get_num_threads()
-        self._engine.scheduler.submit(lambda: torch.set_num_threads(2)).result()
-        # Each thread keeps what it has set; one that begins later takes what was set last.
-        torch.set_num_threads(threads)
-
-
 WAYS: dict[str, Callable[[Setting], Any]] = {
     OURS: _ours,
     ALONE: lambda s: Alone(s.pair),
-    TWO_THREADS: lambda s: _TwoThreads(s.pair),
     GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
-    "prompt lookup": lambda s: text_generates(s.pair)["prompt lookup"],
-    "assisted generation": lambda s: text_generates(s.pair)["assisted"],
+    "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
+    "assisted generation": lambda s: TransformersGenerate(s.pair, "assisted"),
     STANDARD: lambda s: FixedGamma(s.pair, 4),
-    SUFFIX: lambda s: SuffixDecoding(s.pair),
+    "suffix decoding": lambda s: SuffixDecoding(s.pair),
     "retrieval (REST)": lambda s: Retrieval(s.pair),
     "lookahead decoding": lambda s: Lookahead(s.pair),
     SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         "cosines": {
             name: spread(values)
             for name, values in zip(
-                (ALIGNED, "predicted", "of the first frame", "the mean frame of training"),
+                (ALIGNED, "predicted", "of the first frame"),
                 np.array(cosines).T,
                 strict=True,
             )
@@ -81,11 +81,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 @torch.inference_mode()
-def _cosines(pair: ModelPair, handoff: Handoff, window: Window) -> tuple[float, float, float, float]:
-    """Return the cosines of aligned features: mean, predicted, of the first frame, and of a mean frame."""
+def _cosines(pair: ModelPair, handoff: Handoff, window: Window) -> tuple[float, float, float]:
+    """Return the cosines of aligned features: mean, expected, and of the first frame."""
     assert pair.draft is not None
     events = pair.draft.encode(window.event_images)[None]
     true = torch.stack([pair.target.encode(frame[None])[0] for frame in window.frames])
     cosines = likeness(handoff(events)[0][: len(true)], true)
-    middle = likeness(handoff.middle.expand_as(true), true).mean()
-    return float(cosines.mean()), float(handoff.predicted(events)), float(cosines[0]), float(middle)
+    return float(cosines.mean()), float(handoff.expected(events)), float(cosines[0])

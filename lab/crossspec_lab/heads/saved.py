@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
 
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import VERSION, WEIGHTS
@@ -26,16 +25,10 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
         "training": notes,
     }
     tensors = {
-        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype)
+        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else tensor.dtype).contiguous()
         for name, tensor in head.state_dict().items()
     }
-    write(folder, config, tensors)
-
-
-def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write both files of a head."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     # As bytes, since the library's own files are for their owner alone.
-    replace_file(folder / WEIGHTS, save(contiguous, metadata={"format": "pt"}))
+    replace_file(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))

@@ -54,7 +54,7 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
                 f"was trained for it"
             )
     taps = values.get("eagle_aux_hidden_state_layer_ids") or []
-    if not _are_ids(taps, sizes.layers):
+    if not isinstance(taps, list) or any(type(one) is not int or not 0 <= one < sizes.layers for one in taps):
         raise InputError(
             f"'{file}' taps the layers {taps}, but this target has layers 0 to {sizes.layers - 1}: name a "
             f"head that was trained for it"
@@ -71,10 +71,6 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
             raise no_config(file, "an EAGLE-3 head", error) from error
 
     return filled(make, folder / WEIGHTS, tensors)
-
-
-def _are_ids(values: object, count: int) -> bool:
-    return isinstance(values, list) and all(type(one) is int and 0 <= one < count for one in values)
 
 
 def _named_as_ours(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

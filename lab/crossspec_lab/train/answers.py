@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import add_point, draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny import write_model
-from crossspec_lab.world import dataset, structured
+from crossspec_lab.world import dataset, questions
 from crossspec_lab.world.phrases import QUESTION, caption
+from crossspec_lab.world.questions import ANSWERS, YES_OR_NO, answer, yes_or_no
 from crossspec_lab.world.scene import Scene
-from crossspec_lab.world.standing_questions import ANSWERS, YES_OR_NO, answer, yes_or_no
 from crossspec_ros.files import new_files
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
@@ -48,7 +48,6 @@ _ORDER = 0xA501
 """Seed of the order in which windows are seen."""
 _WORDS = 0xA502
 """Seed of what is asked about them."""
-_CURVE = "curve.jsonl"
 _VALUE = re.compile(r'": "([^"]*)"')
 
 Kinds = dict[str, list[AnswerIds]]
@@ -69,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
         _fit(student, images, unseen, args, progress)
     with new_files(args.out) as scratch:
         write_model(student.module, student.folder, scratch)
-        _plot(work / _CURVE, scratch / "learning_curves.png")
     print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 
@@ -119,21 +117,21 @@ class AnswerStudent(nn.Module):
 
     def told(self, scene: Scene, rng: np.random.Generator) -> Kinds:
         """Answers about a window, some of all that can be asked."""
-        questions = rng.choice([*ANSWERS, *YES_OR_NO], _ASKED, replace=False).tolist()
-        truth = structured.truth(scene)
+        standing = rng.choice([*ANSWERS, *YES_OR_NO], _ASKED, replace=False).tolist()
+        truth = questions.truth(scene)
         fields = rng.permutation(list(truth)).tolist()[: rng.integers(1, len(truth) + 1)]
         some = {name: truth[name] for name in fields}
         # A schema may come with any question; most come with the one that is asked anyway.
-        asked = QUESTION if rng.random() < 0.5 else str(rng.choice([structured.QUESTION, *questions]))
+        asked = QUESTION if rng.random() < 0.5 else str(rng.choice([questions.FORM_QUESTION, *standing]))
         return {
             "captions": [self._answer(QUESTION, f" {caption(scene)}")],
             "forms": [
-                self._answer(structured.QUESTION, json.dumps(truth)),
+                self._answer(questions.FORM_QUESTION, json.dumps(truth)),
                 self._form(asked, some),
             ],
             "questions": [
                 self._answer(one, " " + (yes_or_no if one in YES_OR_NO else answer)(one, scene))
-                for one in questions
+                for one in standing
             ],
         }
 
@@ -163,13 +161,8 @@ def _fit(
     steps = max(_STEPS // args.shrink, 1)
     task = progress.add_task("training", total=steps)
     learning = [parameter for parameter in student.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(learning, _RATE, (0.9, 0.98), weight_decay=0.02, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warmed_cosine(step, steps, _WARM_STEPS)
-    )
-    loop = Loop(
-        student, optimizer, schedule, args.work / "checkpoint.pt", {"steps": steps, "windows": len(images)}
-    )
+    group = learning, partial(warmed_cosine, steps=steps, warm=_WARM_STEPS)
+    loop = Loop(student, args.work, {"steps": steps, "windows": len(images)}, _RATE, group)
     for step in range(loop.resume().get("step", 0), steps):
         rows = rows_of_step(step, _BATCH, len(images), _ORDER)
         told = [_told(student, seed, step) for seed in rows.tolist()]
@@ -179,7 +172,7 @@ def _fit(
         progress.update(task, completed=step + 1, description=f"training: loss {loss.item():.3f}")
         if (step + 1) % _POINT_EVERY == 0 or step + 1 == steps:
             right = _right(student, *held_out)
-            add_point(args.work / _CURVE, step + 1, loss=loss.item(), right=right)
+            loop.point(step + 1, loss=loss.item(), right=right)
             loop.save(step=step + 1)
 
 
@@ -197,15 +190,3 @@ def _right(student: AnswerStudent, images: NDArray[np.uint8], seeds: range) -> d
             hits = (logits.argmax(-1) == wanted).split([sum(one.learnt) for one in answers])
             right.setdefault(kind, []).extend(bool(hit.all()) for hit in hits)
     return {kind: float(np.mean(hits)) for kind, hits in right.items()}
-
-
-def _plot(curve: Path, out: Path) -> None:
-    points = read_points(curve)
-    shares = {
-        f"{kind} of unseen windows": [
-            {"step": point["step"], "value": 100 * point["right"][kind]} for point in points
-        ]
-        for kind in points[-1]["right"]
-    }
-    labels = "cross entropy (nats a token)", "right in every token (%)"
-    draw_curves(out, labels, {"training": select(points, "loss")}, shares)

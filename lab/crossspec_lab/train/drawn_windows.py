@@ -10,20 +10,21 @@ from rich.progress import Progress
 
 from crossspec_lab.world import dataset
 
-Unseen = tuple[NDArray[np.uint8], range]
-"""Windows that training never sees, and their seeds."""
-
 
 def drawn_windows(
-    work: Path, windows: int, held_out: int, progress: Progress
-) -> tuple[NDArray[np.uint8], Unseen]:
-    """Windows of the seeds from 0 on, and so many that are held out, kept in `work`; see `dataset.build`."""
+    work: Path,
+    windows: int,
+    held_out: int,
+    progress: Progress,
+    draw: dataset.Draw = dataset.frame_window,
+) -> tuple[NDArray[np.uint8], tuple[NDArray[np.uint8], range]]:
+    """Windows of the seeds from 0 on; held-out windows and their seeds. All are kept in `work`."""
     task = progress.add_task("drawing windows", total=windows)
     unseen_seeds = range(dataset.HELD_OUT, dataset.HELD_OUT + held_out)
-    unseen = dataset.build(work / "held_out.npy", dataset.frame_window, unseen_seeds, lambda _: None)
+    unseen = dataset.build(work / "held_out.npy", draw, unseen_seeds, lambda _: None)
     images = dataset.build(
         work / "windows.npy",
-        dataset.frame_window,
+        draw,
         range(windows),
         lambda count: progress.update(task, completed=count),
     )

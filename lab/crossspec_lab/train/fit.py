@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.train.curves import add_point
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.models import Student
 from crossspec_lab.world.dataset import scenes_of
@@ -91,15 +91,10 @@ def fit(
     width = student.summary(student.features(torch.from_numpy(images[:1]))).shape[1]
     heads = AttributeHeads(labels.seeds, width, labels.with_color)
     modules = nn.ModuleList([student.model, heads]).train()
-    optimizer = torch.optim.AdamW(
-        modules.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=0.02, fused=True
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warmed_cosine(step, recipe.steps, _WARM_STEPS)
-    )
+    share = partial(warmed_cosine, steps=recipe.steps, warm=_WARM_STEPS)
     # Also what the auxiliary heads look at.
     known = asdict(recipe) | {"summary": width}
-    loop = Loop(modules, optimizer, schedule, folder / "checkpoint.pt", known)
+    loop = Loop(modules, folder, known, recipe.learning_rate, ([*modules.parameters()], share))
     for step in range(loop.resume().get("step", 0), recipe.steps):
         rows = rows_of_step(step, recipe.batch, len(images), _ORDER)
         features = student.features(torch.from_numpy(images[rows]))
@@ -112,7 +107,7 @@ def fit(
             point = {"auxiliary": auxiliary.item()}
             if loss is not None:
                 point |= {"loss": loss.item()} | evaluate(student, *held_out)
-            add_point(folder / "curve.jsonl", step + 1, **point)
+            loop.point(step + 1, **point)
             loop.save(step=step + 1)
 
 

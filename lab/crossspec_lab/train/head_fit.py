@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from crossspec_lab.train.curves import add_point
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.drafting.heads.head import IGNORED, Head
@@ -27,7 +27,7 @@ class Recipe:
     """Recipe of a head: at most `steps` of `batch` windows; it ends where `patience` checks in a row,
     one each 100 steps, find nothing better on the windows held out."""
 
-    steps: int = 1500
+    steps: int
     batch: int = 32
     learning_rate: float = 1e-3
     patience: int = 5
@@ -52,11 +52,8 @@ def fit_head(
         raise InputError(f"'{pairs.folder}' has {len(usable)} windows, too few to learn from: make more")
     learned, rows = usable[:-held], usable[-held:]
     known = {"recipe": asdict(recipe), "pairs": pairs.identity, "windows": len(usable)}
-    optimizer = torch.optim.AdamW(head.parameters(), recipe.learning_rate, (0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warmed_cosine(step, recipe.steps, _WARM_STEPS)
-    )
-    loop = Loop(head, optimizer, schedule, folder / "checkpoint.pt", known)
+    group = [*head.parameters()], partial(warmed_cosine, steps=recipe.steps, warm=_WARM_STEPS)
+    loop = Loop(head, folder, known, recipe.learning_rate, group, betas=(0.9, 0.95), decay=0.01)
     state: dict[str, Any] = {"step": 0, "best": {"loss": math.inf}, "stale": 0, "kept": _copy(head)}
     state |= loop.resume(device)
     batch = min(recipe.batch, len(learned))
@@ -72,7 +69,7 @@ def fit_head(
         if step % _CHECK_EVERY and step < recipe.steps:
             continue
         found = held_out_figures(head, pairs, rows, device)
-        add_point(folder / "log.jsonl", step, training_loss=loss.item(), **found)
+        loop.point(step, training_loss=loss.item(), **found)
         state["stale"] += 1
         if found["loss"] < state["best"]["loss"]:
             state |= {"best": found | {"step": step}, "stale": 0, "kept": _copy(head)}

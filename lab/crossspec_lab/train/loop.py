@@ -1,9 +1,10 @@
-"""Steps of a training that may be interrupted: from its checkpoint it goes on to the same result."""
+"""Steps of a training that may be interrupted: it resumes from its checkpoint to the same result."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +13,50 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crossspec_lab.train.resume_file import load_checkpoint, save_checkpoint
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replacing
+
+CURVE, CHECKPOINT = "curve.jsonl", "checkpoint.pt"
+"""Files in the folder of a training."""
 
 
-@dataclass
 class Loop:
-    """Model that learns, and how; `known` tells this training from others of the same folder."""
+    """AdamW on the parameters of a module that learn, with a learning rate by step.
 
-    module: nn.Module
-    optimizer: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler
-    checkpoint: Path
-    known: dict[str, Any]
+    `groups` names some parameters and the share of the `rate` that each has by step. `known` tells this
+    training from others of the same folder.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        folder: Path,
+        known: dict[str, Any],
+        rate: float,
+        *groups: tuple[list[nn.Parameter], Callable[[int], float]],
+        betas: tuple[float, float] = (0.9, 0.98),
+        decay: float = 0.02,
+    ) -> None:
+        self._module, self._folder, self._known = module, folder, known
+        parameters = [{"params": chosen} for chosen, _ in groups]
+        self._optimizer = torch.optim.AdamW(parameters, rate, betas, weight_decay=decay, fused=True)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, [share for _, share in groups])
 
     def resume(self, device: torch.device | str = "cpu") -> dict[str, Any]:
-        """Go on from the checkpoint; what was saved with it, and nothing where there is none."""
-        if not self.checkpoint.exists():
+        """Go on from the checkpoint; return what was saved with it, and nothing where there is none."""
+        checkpoint = self._folder / CHECKPOINT
+        if not checkpoint.exists():
             return {}
-        saved = load_checkpoint(self.checkpoint, device)
-        if saved["known"] != self.known:
+        # No code in the file runs.
+        saved = torch.load(checkpoint, weights_only=True, map_location=device)
+        if saved["known"] != self._known:
             raise InputError(
-                f"'{self.checkpoint}' is of another recipe or other windows: name another --work folder or "
-                f"remove it"
+                f"'{checkpoint}' is of another recipe or other windows: remove it, or name another --work "
+                f"folder"
             )
-        self.module.load_state_dict(saved["module"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.schedule.load_state_dict(saved["schedule"])
+        self._module.load_state_dict(saved["module"])
+        self._optimizer.load_state_dict(saved["optimizer"])
+        self._schedule.load_state_dict(saved["schedule"])
         torch.set_rng_state(saved["random"].cpu())
         more: dict[str, Any] = saved["more"]
         return more
@@ -46,22 +64,28 @@ class Loop:
     def step(self, loss: Tensor) -> None:
         """Learn from a loss."""
         loss.backward()
-        nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.schedule.step()
+        nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._schedule.step()
+
+    def point(self, step: int, **values: Any) -> None:
+        """Append a point to the learning curve."""
+        with (self._folder / CURVE).open("a") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
 
     def save(self, **more: Any) -> None:
         """Write the checkpoint."""
         state = {
-            "known": self.known,
-            "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
+            "known": self._known,
+            "module": self._module.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
             "random": torch.get_rng_state(),
             "more": more,
         }
-        save_checkpoint(state, self.checkpoint)
+        with replacing(self._folder / CHECKPOINT) as scratch:
+            torch.save(state, scratch)
 
 
 def warmed_cosine(step: int, steps: int, warm: int) -> float:

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from crossspec_lab.heads.eagle import tapped_layers
-from crossspec_lab.train.resume_file import read_progress
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
@@ -25,6 +24,7 @@ from crossspec_ros.drafting.heads.head import IGNORED, Head, Pairs, Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device
+from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
@@ -170,7 +170,7 @@ def extract(
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
     identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(of)}
     index = folder / _INDEX
-    if index.exists() and read_progress(index) != json.loads(json.dumps(identity)):
+    if index.exists() and read_json(index) != json.loads(json.dumps(identity)):
         raise InputError(
             f"'{folder}' holds paired states of other models or windows, or of another question: name "
             f"another --work folder"
@@ -193,7 +193,7 @@ class PairShards:
         index = folder / _INDEX
         if not index.is_file():
             raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
-        self.identity = read_progress(index)
+        self.identity = read_json(index)
         """Identity of these windows and models."""
         self._windows: list[Any] = []
         for file in sorted(folder.glob("window-*.safetensors"))[:count]:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from rich.progress import Progress, TimeRemainingColumn
 
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.curves import add_point, draw_curves, read_points, select
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.shown_words import ShownWords
@@ -26,7 +25,7 @@ from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.train.tiny_eyes import take_tiny_eyes
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_lab.world.standing_questions import ANSWERS, answer
+from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_ros.files import new_files
 from crossspec_ros.paths import tiny_models
 
@@ -47,7 +46,6 @@ _ORDER = 0x5301
 """Seed of the order in which windows are seen."""
 _WORDS = 0x5302
 """Seed of what is asked about them, and of how it is said."""
-_CURVE = "curve.jsonl"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
         _fit(student, images, unseen, args, progress)
     with new_files(args.out) as scratch:
         student.save(scratch, work / "configs")
-        _plot(work / _CURVE, scratch / "learning_curves.png")
     print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 
@@ -90,11 +87,9 @@ def _fit(
         later = warmed_cosine(step - eyes_steps, steps - eyes_steps, _WARM_STEPS)
         return _LATER_SHARE * later if is_tower else later
 
-    groups = [{"params": student.seeing()}, {"params": student.reading()}]
-    optimizer = torch.optim.AdamW(groups, _RATE, (0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [partial(share, True), partial(share, False)])
+    groups = (student.seeing(), partial(share, True)), (student.reading(), partial(share, False))
     known = {"eyes_steps": eyes_steps, "steps": steps, "windows": len(images)}
-    loop = Loop(student, optimizer, schedule, args.work / "checkpoint.pt", known)
+    loop = Loop(student, args.work, known, _RATE, *groups, decay=0.01)
     for step in range(loop.resume(args.device).get("step", 0), steps):
         is_eyes = step < eyes_steps
         rows = rows_of_step(step, _EYES_BATCH if is_eyes else _BATCH, len(images), _ORDER)
@@ -112,7 +107,7 @@ def _fit(
             point = {"eyes": float(eyes.detach())}
             if told is not None:
                 point |= {"loss": loss, "held_out_loss": _held_out(student, *held_out)}
-            add_point(args.work / _CURVE, step + 1, **point)
+            loop.point(step + 1, **point)
         if (step + 1) % _CHECKPOINT_EVERY == 0 or step + 1 == steps:
             loop.save(step=step + 1)
 
@@ -134,13 +129,3 @@ def _held_out(student: SmolStudent, images: NDArray[np.uint8], seeds: range) -> 
         said = [[(QUESTION, english.caption(scene))] for scene in scenes]
         losses.append(float(student.loss(student.features(images[start : start + _BATCH]), said)))
     return float(np.mean(losses))
-
-
-def _plot(curve: Path, out: Path) -> None:
-    points = read_points(curve)
-    labels = "squared distance (share) + cross entropy (nats)", "cross entropy (nats a token)"
-    captions = {
-        "captions and answers, training": select(points, "loss"),
-        "captions, held out": select(points, "held_out_loss"),
-    }
-    draw_curves(out, labels, {"words of frames, training": select(points, "eyes")}, captions)

@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
     with progress_bars(TimeRemainingColumn()) as progress:
         for name in names:
             _train(name, args, tokenizers[name], progress)
-    _plot([_kind(name, args.family) for name in names], args.work, args.out)
     print(f"trained in {(time.monotonic() - started) / 60:.0f} minutes: {args.out}")
     return 0
 
@@ -52,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def _train(name: str, args: argparse.Namespace, tokenizer: Tokenizer, progress: Progress) -> None:
     import torch
 
+    from crossspec_lab.train.drawn_windows import drawn_windows
     from crossspec_lab.train.fit import Labels, Recipe, fit
     from crossspec_lab.train.models import DraftStudent, Student, TargetStudent
     from crossspec_lab.world import dataset
@@ -60,19 +59,18 @@ def _train(name: str, args: argparse.Namespace, tokenizer: Tokenizer, progress: 
     kind, shrink = _kind(name, args.family), args.shrink
     windows, steps, held = _WINDOWS[kind] // shrink, _STEPS[kind] // shrink, max(_HELD_OUT // shrink, 8)
     draw = dataset.frame_window if name == "target" else dataset.event_window
-    train, test = range(windows), range(dataset.HELD_OUT, dataset.HELD_OUT + held)
     folder = args.work / kind
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    task = progress.add_task(f"{name}: drawing windows", total=windows)
-    held_images = dataset.build(folder / "held_out.npy", draw, test, lambda _: None)
-    images = dataset.build(folder / "windows.npy", draw, train, lambda n: progress.update(task, completed=n))
+    images, (held_images, test) = drawn_windows(folder, windows, held, progress, draw)
     student: Student = (
         TargetStudent(args.family, tokenizer, folder) if name == "target" else DraftStudent(tokenizer)
     )
-    labels, held_labels = (Labels(seeds, tokenizer, student, name == "target") for seeds in (train, test))
+    labels, held_labels = (
+        Labels(seeds, tokenizer, student, name == "target") for seeds in (range(windows), test)
+    )
     recipe = Recipe(_EYES_STEPS[kind] // shrink, steps, _BATCH[kind], _RATE[kind])
-    progress.update(task, total=steps, completed=0)
+    task = progress.add_task(f"training {name}", total=steps)
 
     def report(step: int, loss: float) -> None:
         progress.update(task, completed=step, description=f"{name}: loss {loss:.3f}")
@@ -125,22 +123,3 @@ def write_model(model: Any, folder: Path, out: Path) -> None:
             if (folder / file).is_file():
                 shutil.copy(folder / file, out)
     shutil.copy(folder / "tokenizer.json", out)
-
-
-def _plot(names: Sequence[str], work: Path, out: Path) -> None:
-    from crossspec_lab.train.curves import Points, draw_curves, read_points, select
-
-    losses: dict[str, Points] = {}
-    shares: dict[str, Points] = {}
-    for name in names:
-        points = [point for point in read_points(work / name / "curve.jsonl") if "loss" in point]
-        losses |= {
-            f"{name}, training": select(points, "loss"),
-            f"{name}, held out": select(points, "held_out_loss"),
-        }
-        shares |= {
-            f"{name}, captions exact": select(points, "held_out_exact", 100),
-            f"{name}, tokens": select(points, "held_out_tokens", 100),
-        }
-    labels = "cross entropy (nats a token)", "held out, right (%)"
-    draw_curves(out / "learning_curves.png", labels, losses, shares)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crossspec_lab.train.head_fit import Recipe
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
@@ -20,9 +19,9 @@ class Variant:
     """A head of this kind, whose options follow from the sizes of the models."""
 
     kind: str
-    options: Options
-    purpose: str
-    recipe: Recipe = Recipe()  # noqa: RUF009
+    options: Options = lambda sizes: {}
+    steps: int = 1500
+    """Training steps at most."""
 
 
 def _bottlenecks(*at_4096: int) -> Options:
@@ -33,9 +32,14 @@ def _attention(**more: Any) -> Options:
     return lambda sizes: {"heads": 8, "inner": sizes.scaled(2048)} | more
 
 
-def _next_state(source: str, unroll: int = 1) -> Options:
-    attention = _attention(source=source, unroll=unroll)
+def _next_state(source: str) -> Options:
+    attention = _attention(source=source)
     return lambda sizes: attention(sizes) | {"bottleneck": sizes.scaled(256)}
+
+
+def _token_adapter(sizes: Sizes) -> dict[str, Any]:
+    width, inner = max(64, sizes.scaled(512)), max(256, sizes.scaled(2048))
+    return {"layers": 4, "width": width, "heads": 8, "inner": inner}
 
 
 def _language_model(queries: int) -> Options:
@@ -49,49 +53,26 @@ def _language_model(queries: int) -> Options:
 
 _WHOLE_VOCABULARY = 4096
 """Largest vocabulary that a small language model speaks as a whole; of a larger one, what it learns from."""
-_LONG = Recipe(steps=1000)
-"""Recipe of heads whose steps are several each."""
 
 VARIANTS: dict[str, Variant] = {
-    "L1": Variant("adapter", _bottlenecks(256), "one bottleneck on the draft's states"),
-    "L2": Variant("adapter", _bottlenecks(256, 256, 256), "three bottlenecks"),
-    "L3": Variant("adapter", _bottlenecks(1024, 1024), "two wide bottlenecks"),
-    "L4": Variant("adapter", _attention(), "self-attention over the draft's states"),
-    "L5": Variant("next_state", _next_state("draft"), "next state, from the draft's states"),
-    "B1": Variant("next_state", _next_state("target"), "next state, from the target's own states"),
-    "B1R": Variant("next_state", _next_state("target", 4), "B1, trained on its own roll-outs", _LONG),
-    "L5F": Variant("next_state", _next_state("both"), "next state, from both models' states"),
-    "L5FR": Variant("next_state", _next_state("both", 4), "L5F, trained on its own roll-outs", _LONG),
-    "L6": Variant("draft_lora", lambda sizes: {}, "low-rank changes of the event draft itself"),
-    "dream": Variant("adapter", _attention(fused=True), "L4 that looks at the target's frame features"),
-    "token_adapter": Variant(
-        "token_adapter",
-        lambda sizes: {
-            "layers": 4,
-            "width": max(64, sizes.scaled(512)),
-            "heads": 8,
-            "inner": max(256, sizes.scaled(2048)),
-        },
-        "the target's tokens from the draft's tokens",
-    ),
-    "event_head": Variant(
-        "event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}, "MLP on the event feature"
-    ),
-    "eagle2": Variant("eagle", lambda sizes: {"version": 2}, "EAGLE-2, on the target's last states"),
-    "eagle3": Variant(
-        "eagle", lambda sizes: {"version": 3, "unroll": 4}, "EAGLE-3, on three layers, with roll-outs", _LONG
-    ),
-    "medusa": Variant("medusa", lambda sizes: {}, "four Medusa heads"),
-    "massv": Variant(
-        "language_model", _language_model(0), "small language model that sees the frames", Recipe(steps=2500)
-    ),
-    "vispec": Variant(
-        "language_model",
-        _language_model(2),
-        "massv with each unit of frames in two tokens",
-        Recipe(steps=2500),
-    ),
+    "L1": Variant("adapter", _bottlenecks(256)),
+    "L2": Variant("adapter", _bottlenecks(256, 256, 256)),
+    "L3": Variant("adapter", _bottlenecks(1024, 1024)),
+    "L4": Variant("adapter", _attention()),
+    "L5": Variant("next_state", _next_state("draft")),
+    "B1": Variant("next_state", _next_state("target")),
+    "L6": Variant("draft_lora"),
+    "handoff": Variant("handoff"),
+    "dream": Variant("adapter", _attention(fused=True)),
+    "token_adapter": Variant("token_adapter", _token_adapter),
+    "event_head": Variant("event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}),
+    "eagle2": Variant("eagle", lambda sizes: {"version": 2}),
+    "eagle3": Variant("eagle", lambda sizes: {"version": 3, "unroll": 4}, steps=1000),
+    "medusa": Variant("medusa"),
+    "massv": Variant("language_model", _language_model(0), steps=2500),
+    "vispec": Variant("language_model", _language_model(2), steps=2500),
 }
+"""Heads by name; docs/drafters.md describes them."""
 
 
 def check_name(name: str) -> None:

@@ -55,19 +55,12 @@ class MemoryWatch:
                     del self._pids[name]
 
 
-def missed(figures: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The bars of memory that some process misses."""
-    bars = {"memory": ("most_mb", MOST_MB), "growth": ("mb_per_min", MOST_MB_PER_MIN)}
-    return [
-        name
-        for name, (figure, most) in bars.items()
-        if any(process[figure] >= most for process in figures.values())
-    ]
-
-
-def missed_bars(bars: Mapping[str, bool]) -> list[str]:
-    """The names of those that are not met."""
-    return [name for name, is_met in bars.items() if not is_met]
+def memory_bars(figures: Mapping[str, Mapping[str, float]]) -> dict[str, bool]:
+    """Whether all processes meet the bars of memory and of its growth."""
+    return {
+        "memory": all(one["most_mb"] < MOST_MB for one in figures.values()),
+        "growth": all(one["mb_per_min"] < MOST_MB_PER_MIN for one in figures.values()),
+    }
 
 
 def is_whole(values: Mapping[str, Any]) -> bool:

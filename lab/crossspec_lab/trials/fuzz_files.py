@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 from rich.progress import track
 
 from crossspec_lab.trials.mutations import mutated
@@ -30,25 +32,19 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
-from crossspec_ros.telemetry.process_memory import resident_mb
 
-MAX_CPU_S = 30.0
-"""Processor time of one file, also that of processes which read it."""
-MAX_MB = 500.0
+_MAX_CPU_S = 30
+_MAX_BYTES = 500_000_000
 """Memory above that of this process."""
-MAX_SENTENCE = 10_000
+_MAX_SENTENCE = 10_000
 _PATIENCE_S = 120
-
-Reader = Callable[[Path], object]
 
 
 class Outcome(NamedTuple):
-    """Result of a reader: `kind` is read, refused, raised, ended or hung; `text` is the error."""
+    """Result of a reader: `kind` is read, refused, raised or ended; `text` is the error."""
 
     kind: str
     text: str = ""
-    cpu_s: float = 0.0
-    above_idle_mb: float = 0.0
 
 
 def read_recording(path: Path) -> None:
@@ -64,7 +60,6 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
     rng = random.Random(seed)
     outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in RECORDINGS}
     found: list[dict[str, Any]] = []
-    worst = Outcome("read")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         valid = {}
@@ -83,73 +78,55 @@ def fuzz(count: int, seed: int, findings: Path) -> dict[str, Any]:
             kept = _copy(path, folder / "kept")
             outcome = read_in_fork(read_recording, path)
             outcomes[kind][outcome.kind] += 1
-            worst = Outcome("read", "", *map(max, worst[2:], outcome[2:]))
             if why := failure(outcome):
                 found.append({"number": number, "format": kind, "why": why, "text": outcome.text})
                 findings.mkdir(parents=True, exist_ok=True)
                 _copy(kept, findings / f"{number}")
-    return {
-        "files": count,
-        "seed": seed,
-        "outcomes": outcomes,
-        "max_cpu_s": worst.cpu_s,
-        "max_mb_above_idle": worst.above_idle_mb,
-        "found": found,
-    }
+    return {"files": count, "seed": seed, "outcomes": outcomes, "found": found}
 
 
-def read_in_fork(read: Reader, path: Path) -> Outcome:
-    """Read the file in a fork of this process."""
+def read_in_fork(read: Callable[[Path], object], path: Path) -> Outcome:
+    """Read the file in a fork of this process, whose limits end a reader that takes too much."""
     output, to_parent = os.pipe()
     pid = os.fork()
     if not pid:
         try:
+            logging.disable()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_PATIENCE_S)
-            logging.disable()
-            # The fork starts with less memory than its parent: only touched pages of files count.
-            idle_mb = resident_mb()
-            os.write(to_parent, json.dumps([*_attempt(read, path), idle_mb]).encode())
+            resource.setrlimit(resource.RLIMIT_CPU, (_MAX_CPU_S, _MAX_CPU_S))
+            most = psutil.Process().memory_info().data + _MAX_BYTES
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+            os.write(to_parent, json.dumps(_attempt(read, path)).encode())
         finally:
             os._exit(0)
     os.close(to_parent)
     with open(output, "rb") as pipe:
         data = pipe.read()
-    _, status, usage = os.wait4(pid, 0)
-    cpu_s = usage.ru_utime + usage.ru_stime
-    if not data:
-        code = os.waitstatus_to_exitcode(status)
-        return Outcome("hung" if code == -signal.SIGALRM else "ended", f"code {code}", cpu_s)
-    kind, text, idle_mb = json.loads(data)
-    return Outcome(kind, text, cpu_s, max(0.0, usage.ru_maxrss / 1024 - idle_mb))
+    _, status = os.waitpid(pid, 0)
+    return (
+        Outcome(*json.loads(data)) if data else Outcome("ended", f"code {os.waitstatus_to_exitcode(status)}")
+    )
 
 
-def _attempt(read: Reader, path: Path) -> tuple[str, str]:
+def _attempt(read: Callable[[Path], object], path: Path) -> Outcome:
     try:
         read(path)
     except InputError as error:
-        return "refused", str(error)
+        return Outcome("refused", str(error))
     except BaseException as error:
-        return "raised", "".join(traceback.format_exception(error)[-3:])[:MAX_SENTENCE]
-    return "read", ""
+        return Outcome("raised", "".join(traceback.format_exception(error)[-3:])[:_MAX_SENTENCE])
+    return Outcome("read")
 
 
 def failure(outcome: Outcome) -> str:
     """Return why an outcome is unacceptable, or an empty string."""
     if outcome.kind not in ("read", "refused"):
         return f"the reader {outcome.kind}"
-    if outcome.kind == "refused" and not _is_sentence(outcome.text):
-        return "its message is no sentence"
-    if outcome.cpu_s > MAX_CPU_S:
-        return f"it took {outcome.cpu_s:.0f} s"
-    if outcome.above_idle_mb > MAX_MB:
-        return f"it took {outcome.above_idle_mb:.0f} MB above an idle reader"
-    return ""
-
-
-def _is_sentence(text: str) -> bool:
-    """Return whether the text is one printable line with a remedy behind a colon."""
-    return len(text) < MAX_SENTENCE and plain_text(text) == text and bool(re.fullmatch(r".+: \S.*", text))
+    text = outcome.text
+    # A sentence is one printable line with a remedy behind a colon.
+    is_sentence = len(text) < _MAX_SENTENCE and plain_text(text) == text and re.fullmatch(r".+: \S.*", text)
+    return "its message is no sentence" if outcome.kind == "refused" and not is_sentence else ""
 
 
 def _copy(path: Path, folder: Path) -> Path:

@@ -1,5 +1,5 @@
-"""Publishes unsound messages of every type to every topic and service of our nodes, and asks now and then
-whether a sound window still gets its caption.
+"""Publish invalid messages of every type to every topic and service of our nodes, and check now and then
+whether a valid window still gets its caption.
 
 Its output is lines of JSON: `{"targets": [...]}`, and `{"sent": N, "captioned": true, "diagnosed": true}`
 after each stretch.
@@ -7,7 +7,6 @@ after each stretch.
 
 from __future__ import annotations
 
-import array
 import json
 import random
 import struct
@@ -15,8 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,12 +27,13 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_lab.trials.bars import is_whole
+from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
 from crossspec_ros.captioning.settings import NODES as SETTINGS
-from crossspec_ros.events.cdr import to_ns
+from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
-from crossspec_ros.ros.messages import RELIABLE, image_message, reliable, to_time
+from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
 
@@ -48,23 +46,7 @@ STRETCH = 2_000
 """Unsound messages between two sound windows."""
 _STARTUP_S, _PATIENCE_S = 120.0, 30.0
 _FRAME_S = 0.04
-_AT_ONCE = 3
-_WARM_ROUNDS = 20
-"""Rounds of the largest messages, so that later ones find memory that has grown as far."""
-_TEXTS = (
-    "",
-    "\x00",
-    "\x1b[2J\r\n",
-    "x" * 100_000,
-    "a/" * 20_000,
-    "\u202e",
-    "rgb8",
-    "16UC1",
-    "jpeg; png",
-    "evt3",
-)
-_MOST = 2_000_000
-"""Elements of a sequence."""
+_TWO_EVENTS = struct.pack("<2Q", *(1 << 63 | y << 48 | x << 32 for x, y in ((3, 4), (5, 6))))
 _FAILED = "failed_callbacks"
 _NOT_CALLED = "change_state", "set_parameters", "set_parameters_atomically"
 """Services whose valid calls stop captions."""
@@ -76,6 +58,7 @@ class FuzzPublisher(GuardedNode):
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__("fuzz_publisher", **options)
         self._rng = random.Random(seed)
+        self._values = FieldValues(self._rng)
         self._reported = threading.Event()
         self._after_ns = 0
         self._diagnosed: dict[str, int] = {}
@@ -87,10 +70,9 @@ class FuzzPublisher(GuardedNode):
         self._requests: list[Client] = []
         self._pings: list[Client] = []
         self._unanswered: set[Client] = set()
-        self._is_warm = False
         # Without listeners the player waits.
         for kind, topic in zip((EventPacket, CompressedImage), PLAYED.values(), strict=True):
-            self.create_subscription(kind, topic, _ignore, 1, raw=True)
+            self.create_subscription(kind, topic, lambda message: None, 1, raw=True)
 
     def stop(self) -> None:
         """Nothing runs on."""
@@ -110,22 +92,13 @@ class FuzzPublisher(GuardedNode):
         for topic, _ in self.get_topic_names_and_types():
             # Others may publish other types there, and DDS allows a participant one.
             for kind in self._types_heard(topic):
-                self._outlets.append(self.create_publisher(_class(kind), topic, reliable(10)))
+                self._outlets.append(self.create_publisher(interface(kind), topic, reliable(10)))
         self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
         self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_NOT_CALLED):
-                self._requests += [self.create_client(_class(kind), name) for kind in types]
+                self._requests += [self.create_client(interface(kind), name) for kind in types]
         return sorted({one.topic_name for one in self._outlets} | {one.srv_name for one in self._requests})
-
-    def warm_up(self) -> None:
-        """The largest messages there are, several times to each topic."""
-        # DDS memory that is shared with a node counts as the node's from its first use on.
-        for outlet in self._outlets * _AT_ONCE:
-            self._publish(outlet)
-        for _ in range(_WARM_ROUNDS):
-            self._say_round(len(self._outlets) + 1)
-        self._is_warm = True
 
     def say(self, count: int) -> None:
         """So many unsound messages and requests."""
@@ -168,7 +141,8 @@ class FuzzPublisher(GuardedNode):
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
             self._frames.publish(image_message(pixels, now_ns, "camera"))
-            self._events.publish(_packet(now_ns, number))
+            packet = event_packet(now_ns, _TWO_EVENTS, "mono", (64, 48), number, time_base=now_ns)
+            self._events.publish(packet)
             number += 1
             time.sleep(_FRAME_S)
         return {"captioned": self._reported.is_set(), "diagnosed": self._all_diagnosed()}
@@ -198,9 +172,7 @@ class FuzzPublisher(GuardedNode):
 
     def _publish(self, outlet: Publisher) -> bool:
         """Whether it went out: DDS itself refuses some, such as those that are too short to be any."""
-        message = outlet.msg_type()
-        self._fill(message)
-        data = serialize_message(message)
+        data = serialize_message(self._values.filled(outlet.msg_type(), time.time_ns()))
         try:
             outlet.publish(mutated(self._rng, data) if self._rng.random() < 0.3 else data)
         except RuntimeError:
@@ -208,94 +180,9 @@ class FuzzPublisher(GuardedNode):
         return True
 
     def _request(self, service: Client) -> None:
-        request = service.srv_type.Request()
-        self._fill(request)
+        request = self._values.filled(service.srv_type.Request(), time.time_ns())
         self._unanswered.add(service)
         service.call_async(request).add_done_callback(lambda _: self._unanswered.discard(service))
-
-    def _fill(self, message: Any, depth: int = 0) -> None:
-        """Fields as they may be, most of them sound, some not."""
-        if hasattr(message, "stamp") and hasattr(message, "frame_id"):
-            offset_ns = self._rng.choice((0, 0, 0, -(10**9), 10**9, 10**12, -(10**12)))
-            now_ns = self.get_clock().now().nanoseconds + offset_ns
-            message.stamp = to_time(max(0, min(now_ns, 2**31 * 10**9 - 1)))
-            return
-        for name, kind in message.get_fields_and_field_types().items():
-            if not self._is_warm or self._rng.random() < 0.8:
-                setattr(message, name, self._value(getattr(message, name), kind, depth))
-
-    def _value(self, value: Any, kind: str, depth: int) -> Any:
-        if hasattr(value, "get_fields_and_field_types"):
-            self._fill(value, depth + 1)
-            return value
-        if "sequence" in kind or "[" in kind:
-            return self._sequence(kind)
-        if isinstance(value, bool):
-            return self._rng.random() < 0.5
-        if isinstance(value, int):
-            return self._integer(kind)
-        if isinstance(value, float):
-            return self._rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf"), self._rng.random()))
-        if isinstance(value, str):
-            return self._text()
-        return value
-
-    def _integer(self, kind: str) -> int:
-        unsigned = kind.startswith(("uint", "octet", "byte", "char"))
-        bits = int("".join(filter(str.isdigit, kind)) or 8)
-        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        some = (0, 1, 48, 64, 85, 255, 640, 20_000, 65_536, high, low, self._rng.randint(low, high))
-        return max(low, min(high, self._rng.choice(some)))
-
-    def _text(self) -> str:
-        return self._rng.choice((*_TEXTS, "mono8", "bgr8", "mono", "libcaer", "libcaer_cmp", "captioner"))
-
-    def _sequence(self, kind: str) -> Any:
-        sizes = (0, 1, 7, 64 * 85 * 3, 100_000, _MOST if self._rng.random() < 0.02 else 9)
-        size = self._rng.choice(sizes) if self._is_warm else _MOST
-        if "uint8" in kind or "octet" in kind or "byte" in kind:
-            return array.array("B", self._rng.randbytes(size))
-        element = kind.removeprefix("sequence<").partition(">")[0].partition(",")[0]
-        if "/" in element:
-            make = partial(_made, element)
-            return [self._filled(make()) for _ in range(min(size, 20))]
-        if "string" in element:
-            return [self._text()[:1000] for _ in range(min(size, 20))]
-        return []
-
-    def _filled(self, message: Any) -> Any:
-        self._fill(message, 1)
-        return message
-
-
-def _ignore(message: bytes) -> None:
-    """Nothing is done with it."""
-
-
-def _made(name: str) -> Any:
-    package, _, kind = name.partition("/")
-    return _class(f"{package}/msg/{kind.rpartition('/')[2]}")()
-
-
-def _class(name: str) -> Any:
-    """Class of a message or service, such as `std_msgs/msg/String`, or of an action's,
-    `crossspec_msgs/action/Ask_SendGoal`."""
-    module, _, kind = name.rpartition("/")
-    found = import_module(module.replace("/", "."))
-    if module.endswith("/action"):
-        action, _, part = kind.partition("_")
-        kinds = getattr(found, action).Impl
-        return getattr(kinds, part if part == "FeedbackMessage" else f"{part}Service")
-    return getattr(found, kind)
-
-
-def _packet(now_ns: int, number: int) -> EventPacket:
-    """A sound packet of two events, in mono: the time of each is its own."""
-    message = EventPacket(height=48, width=64, seq=number, time_base=now_ns, encoding="mono")
-    message.header.stamp = to_time(now_ns)
-    words = [(1 << 63 | (y & 0x7FFF) << 48 | x << 32 | 0) for x, y in ((3, 4), (5, 6))]
-    message.events = struct.pack(f"<{len(words)}Q", *words)
-    return message
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -305,7 +192,6 @@ def main(args: Sequence[str] | None = None) -> None:
 
     def work(node: FuzzPublisher) -> None:
         _tell(targets=node.find())
-        node.warm_up()
         node.are_well()
         for sent in range(0, count, STRETCH):
             node.say(min(STRETCH, count - sent))

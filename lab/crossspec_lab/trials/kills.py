@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
+import multiprocessing
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from crossspec_lab.compare.harness import table, tell
 from crossspec_ros.drafting.memory_file import MemoryFile
@@ -92,9 +93,8 @@ def bag_state(folder: Path, setup: Setup) -> State:
     """Return copies of the first second of the recording, with the number in their names."""
     source = folder / "source"
     with write_bag(source) as write:
-        for message in setup.recording.messages():
-            if message.stamp_ns > setup.recording.start_ns + SECOND:
-                break
+        end_ns = setup.recording.start_ns + SECOND
+        for message in takewhile(lambda one: one.stamp_ns <= end_ns, setup.recording.messages()):
             write("/events" if message.kind == "events" else "/image", message)
     digest = _digest(source)
 
@@ -120,15 +120,12 @@ def run(args: argparse.Namespace) -> int:
     return int(not holds)
 
 
-def states(folder: Path, setup: Setup) -> Mapping[str, State]:
-    """Return all states, each in its own folder."""
-    folders = {name: folder / name for name in ("memory", "golden", "bag")}
-    for each in folders.values():
-        each.mkdir()
+def states(folder: Path, setup: Setup) -> dict[str, State]:
+    """Return all states."""
     return {
-        "memory": memory_state(folders["memory"]),
-        "golden": golden_state(folders["golden"], setup),
-        "bag": bag_state(folders["bag"], setup),
+        "memory": memory_state(folder),
+        "golden": golden_state(folder, setup),
+        "bag": bag_state(folder, setup),
     }
 
 
@@ -149,36 +146,28 @@ def kill_writers(state: State, kills: int, seed: int) -> dict[str, Any]:
 
 def _kill_writer(state: State, number: int, chance: random.Random) -> tuple[int, int]:
     """Let a child write after `number` and kill it; return its last begun and last complete write."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        _write_on(state, number, writer)
-    os.close(writer)
-    begun, ended, last = number, number, number + chance.randint(1, _MAX_WRITES)
-    with open(reader, "rb") as pipe:
-        started_s = time.monotonic()
-        while ended < last and (mark := pipe.read(1)):
-            begun, ended = (begun + 1, ended) if mark == b"b" else (begun, ended + 1)
-        write_s = (time.monotonic() - started_s) / max(1, ended - number)
-        time.sleep(chance.uniform(0.0, 1.2) * write_s)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        if not os.WIFSIGNALED(status):
-            raise RuntimeError("the child could not write")
-        rest = pipe.read()
-    return begun + rest.count(b"b"), ended + rest.count(b"e")
+    context = multiprocessing.get_context("fork")
+    begun, ended = context.RawValue("q", number), context.RawValue("q", number)
+    child = context.Process(target=_write_on, args=(state, begun, ended))
+    child.start()
+    started_s, last = time.monotonic(), number + chance.randint(1, _MAX_WRITES)
+    while ended.value < last and child.is_alive():
+        time.sleep(0.001)
+    write_s = (time.monotonic() - started_s) / max(1, ended.value - number)
+    time.sleep(chance.uniform(0.0, 1.2) * write_s)
+    child.kill()
+    child.join()
+    if child.exitcode != -signal.SIGKILL:
+        raise RuntimeError("the child could not write")
+    return begun.value, ended.value
 
 
-def _write_on(state: State, number: int, writer: int) -> NoReturn:
+def _write_on(state: State, begun: Any, ended: Any) -> None:
     """Write until this process is killed."""
-    with suppress(BaseException):
-        while True:
-            number += 1
-            os.write(writer, b"b")
-            state.write(number)
-            os.write(writer, b"e")
-    os._exit(1)
+    while True:
+        begun.value += 1
+        state.write(begun.value)
+        ended.value = begun.value
 
 
 def _digest(bag: Path) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.compare.harness import tell
-from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
-from crossspec_lab.trials.soak_faults import KILLED, MOST_AGAIN_S, Faults, Turn, meet, told
-from crossspec_lab.trials.soak_setup import soak_setup
+from crossspec_lab.trials.bars import MemoryWatch, is_whole, memory_bars
+from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak
 
 EVERY_S = 30.0
 """Seconds from one fault to the next."""
@@ -30,6 +29,8 @@ MOST_BESIDE_MODELS_MS = 15.0
 MOST_WAITING_MS = 1100.0
 """Longest wait before a caption begins: then the next window takes its place, and the lag is this and one
 inference."""
+_CALM_S = 5.0
+"""Seconds before the end of a soak, whose windows may still be in work."""
 _WARM_UP_S = 560.0
 """Time before memory counts, for until then the caption memory fills."""
 
@@ -49,33 +50,33 @@ def soak(
 
     `windows` and `events` compare what the writer sent until it was killed with what was counted and
     captioned, `rss` has each process's memory in MB and its slope in MB a minute, `beside_models_ms` what no
-    model took of the time from close to caption, `reconnect_s` the time from the return of the killed writer
-    to both of its streams being read again, and `faults` what `told` makes of each fault. Raises RuntimeError
-    when nothing starts.
+    model took of the time from close to caption, and `reconnect_s` the time from the return of the killed
+    writer to both of its streams being read again. `captioned` and `unreported` count all closed windows, and
+    `again_s` has for each fault the longest time from its end to a caption. Raises RuntimeError when nothing
+    starts.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         memory_file = Path(folder) / "memory.json"
-        with soak_setup(rate, models, memory=str(memory_file)) as running:
-            known = Faults(running)
-            first, schedule = known.writer, [("none", seconds), (KILLED, MOST_AGAIN_S)]
-            if faults:
-                names = list(known.all)
-                count = max(len(names), round(seconds / EVERY_S))
-                schedule = [(names[i % len(names)], EVERY_S) for i in range(count)]
-            # A process that a fault kills has no slope.
-            watched = set(running.nodes) - ({"dv_camera"} if faults else set())
-            watch = MemoryWatch({name: running.nodes[name].pid for name in watched})
-            turns: list[Turn] = []
-            for name, lasts_s in track(schedule, "soaking"):
-                turns.append(meet(running, name, known.all[name], lasts_s))
-            watch.stop()
-            end_s = math.floor(time.time())
-            codes = {name: node.process.poll() for name, node in running.nodes.items()}
-            lines, reconnect_s = list(running.collector.lines), known.writer.lines[0]["picked_up_s"]
+        running = Soak(stack, rate, models, memory=str(memory_file))
+        first, schedule = running.writer, [("none", seconds), (KILLED, MAX_AGAIN_S)]
+        if faults:
+            names = list(running.faults)
+            count = max(len(names), round(seconds / EVERY_S))
+            schedule = [(names[i % len(names)], EVERY_S) for i in range(count)]
+        # A process that a fault kills has no slope.
+        watched = set(running.nodes) - ({"dv_camera"} if faults else set())
+        watch = MemoryWatch({name: running.nodes[name].pid for name in watched})
+        waits_s: dict[str, list[float | None]] = {}
+        for name, lasts_s in track(schedule, "soaking"):
+            waits_s.setdefault(name, []).append(running.meet(name, lasts_s))
+        watch.stop()
+        end_s = time.time()
+        codes = {name: node.process.poll() for name, node in running.nodes.items()}
+        lines, reconnect_s = list(running.collector.lines), running.writer.lines[0]["picked_up_s"]
+        stack.close()
         is_saved = memory_file.exists()
     is_long = seconds > 2 * _WARM_UP_S
     rss = watch.figures(_WARM_UP_S if is_long else seconds / 4)
-    rows = told(turns, lines, end_s)
     figures: dict[str, Any] = {
         "seconds": seconds,
         "rate_mev_s": rate,
@@ -83,23 +84,39 @@ def soak(
         "writer_behind_s": max(line["behind_s"] for line in first.lines[1:]),
         "rss": rss,
         "reconnect_s": reconnect_s,
-        "captioned": sum(row["captioned"] for row in rows.values()),
-        "unreported": sum(row["unreported"] for row in rows.values()),
-        "faults": rows,
+        **_outcomes(lines, end_s - _CALM_S),
+        "again_s": {
+            name: max(known) if (known := [*filter(None, values)]) == values else None
+            for name, values in waits_s.items()
+        },
         "ended": {name: code for name, code in codes.items() if code is not None},
     }
-    again_s = [row["again_s"] for row in rows.values()]
     bars = {
         "nodes live": not figures["ended"],
         "reports": figures["unreported"] == 0 < figures["captioned"],
-        "captions again": all(s is not None and s < MOST_AGAIN_S for s in again_s),
+        "captions again": all(s is not None and s < MAX_AGAIN_S for s in figures["again_s"].values()),
         "the memory is saved": is_saved,
     }
     if not faults:
         bars |= _quiet_bars(figures)
-    figures["missed_bars"] = missed_bars(bars) + (missed(rss) if is_long else [])
+    if is_long:
+        bars |= memory_bars(rss)
+    figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
     figures["holds"] = not figures["missed_bars"]
     return figures
+
+
+def _outcomes(lines: list[dict[str, Any]], until_s: float) -> dict[str, int]:
+    """Count the windows that closed before `until_s`: captioned, reported otherwise, and not reported."""
+    reports = {line["report_s"]: line["values"] for line in lines if "report_s" in line}
+    closed = [line["closed_s"] for line in lines if "closed_s" in line and line["closed_s"] < until_s]
+    captioned = sum(end in reports and is_whole(reports[end]) for end in closed)
+    unreported = sum(end not in reports for end in closed)
+    return {
+        "captioned": captioned,
+        "reported_otherwise": len(closed) - captioned - unreported,
+        "unreported": unreported,
+    }
 
 
 def _quiet_bars(figures: Mapping[str, Any]) -> dict[str, bool]:

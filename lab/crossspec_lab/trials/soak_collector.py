@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +42,7 @@ class SoakCollector(GuardedNode):
 
 
 def _tell(**what: object) -> None:
-    print(json.dumps(what), file=sys.stdout, flush=True)
+    print(json.dumps(what), flush=True)
 
 
 def main(args: Sequence[str] | None = None) -> None:

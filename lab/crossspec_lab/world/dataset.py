@@ -17,11 +17,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from crossspec_lab.train.resume_file import damaged, read_progress
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.event_images import event_images
 from crossspec_lab.world.scene import Scene, drive
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.files import replace_file
 from crossspec_ros.windows.grid import WindowGrid
@@ -94,15 +93,15 @@ def build(path: Path, draw: Draw, seeds: range, progress: Callable[[int], None])
     shape = (len(seeds), *draw(seeds[0]).shape)
     done = 0
     if done_file.exists() and path.exists():
-        done = read_progress(done_file).get("windows", 0)
         try:
-            is_ours = np.load(path, mmap_mode="r").shape == shape and done in range(len(seeds) + 1)
-        except (OSError, EOFError, ValueError) as error:
-            raise damaged(path, error) from error
-        if not is_ours:
+            done = json.loads(done_file.read_text())["windows"]
+            if np.load(path, mmap_mode="r").shape != shape or done not in range(len(seeds) + 1):
+                raise ValueError("there are other windows")
+        except (OSError, EOFError, LookupError, TypeError, ValueError) as error:
             raise InputError(
-                f"'{path}' holds windows of another training: name another --work folder or remove it"
-            )
+                f"'{path}' is damaged or of another training ({first_line(error)}): remove it, or name "
+                f"another --work folder"
+            ) from error
     data = open_memmap(path, "r+" if done else "w+", np.uint8, shape)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(done, len(seeds), _AT_ONCE):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from crossspec_lab.baselines.compression import (
-    A_FRAME,
-    CompressedTarget,
-    ElasticCompressor,
-)
+from crossspec_lab.baselines.compression import A_FRAME, CompressedTarget, ElasticCompressor
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.models.pair import ModelPair

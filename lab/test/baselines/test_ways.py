@@ -12,6 +12,7 @@ import torch
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.lookahead import GRAM, Lookahead, _Branches
 from crossspec_lab.baselines.one_shot import OneShot
+from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
@@ -33,6 +34,7 @@ WORDS = 30
     [
         (Cascade, 0.33),
         (Lookahead, 0.7),
+        (Pipelined, 1.0),
         (lambda pair: FixedGamma(pair, 4), 0.5),
         # Where nothing is near enough, the target speaks alone.
         (lambda pair: Semantic(pair, 4, math.inf, math.inf), 1.0),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from crossspec_lab.world.standing_questions import ANSWERS
+from crossspec_lab.world.questions import ANSWERS
 
 from crossspec_ros.cli import main
 

@@ -26,7 +26,7 @@ def test_synthetic_streams_hold_what_was_drawn_in_every_encoding(encoding):
 @pytest.mark.parametrize("encoding", ["evt3", "dvs"])
 def test_every_way_takes_all_events_through_every_stage(encoding):
     stream = synthetic(encoding, rate=1.0, seconds=0.01)
-    counts = {(n, stage): way.run(stream, stage) for n, way in ways(stream).items() for stage in STAGES}
+    counts = {(n, stage): way(stream, stage) for n, way in ways(stream).items() for stage in STAGES}
     assert set(counts.values()) == {10_000}
     assert len(counts) == 3 * (3 if encoding == "evt3" else 1)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crossspec_lab.baselines.others import GENERATE, HIDING
 from crossspec_lab.compare.bench_gpu import latencies, replay_windows
-from crossspec_lab.compare.bench_latency import ALONE, GENERATE, HIDING, OURS
+from crossspec_lab.compare.bench_latency import ALONE, OURS
 from crossspec_lab.compare.bench_trace import Response, read_trace
 from crossspec_lab.compare.gpu_models import _filled, random_pair
 from crossspec_lab.compare.gpu_models import tiny as tiny_dimensions
@@ -58,12 +59,9 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert set(result["dtypes"]) == {"float32", "nf4"}
     for run in result["dtypes"].values():
         assert list(map(int, run["verify_ms"])) == list(SIZES)
-        assert run["bandwidth_share"] == pytest.approx(
-            run["bound_ms"] / run["verify_ms"]["1"]["median"], rel=1e-6
-        )
-        assert run["achieved_gb_s"] == pytest.approx(
-            run["pass_bytes"] / run["verify_ms"]["1"]["median"] / 1e6, rel=1e-6
-        )
+        pass_ms = run["verify_ms"]["1"]["median"]
+        assert run["bandwidth_share"] == pytest.approx(run["bound_ms"] / pass_ms, rel=1e-6)
+        assert run["achieved_gb_s"] == pytest.approx(run["pass_bytes"] / pass_ms / 1e6, rel=1e-6)
         latency = run["latency"]
         assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
         assert latency["tokens_per_pass"] > 1  # the memory has heard the like
@@ -86,9 +84,8 @@ def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> No
     eos_id = tiny.target.spec.eos_ids[0]
     for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
         assert [run.written.tokens for run in runs[name]] == [(*one.target, eos_id) for one in told]
-        for mine in (
-            run.trace for run in runs[name]
-        ):  # frame by frame and then the last and the question, or all at once
+        for mine in (run.trace for run in runs[name]):
+            # Frame by frame and then the last and the question, or all at once.
             assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
             late_ns = mine.marks["last_frame"]
             assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns

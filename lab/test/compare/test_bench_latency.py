@@ -13,7 +13,7 @@ pytestmark = pytest.mark.realtime
 
 
 @pytest.mark.nightly
-def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_windows_in_real_time(tmp_path: Path) -> None:
     out, plot = tmp_path / "latency.json", tmp_path / "latency.png"
     assert main(["bench", "latency", "--windows", "2", "--json", str(out), "--plot", str(plot)]) == 0
     figures = json.loads(out.read_text())
@@ -24,5 +24,4 @@ def test_a_few_windows_in_real_time(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert figures["modes"]["autoregressive"]["close_to_caption_ratio"]["median"] == 1.0
     assert all(mode["equal"] == 2 for mode in figures["modes"].values())
     assert figures["modes"]["ours"]["stages_ms"]["hidden"] > 0
-    assert "by the published rule" in capsys.readouterr().out
     assert plot.stat().st_size > 10_000

@@ -48,22 +48,21 @@ def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
     assert [outcome.ended for outcome in recorder.outcomes] == [False, True, False, True]
     assert recorder.contexts[0].draft_tokens == (7,)
     assert result.accepted["recorder", 1] == 1 and result.drafted["recorder", 1] == 2
-    assert (result.hit_at[0], result.asked_at[0]) == (1, 2)
 
 
 @pytest.mark.nightly
 def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, out, plot = tmp_path / "trace.jsonl", tmp_path / "out.json", tmp_path / "out.png"
+    trace, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
     rows = [{"target_tokens": [5, 6, 7, 8, i % 3, 9, 2], "draft_tokens": [5, 6, 40000]} for i in range(40)]
     trace.write_text("\n".join(map(json.dumps, rows)))
     command = ["bench", "trace", str(trace), "--stride", "2", "--nodes", "16"]
-    assert main([*command, "--json", str(out), "--plot", str(plot)]) == 0
+    assert main([*command, "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert figures["responses"] == 20
     assert 1.5 < figures["mean_acceptance_length"] <= figures["last_third"] <= 7
     assert figures["passes_per_caption"] == pytest.approx(7 / figures["mean_acceptance_length"])
     assert figures["propose_ms_p50"] > 0
-    assert "tokens a pass" in capsys.readouterr().out and plot.stat().st_size > 10_000
+    assert "tokens a pass" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from crossspec_lab.experiments.records import Record
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.stages import stage_ms
 from crossspec_lab.experiments.ways import ALONE, OURS, made
+from crossspec_lab.world.phrases import caption
+from crossspec_lab.world.scene import drive
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
@@ -71,26 +73,13 @@ def test_a_chain_is_the_likeliest_path_of_the_tree() -> None:
 
 
 def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
-    truths = [
-        "The key elements in this scene include a red car driving down a straight road, nobody on foot, "
-        "and trees on both sides. The car is in front of us and getting closer. It is sunny "
-        "and we are moving fast.",
-        "The key elements in this scene include an empty straight road, a person in blue crossing the road, "
-        "and buildings on both sides. The road is empty and no other vehicle is in sight. It is dusk "
-        "and we are standing still.",
-    ]
+    truths = [caption(scene) for scene in drive(5, 2)]
 
     def told(texts: list[str]) -> list[Record]:
         return [Record(5, "c", "w", i, t, (), (), 0.0, truth=truths[i]) for i, t in enumerate(texts)]
 
-    right, wrong = told(truths), told([truths[0].replace("red", "blue"), truths[1]])
-    assert caption_quality.scores(right)["bleu4"] == pytest.approx(100, abs=1e-3)
-    assert caption_quality.scores(right)["rouge_l"] == pytest.approx(100)
-    assert all(
-        caption_quality.scores(wrong)[name] < caption_quality.scores(right)[name]
-        for name in caption_quality.scores(right)
-    )
-    assert (
-        caption_quality.attributes_right(right[0]) == 1
-        and 0.8 < caption_quality.attributes_right(wrong[0]) < 1
-    )
+    scores, right = caption_quality.scores(told(truths)), caption_quality.attributes_right
+    assert scores["bleu4"] == pytest.approx(100, abs=1e-3) and scores["rouge_l"] == pytest.approx(100)
+    other = told([truths[0].replace("yellow", "red"), truths[1]])
+    assert all(caption_quality.scores(other)[name] < value for name, value in scores.items())
+    assert right(told(truths)[0]) == 1 > right(told(truths[::-1])[0])

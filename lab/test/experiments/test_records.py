@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from crossspec_lab.experiments.records import Log, Record
@@ -14,11 +13,7 @@ def record(way: str, window: int, condition: str = "c") -> Record:
     )
 
 
-def test_a_line_has_the_fields_of_spec_bench_and_comes_back() -> None:
-    row = json.loads(record("ours", 7).line())
-    assert (row["question_id"], row["model_id"]) == (7, "ours")
-    assert row["choices"][0]["new_tokens"] == [3] and row["choices"][0]["wall_time"] == [0.25]
-    assert row["choices"][0]["accept_lengths"] == [2, 1] and row["choices"][0]["decoding_steps"] == [2]
+def test_a_line_comes_back() -> None:
     assert Record.of(record("ours", 7).line()) == record("ours", 7)
 
 

@@ -107,7 +107,7 @@ def synthetic(setting: Setting, number: int) -> Log:
 
 
 def test_a_prediction_without_figure_or_reason_is_an_error() -> None:
-    found = Result(figures={one.key: 1.0 for one in PREDICTIONS[4]})
+    found = Result(figures={one["key"]: 1.0 for one in PREDICTIONS[4]})
     assert len(report.predicted(4, found).rows) == len(PREDICTIONS[4])
     del found.figures["ours_dropped"]
     with pytest.raises(KeyError):
@@ -118,7 +118,7 @@ def test_a_prediction_without_figure_or_reason_is_an_error() -> None:
 
 def test_report_writes_tables_plots_and_figures(tmp_path: Path) -> None:
     found = Result(
-        figures={one.key: Interval(2.0, 1.0, 3.0) for one in PREDICTIONS[7]},
+        figures={one["key"]: Interval(2.0, 1.0, 3.0) for one in PREDICTIONS[7]},
         tables=[Table("t", {"a|": {"x": 1.5}, "b": {"x": None}}, "way")],
         plots={"p": Figure()},
         notes=["a note"],

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crossspec_lab.handoff.network import Handoff
+from crossspec_lab.handoff.network import Handoff, new_handoff
 from crossspec_lab.handoff.stand_in import FeatureHandoff
 from plain_target import QUESTION, generated, live
 
@@ -24,7 +24,6 @@ from crossspec_ros.windows.window import Window
 pytestmark = pytest.mark.nightly
 
 Open = Callable[[str, Handoff], PrefillHiddenDecoder]
-PATCHES = 17
 
 
 @pytest.fixture
@@ -42,22 +41,21 @@ def opened(pair: ModelPair) -> Iterator[Open]:
 
 def untrained(pair: ModelPair) -> Handoff:
     torch.manual_seed(0)
-    handoff = Handoff(Sizes.of(pair.target, pair.draft), 8, PATCHES, 5, PATCHES)
-    return handoff.eval().requires_grad_(False)
+    return new_handoff(pair.target, pair.draft).eval().requires_grad_(False)
 
 
 class Clairvoyant(Handoff):
     """Gives the true features of a window, and is as sure as it is told to be."""
 
     def __init__(self, pair: ModelPair, window: Window, sure: float = 1.0) -> None:
-        super().__init__(Sizes.of(pair.target, pair.draft), 8, PATCHES, 5, PATCHES)
+        super().__init__(Sizes.of(pair.target, pair.draft), 8, 17, 4, 17)
         with torch.inference_mode():
             self._true, self._sure = torch.stack(list(pair.target.encode(window.frames))), sure
 
     def forward(self, events: torch.Tensor) -> torch.Tensor:
         return self._true[None]
 
-    def predicted(self, events: torch.Tensor) -> torch.Tensor:
+    def expected(self, events: torch.Tensor) -> torch.Tensor:
         return torch.full((len(events),), self._sure)
 
 
@@ -108,19 +106,14 @@ def test_refused_features_give_the_targets_own_caption(
 ) -> None:
     wanted = generated(pair, windows[2])
     for mode, handoff in (
-        ("predicted", Clairvoyant(pair, windows[2], sure=0.79)),
+        ("predicted", Clairvoyant(pair, windows[2], sure=0.84)),
         ("probed", untrained(pair)),
         ("missing", untrained(pair)),
     ):
         decoder = opened(mode, handoff)
         encoded.clear()
         if is_live:
-            for image in windows[2].event_images:
-                decoder.stream_event_image(windows[2].index, image, QUESTION)
-            for i, (frame, stamp) in enumerate(
-                zip(windows[2].frames, windows[2].frame_stamps_ns, strict=True)
-            ):
-                decoder.stream_frame(windows[2].index, frame, stamp, i == 7)
+            live(decoder, windows[2])
             decoder.begin(windows[2].index, QUESTION)
             decoder.advance(windows[2].index)
         said = decoder.caption(windows[2], QUESTION, Trace())

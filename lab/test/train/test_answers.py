@@ -11,7 +11,7 @@ import pytest
 import torch
 from crossspec_lab.train import answers
 from crossspec_lab.train.answers import AnswerStudent
-from crossspec_lab.world import dataset, structured
+from crossspec_lab.world import dataset, questions
 from crossspec_lab.world.phrases import caption
 
 from crossspec_ros.models.placement import Placement
@@ -35,7 +35,7 @@ def test_what_is_learnt_is_the_answer_and_of_a_form_its_values(student: AnswerSt
         ]
         for kind, told in kinds.items()
     }
-    truth = structured.truth(scene)
+    truth = questions.truth(scene)
     assert learnt["captions"] == [f" {caption(scene)}"]
     whole, values = learnt["forms"]
     assert json.loads(whole) == truth

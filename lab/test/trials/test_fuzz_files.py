@@ -7,11 +7,10 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from crossspec_lab.trials import fuzz_files
-from crossspec_lab.trials.fuzz_files import MAX_CPU_S, MAX_MB, Outcome, failure, read_in_fork
+from crossspec_lab.trials.fuzz_files import Outcome, failure, read_in_fork
 from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.recording_samples import RECORDINGS
 
@@ -28,38 +27,31 @@ def test_fuzz_reads_files_of_all_formats(tmp_path: Path) -> None:
     counts = [sum(outcomes.values()) for outcomes in figures["outcomes"].values()]
     assert list(figures["outcomes"]) == list(RECORDINGS) and sum(counts) == figures["files"] == 10
     assert {kind for row in figures["outcomes"].values() for kind in row} <= {"read", "refused"}
-    assert 0 < figures["max_cpu_s"] < MAX_CPU_S
     assert figures["found"] == [] and not (tmp_path / "findings").exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "is_failure"),
+    ("outcome", "is_failure"),
     [
-        ({}, False),
-        ({"kind": "read", "text": ""}, False),
-        *(({"kind": kind}, True) for kind in ("raised", "ended", "hung")),
-        *(({"text": text}, True) for text in ("", "a \x1b[2J: b", "x: " + "x" * 10_000, "bad", "a\nb: c")),
-        ({"cpu_s": MAX_CPU_S + 1}, True),
-        ({"above_idle_mb": MAX_MB + 1}, True),
+        (Outcome("refused", "it is bad: replace it"), False),
+        (Outcome("read"), False),
+        *((Outcome(kind), True) for kind in ("raised", "ended")),
+        *((Outcome("refused", text), True) for text in ("", "a \x1b[2J: b", "x: " + "x" * 10_000, "bad")),
     ],
 )
-def test_failure_of_an_outcome(change: dict[str, Any], is_failure: bool) -> None:
-    outcome = Outcome("refused", "it is bad: replace it", 0.1, 3.0)
-    assert bool(failure(outcome._replace(**change))) == is_failure
+def test_failure_of_an_outcome(outcome: Outcome, is_failure: bool) -> None:
+    assert bool(failure(outcome)) == is_failure
 
 
 def test_read_in_fork_survives_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(path: Path) -> None:
-        kept = bytearray(200 << 20)
-        kept[::4096] = bytes(len(kept[::4096]))
-        raise IndexError(f"of {path.name}")
+        bytearray(600 << 20)
 
-    raised = read_in_fork(greedy, tmp_path / "a.txt")
-    assert raised.kind == "raised" and "IndexError: of a.txt" in raised.text
-    assert raised.above_idle_mb > 150
+    raised = read_in_fork(greedy, tmp_path)
+    assert raised.kind == "raised" and "MemoryError" in raised.text
     assert read_in_fork(lambda path: os._exit(3), tmp_path).kind == "ended"
     monkeypatch.setattr(fuzz_files, "_PATIENCE_S", 1)
-    assert read_in_fork(lambda path: time.sleep(60), tmp_path).kind == "hung"
+    assert read_in_fork(lambda path: time.sleep(60), tmp_path).kind == "ended"
 
 
 def test_same_seed_damages_in_the_same_way() -> None:

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from crossspec_lab.trials.fuzz_messages import fill_memory, fuzz
-
-from crossspec_ros.captioning.assembly import vocabulary
-from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
-from crossspec_ros.models.pair import ModelPair
-
-
-def test_the_captioner_starts_with_as_many_captions_as_it_keeps(tmp_path: Path, pair: ModelPair) -> None:
-    fill_memory(path := tmp_path / "memory.json")
-    memory, ids = CaptionMemory(), pair.target.vocabulary
-    MemoryFile(memory, path, vocabulary(pair), ids).close()
-    assert memory.known == CAPACITY
+from crossspec_lab.trials.fuzz_messages import fuzz
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ import pytest
 from crossspec_lab.world.dataset import scenes_of
 from crossspec_lab.world.english import caption, claimed
 from crossspec_lab.world.phrases import attributes
-from crossspec_lab.world.standing_questions import ANSWERS, answer
+from crossspec_lab.world.questions import ANSWERS, answer
 
 SCENES = [scenes_of(seed)[-2] for seed in range(600)]
 

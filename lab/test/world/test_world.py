@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,8 +59,6 @@ def test_every_paint_has_the_same_luma() -> None:
 
 
 def test_what_the_event_camera_sees_does_not_depend_on_the_light() -> None:
-    from dataclasses import replace
-
     scenes = drive(3, 2)
     bright, dark = (
         [replace(s, background="trees", light=light) for s in scenes] for light in ("cloudy", "night")
