@@ -15,7 +15,7 @@ from crossspec_ros.cli import main
 
 
 def captioned(*indices: int, late_s: float = 0.5, token: int = 7) -> list[Captioned]:
-    return [Captioned(i, Written((token, 2)), late_s + i / 100, 0.0, i + 1.0) for i in indices]
+    return [Captioned(i, Written((token, 2)), late_s + i / 100, 0.0, i + 1.0, 0.3) for i in indices]
 
 
 def test_dropped_windows_count_and_a_new_scene_has_its_own_figure() -> None:
