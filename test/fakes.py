@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from types import SimpleNamespace
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.captioning.standing import Answered, StandingQuestions
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, tried
@@ -39,7 +39,9 @@ class FakeDecoder:
         self.cancelled = []
         self.streamed = []
         self.begun = []
-        self.pair = SimpleNamespace(frames=8)
+        words = SimpleNamespace(get_vocab_size=lambda: 32_000)
+        target = SimpleNamespace(device="cpu", dtype="float32", tokenizer=words)
+        self.pair = SimpleNamespace(frames=8, placement=None, target=target, draft=None, known_as={})
         self.closed = False
         self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
@@ -123,6 +125,7 @@ class FakeDecoder:
             if on_words:
                 on_words(text)
         return SimpleNamespace(
+            rehearsal=Rehearsal(),
             text=text if source != "none" else "",
             askable=source == "target",
             token_ids=list(range(10)),

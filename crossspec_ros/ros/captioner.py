@@ -134,15 +134,14 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._drop_inputs()
             self._close_decoder()
             return self._fail("load its models and warm up", error)
-        # A decoder without models, as tests have it, is nowhere.
-        pair = getattr(self._decoder, "pair", None)
-        placement = None if pair is None or is_remote(self._settings.target) else pair.placement
+        pair = self._decoder.pair
+        placement = None if is_remote(self._settings.target) else pair.placement
         self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, placement)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
         self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
         self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
-        if pair is not None and (told := warning(pair)):
+        if told := warning(pair):
             self.get_logger().warning(told)
         return super().on_configure(state)
 
