@@ -19,6 +19,7 @@ from crossspec_lab.trials.bars import MemoryWatch, missed, missed_bars
 from crossspec_lab.trials.fuzz_publisher import PLAYED
 from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.captioning.params import Value
+from crossspec_ros.drafting.memory_file import save
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import CAPACITY, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
@@ -96,7 +97,7 @@ def fill_memory(path: Path) -> None:
     for _ in range(CAPACITY):
         caption = tuple(rng.randrange(tokenizer.get_vocab_size()) for _ in range(_TOKENS))
         memory.observe(PassResult(Context(_QUESTION), DraftTree(), (), caption, True))
-    memory.save(path, tokenizer_digest(tokenizer))
+    save(memory, path, tokenizer_digest(tokenizer))
 
 
 def _beside() -> list[Process]:
