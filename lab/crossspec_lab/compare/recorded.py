@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from crossspec_ros.captioning.settings import SynchronizerSettings
+from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.stamps import parts
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.recordings.recording import open_recording
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
@@ -28,16 +28,16 @@ def recorded_windows(pair: ModelPair, path: Path, count: int) -> list[Window]:
 
 
 def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
-    settings = SynchronizerSettings(
-        frames=pair.frames,
-        event_images=pair.event_images,
-        frame_size=pair.frame_size,
-        event_image_size=pair.event_image_size,
-    )
-    pipeline = Pipeline(settings)
-    assembler = WindowAssembler(pipeline.grid)
-    with closing(open_recording(path)) as recording:
-        for message in parts(recording.messages()):
+    sizes: dict[str, Any] = {
+        "frames": pair.frames,
+        "event_images": pair.event_images,
+        "frame_size": pair.frame_size,
+        "event_image_size": pair.event_image_size,
+    }
+    with closing(ReplaySetup(path)) as setup:
+        pipeline = Pipeline(replace(setup.synchronizer, **sizes))
+        assembler = WindowAssembler(pipeline.grid)
+        for message in parts(setup.recording.messages()):
             for update in pipeline.take_recorded(message):
                 closed: Iterable[Window]
                 if isinstance(update, FrameReady):
