@@ -296,5 +296,5 @@ class EventDrafts:
         if draft is None or not draft.ended or draft.question != question:
             self._windows.stop_drafts()
             draft = self.model.draft(window.event_images, question, max_new_tokens)
-            is_finished = self.model.finish(draft, opened.trace, stopped)
+            is_finished = self.model.submit(draft.run, opened.trace, stopped).result()
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)

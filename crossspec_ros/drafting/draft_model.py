@@ -25,13 +25,13 @@ _LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _ROOM = 1024
-"""Tokens of a draft and its prompt, of which 582 stand for five images; a longer one moves."""
-_NOISE_QUESTION = "What is this?"
-_WARM_UP_TOKENS = 8
+"""Tokens of a draft and its prompt, of which five images take 582. A longer one moves to a larger buffer."""
+_WARM_UP = "What is this?", 8
+"""Question and tokens of the first draft."""
 
 
 class EventDraft:
-    """One window's draft; `run` works, and `tokens` may be read at any time from any thread."""
+    """One window's draft. `run` writes it, and any thread may read it at any time."""
 
     def __init__(
         self,
@@ -41,14 +41,16 @@ class EventDraft:
         question: str,
         max_new_tokens: int,
         runner: ModelRunner,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._model, self._translation, self._runner = model, translation, runner
+        """`beat` is called before each token."""
+        self._model, self._translation, self._runner, self._beat = model, translation, runner, beat
         self.images, self.question, self._limit = event_images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
         self._states: list[torch.Tensor] = []
         self.feature: np.ndarray | None = None
-        """Pooled event feature (width,): the mean of the event tokens, once they are encoded."""
+        """Mean of the event tokens (width,), once they are encoded."""
         self.event_tokens: torch.Tensor | None = None
         """(tokens, width) on its device, once they are encoded."""
 
@@ -58,9 +60,9 @@ class EventDraft:
         return self._tokens.copy()
 
     @property
-    def probs(self) -> tuple[float, ...]:
-        """Probabilities that it gave its tokens."""
-        return tuple(self._probs)
+    def states(self) -> tuple[torch.Tensor, ...]:
+        """The last hidden state (width,) behind each token, on its device."""
+        return tuple(self._states)
 
     @property
     def text(self) -> str:
@@ -68,30 +70,25 @@ class EventDraft:
 
     @property
     def ended(self) -> bool:
-        """Whether it has come to an end of sequence or the length limit."""
+        """Whether the draft has come to an end of sequence or the length limit."""
         return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
 
-    @property
-    def states(self) -> tuple[torch.Tensor, ...]:
-        """The last hidden states (width,) from which it chose each of its tokens, on its device."""
-        return tuple(self._states)
-
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Words so far in the target's tokens, and their probabilities."""
+        """Return the words so far in the target's tokens, and their probabilities."""
         return self._translation(self.tokens, self._probs)
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily.
+        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until `stopped`.
 
-        Returns whether it came to its end, or was `stopped` before.
+        Returns whether the draft has ended.
         """
         if stopped():
             return False
         with trace.span("event_encode"):
             event_tokens = self._model.encode(self.images)
             self.feature = event_tokens.mean(0).float().cpu().numpy()
-            # Not before: what was copied is done.
+            # Other threads may use it now, because the copy has waited for the device.
             self.event_tokens = event_tokens
         if stopped():
             return False
@@ -104,20 +101,21 @@ class EventDraft:
         return self.ended
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
+        self._beat()
         seen = sees(row.length, len(chunk), DraftTree())
         reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
         [(hidden, _)] = self._runner.read([reading])
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
-        # One wait for both; float32 holds every token id exactly.
+        # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
-        # In this order, because `proposal` may be asked for at any time. The next pass takes the buffer.
+        # `proposal` may be called between two of these lines. The next pass reuses the buffer.
         self._states.append(hidden[-1].clone())
         self._probs.append(prob)
         self._tokens.append(int(token))
 
 
 class DraftModel:
-    """Owns the draft's thread, its CUDA stream and its KV buffers, which that thread alone uses."""
+    """Owns the draft's thread, its CUDA stream and its KV buffers, which only that thread uses."""
 
     def __init__(self, model: EventModel, translation: Translation) -> None:
         self.model, self._translation = model, translation
@@ -128,10 +126,11 @@ class DraftModel:
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
         """Return a draft about these (k, H, W, 3) event images, whose `run` the caller submits."""
-        return EventDraft(self.model, self._translation, images, question, max_new_tokens, self._runner)
+        ours = self._runner, self.pulse.beat
+        return EventDraft(self.model, self._translation, images, question, max_new_tokens, *ours)
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
-        """Let the thread do this once it has done what was submitted before."""
+        """Let the thread do this once it has done all earlier work."""
         return self._thread.submit(self._do, work, *args)
 
     def start(
@@ -141,14 +140,14 @@ class DraftModel:
         stopped: Callable[[], bool],
         on_draft: Callable[[str], None] | None = None,
     ) -> Future[None]:
-        """Let the thread write this draft, unless it is `stopped`; a failure is logged and costs no more.
+        """Let the thread write this draft until `stopped`. A failure is logged, and the caption goes on.
 
-        `on_draft` gets the text of a finished one, in the thread.
+        The thread calls `on_draft` with the text of a finished draft.
         """
 
         def write() -> None:
             try:
-                if self._write(draft, trace, stopped) and on_draft:
+                if draft.run(trace, stopped) and on_draft:
                     on_draft(draft.text)
             except (KeyboardInterrupt, SystemExit):
                 raise
@@ -157,32 +156,18 @@ class DraftModel:
 
         return self.submit(write)
 
-    def finish(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
-        """Have this draft written now, and wait for it; whether it came to its end."""
-        return self.submit(self._write, draft, trace, stopped).result()
-
     def warm_up(self) -> None:
-        """Take the buffers, capture the graphs, and do what is slow the first time."""
+        """Allocate the buffers, capture the graphs, and write a first draft, which is slow."""
         self.submit(self._runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-        self.submit(self.draft(noise, _NOISE_QUESTION, _WARM_UP_TOKENS).run, Trace()).result()
+        self.submit(self.draft(noise, *_WARM_UP).run, Trace()).result()
 
     def close(self) -> None:
-        """End the thread once all is done."""
+        """End the thread once all work is done."""
         self.pulse.end()
         self.submit(self._runner.release)
         self._thread.shutdown()
-
-    def _write(self, draft: EventDraft, trace: Trace, stopped: Callable[[], bool]) -> bool:
-        """Write it in the thread; whether it came to its end."""
-
-        def asked() -> bool:
-            # After each token: that shows that it gets on.
-            self.pulse.beat()
-            return stopped()
-
-        return draft.run(trace, asked)
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Result], *args: Any) -> Result:

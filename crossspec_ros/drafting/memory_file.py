@@ -1,9 +1,10 @@
-"""File of the caption memory: read at the start, written by one decoder each minute and at its end."""
+"""File of the caption memory: read at the start, saved by one captioner each minute and at its end."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import threading
@@ -11,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from crossspec_ros.drafting.proposers.memory import CaptionMemory, DamagedMemoryError
+from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small, replace_file
 from crossspec_ros.models.hub import known_as
 from crossspec_ros.paths import state_dir
 from crossspec_ros.telemetry.pulse import Pulse
@@ -21,151 +23,126 @@ _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
 """Seconds of captions that a power cut costs at most."""
+MAX_BYTES = 2 << 20
+"""Largest file: four questions of 10,000 characters with 512 captions of 64 tokens each."""
 _MAX_SAVE_S = 10.0
 """Time after which closing does not wait for a disk."""
 NONE = ("", "none")
-"""Values of the parameter `memory` by which nothing is kept."""
+"""Values of the parameter `memory` for no file."""
 AUTO = "auto"
 """Value of the parameter `memory` for a file in the state folder."""
-_USERS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-"""Errors of a path that the user can correct; with those of a disk the captioner works without its file."""
 
 
 class MemoryFile:
     """Keep `memory` in the file `path` from session to session, until `close`.
 
-    A file that is damaged or that a disk has lost is renamed to `path`.damaged, and the memory starts empty.
-    A second decoder with the same file, in this process or another, reads it and does not write it: the lock
-    is the file `path`.lock, which the kernel releases with the process.
+    A file that is damaged or belongs to another tokenizer is renamed to `path`.damaged, and the memory starts
+    empty. The kernel releases the lock `path`.lock with the process. A second captioner with the same file
+    only reads it.
 
-    `vocabulary` is the digest of the target's tokenizer, `ids` the number of its token ids. Raises InputError
-    when the file is of another vocabulary, or its path cannot be one.
+    `tokenizer` is the digest of the target's tokenizer, `vocabulary` the number of its token ids. Raises
+    InputError when there can be no such file.
     """
 
-    def __init__(self, memory: CaptionMemory, path: Path, vocabulary: str, ids: int) -> None:
-        self._memory, self._path, self._vocabulary = memory, path, vocabulary
+    def __init__(self, memory: CaptionMemory, path: Path, tokenizer: str, vocabulary: int) -> None:
+        self._memory, self._path, self._tokenizer = memory, path, tokenizer
         self._closing = threading.Event()
         self.pulse = Pulse("caption memory")
         self._thread: threading.Thread | None = None
-        self._lock: IO[str] | None = None
         try:
             if path.exists() and not path.is_file():
                 raise IsADirectoryError("it is not a file")
             self._lock = open(f"{path}.lock", "a")  # noqa: SIM115
-            is_ours = _locked(self._lock)
-            self._load(ids, is_ours)
-            if not is_ours:
-                _LOG.warning(
-                    "another captioner keeps the caption memory '%s': this one reads it and does not save "
-                    "its own; give each a file of its own by the parameter memory",
-                    path,
-                )
-                return
-            self._saved = -1
-            self._save()
-        except _USERS as error:
-            self._release()
+        except OSError as error:
             raise InputError(
                 f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that "
                 "exists and can be written to, or set memory to none"
             ) from None
-        except OSError as error:
-            _LOG.warning("the caption memory is not kept: %s; check the disk and start again", error)
-            self._release()
-            return
-        except InputError:
-            self._release()
-            raise
-        self._thread = self.pulse.start(self._keep, "memory")
+        is_owner = _lock(self._lock)
+        self._load(vocabulary, is_owner)
+        if is_owner:
+            self._thread = self.pulse.start(self._keep, "memory")
+        else:
+            _LOG.warning(
+                "another captioner keeps the caption memory '%s': this one only reads it; give each a file "
+                "of its own by the parameter memory",
+                path,
+            )
 
     def close(self) -> None:
-        """Save for the last time and release the lock; raise OSError where the file cannot be written."""
+        """Save for the last time and release the lock."""
         self.pulse.end()
         self._closing.set()
-        try:
-            if self._thread is not None:
-                self._thread.join(_MAX_SAVE_S)
-                if self._thread.is_alive():
-                    raise OSError(f"its disk has not answered for {_MAX_SAVE_S:g} s")
-                self._memory.save(self._path, self._vocabulary)
-        finally:
-            self._release()
+        if self._thread is not None:
+            self._thread.join(_MAX_SAVE_S)
+        self._lock.close()
 
-    def _load(self, ids: int, is_ours: bool) -> None:
+    def _load(self, vocabulary: int, is_owner: bool) -> None:
         try:
-            self._memory.restore(self._path, self._vocabulary, ids)
+            document = json.loads(read_small(self._path, MAX_BYTES))
+            if document["tokenizer"] != self._tokenizer:
+                raise ValueError("it belongs to another tokenizer")
+            self._memory.restore(document["captions"], vocabulary)
         except FileNotFoundError:
             return
-        except (DamagedMemoryError, OSError) as error:
-            if isinstance(error, PermissionError):
-                raise
-            if is_ours:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            _LOG.warning("the caption memory '%s' cannot be read (%s): it starts empty", self._path, error)
+            if is_owner:
                 # The next save replaces a file that cannot be renamed.
                 with suppress(OSError):
                     os.replace(self._path, f"{self._path}.damaged")
-            _LOG.warning(
-                "the caption memory '%s' cannot be read (%s): it starts empty%s",
-                self._path,
-                error,
-                f", and the old file becomes '{self._path}.damaged'" if is_ours else "",
-            )
 
     def _keep(self) -> None:
-        while not self._closing.wait(SAVE_S):
-            self._save()
-
-    def _save(self) -> None:
-        """Save what was learned since; a failure is logged and tried again."""
-        learned = self._memory.learned
-        if learned == self._saved:
-            return
-        try:
-            self._memory.save(self._path, self._vocabulary)
-            self._saved = learned
-        except _USERS:
-            if self._thread is None:
-                raise
-        except Exception as error:
-            _LOG.warning("the caption memory could not be saved: %s; it is tried again", error)
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        """Save each minute and at the end what was learned since."""
+        saved, is_closing = 0, False
+        while not is_closing:
+            is_closing = self._closing.wait(SAVE_S)
+            learned = self._memory.learned
+            if learned == saved:
+                continue
+            try:
+                save(self._memory, self._path, self._tokenizer)
+                saved = learned
+            except OSError as error:
+                _LOG.warning("the caption memory '%s' could not be saved: %s", self._path, error)
 
 
-def _locked(file: IO[str]) -> bool:
-    """Return whether this process now has the file to itself; True where the file system has no locks."""
+def save(memory: CaptionMemory, path: Path, tokenizer: str) -> None:
+    """Replace the file atomically; raise OSError where that fails."""
+    document = {"tokenizer": tokenizer, "captions": memory.state()}
+    replace_file(path, json.dumps(document, separators=(",", ":")).encode())
+
+
+def _lock(file: IO[str]) -> bool:
+    """Return whether this process owns the file from now on; True on file systems without locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     except OSError as error:
-        _LOG.warning("'%s' cannot be locked (%s): let no other captioner use this memory", file.name, error)
+        return not isinstance(error, BlockingIOError)
     return True
 
 
-def memory_path(choice: str, target: Path, vocabulary: str) -> Path | None:
-    """Return the file that the parameter `memory` chooses for the target in this folder or file.
+def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
+    """Return the file that the parameter `memory` selects for the target in this folder or file.
 
-    None where it chooses none, or the state folder cannot be written; the latter is logged.
+    The name `auto` selects a file for each tokenizer and hub id, folder or GGUF, so another head keeps it.
+    Returns None for no file, or where the state folder cannot be written, which is logged.
     """
     if choice in NONE:
         return None
     if choice != AUTO:
         return Path(choice)
+    folder = state_dir() / "caption_memory"
     try:
-        folder = state_dir() / "caption_memory"
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"'{folder}' cannot be written")
     except (OSError, RuntimeError) as error:
         _LOG.warning(
-            "the caption memory is not kept: %s; set ROS_HOME to a folder that can be written, or "
-            "memory to none",
+            "the caption memory is not kept: %s; set ROS_HOME to a folder that can be written, or memory to "
+            "none",
             error,
         )
         return None
-    # By name: what a memory of an earlier training proposes costs speed alone, because it is verified.
-    key = f"{vocabulary}\n{known_as(target.resolve())}"
+    key = f"{tokenizer}\n{known_as(target.resolve())}"
     return folder / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.json"

@@ -1,8 +1,7 @@
-"""JSON schemas that an answer follows: which tokens may come next says llguidance, the target which of them.
+"""JSON schemas of answers: llguidance decides which tokens may come next, and the target chooses one of them.
 
-So an answer is what the target alone writes under the same schema: drafts are verified as ever, and those
-that no answer may have are not put to it. JSON is written as Python writes it, with a space behind commas and
-colons, for nothing else is told by the spaces of an answer.
+An answer is what the target alone writes under the same schema. Impossible draft tokens are removed, and the
+others are verified as without a schema. JSON has a space behind each comma and colon, as Python writes it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +23,8 @@ if TYPE_CHECKING:
 
 MOST_SCHEMA = 65_536
 """Characters of a schema."""
-MOST_STEPS = 10_000
-"""Remainders that a schema's numbers may leave by `multipleOf`; more take minutes and gigabytes."""
-_NAMED = re.compile(r"properties|patternProperties|\$defs|definitions|dependentSchemas")
-"""Keywords whose values have schemas by names."""
-_INNER = re.compile(
-    "items|prefixItems|additionalItems|unevaluatedItems|contains|additionalProperties|propertyNames|"
-    "unevaluatedProperties|anyOf|allOf|oneOf|not|if|then|else"
-)
-"""Keywords whose values are schemas, or lists of them."""
-_OTHER = re.compile(
-    r"type|enum|const|format|pattern|minLength|maxLength|minimum|maximum|exclusiveMinimum|exclusiveMaximum|"
-    r"multipleOf|minItems|maxItems|uniqueItems|minContains|maxContains|minProperties|maxProperties|required|"
-    r"dependentRequired|dependencies|contentEncoding|contentMediaType|contentSchema|title|description|"
-    r"default|examples|deprecated|readOnly|writeOnly|\$schema|\$id|id|\$ref|\$anchor|\$comment|\$vocabulary"
-)
-"""All other keywords of JSON schema, from draft 4 to 2020-12."""
+MAX_REMAINDERS = 10_000
+"""Remainders that the `multipleOf` of a schema may leave. More take llguidance minutes and gigabytes."""
 _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -52,9 +36,9 @@ class GrammarCompiler:
         self._tokens: Any = None
 
     def compiled(self, schema: str) -> GrammarState | None:
-        """Grammar before an answer's first token, of a schema in JSON; none of an empty text.
+        """Return the grammar before an answer's first token, or None without a schema.
 
-        InputError for what is no schema, or not supported.
+        Raises InputError for an invalid or unsupported schema.
         """
         if not schema:
             return None
@@ -74,18 +58,17 @@ class GrammarCompiler:
         if self._tokens is None:
             from tokenizers import Tokenizer
 
-            whole = Tokenizer.from_str(self._target.tokenizer.to_str())
-            whole.no_padding()
-            whole.no_truncation()
-            self._tokens = LLTokenizer(whole.to_str(), eos_token=list(eos_ids))
+            unlimited = Tokenizer.from_str(self._target.tokenizer.to_str())
+            unlimited.no_padding()
+            unlimited.no_truncation()
+            self._tokens = LLTokenizer(unlimited.to_str(), eos_token=list(eos_ids))
         try:
-            matcher = LLMatcher(
-                self._tokens, LLMatcher.grammar_from_json_schema(text, overrides=_SPACES), log_level=0
-            )
+            grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPACES)
+            matcher = LLMatcher(self._tokens, grammar, log_level=0)
             if matcher.is_error():
                 raise ValueError(_reason(matcher))
             begun = GrammarState(text, matcher, frozenset(eos_ids), self._tokens.vocab_size)
-            # Some that no answer can follow are compiled all the same.
+            # llguidance also compiles some schemas without any answer.
             if not begun.copy().allowed().any():
                 raise ValueError("no answer can follow it")
         except (ValueError, InputError) as error:
@@ -94,12 +77,13 @@ class GrammarCompiler:
 
 
 def read_schema(given: str) -> str:
-    """Schema of a parameter, which is JSON or the path of a file with it, without spaces; empty where nothing
-    is given. Raises InputError as `checked_schema`, and for a file that cannot be read."""
-    if not given.strip():
-        return ""
-    if given.lstrip()[0] in '{["' or given.strip() in ("true", "false", "null") or given.strip().isdigit():
-        return checked_schema(given)
+    """Return the schema of a parameter, which is JSON or the path of a JSON file; empty if nothing is given.
+
+    Raises InputError as `checked_schema` does, and for an unreadable file.
+    """
+    given = given.strip()
+    if not given or given[0] in '{["':
+        return checked_schema(given) if given else ""
     try:
         with open(given, encoding="utf-8-sig") as file:
             text = file.read(MOST_SCHEMA + 1)
@@ -115,64 +99,40 @@ def read_schema(given: str) -> str:
 
 
 def checked_schema(schema: str) -> str:
-    """The same JSON without spaces; InputError for what is none, or no schema, or has unknown keywords."""
+    """Return the same JSON without spaces; raise InputError if it is no object or too large.
+
+    Keywords are left to llguidance, which names those that it does not support.
+    """
     if len(schema) > MOST_SCHEMA:
         raise InputError(f"the schema has more than {MOST_SCHEMA} characters: shorten it")
     try:
-        found = json.loads(schema, object_pairs_hook=_object, parse_constant=_constant)
-        if isinstance(found, dict) and found:
-            if (steps := _check_keywords(found)) > MOST_STEPS:
-                raise InputError(
-                    f"the schema's multipleOf make {steps} remainders, but at most {MOST_STEPS} are taken: "
-                    f"choose smaller ones, or leave them out"
-                )
-            return json.dumps(found, separators=(",", ":"))
-    except InputError:
-        raise
+        found = json.loads(schema)
+        remainders = _remainders(found)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON ({error or 'too deep'}): give the JSON, corrected") from None
-    raise InputError(
-        "the schema is no JSON object with keywords: write one, as in "
-        '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
-    )
+    if not isinstance(found, dict) or not found:
+        raise InputError(
+            "the schema is no JSON object with keywords: write one, as in "
+            '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
+        )
+    if remainders > MAX_REMAINDERS:
+        raise InputError(
+            f"the schema's multipleOf make {remainders} remainders, but at most {MAX_REMAINDERS} are taken: "
+            f"choose smaller ones, or leave them out"
+        )
+    return json.dumps(found, separators=(",", ":"))
 
 
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Object of JSON; raises ValueError where a key is there twice, of which one would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{twice[:100]}' is there twice")
-    return found
-
-
-def _check_keywords(schema: Any) -> int:
-    """Product of the numerators of all `multipleOf`: the library makes a state of each remainder.
-
-    Raises InputError for a keyword that JSON schema does not have, which the library would ignore.
-    """
-    steps = 1
-    for name, value in schema.items() if isinstance(schema, dict) else ():
-        inner: list[Any] = []
-        if _NAMED.fullmatch(name) and isinstance(value, dict):
-            inner = list(value.values())
-        elif _INNER.fullmatch(name):
-            inner = value if isinstance(value, list) else [value]
-        elif name == "multipleOf" and isinstance(value, int | float) and value:
-            steps *= abs(Fraction(str(value)).numerator)
-        elif not _OTHER.fullmatch(name):
-            raise InputError(
-                f"the schema has '{name[:100]}', which is no keyword of JSON schema: correct it, or leave it "
-                f"out"
-            )
-        for each in inner:
-            steps *= _check_keywords(each)
-    return steps
+def _remainders(value: Any) -> int:
+    """Return the product of all numerators of `multipleOf`: llguidance makes a state of each remainder."""
+    product = 1
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if name == "multipleOf" and isinstance(inner, int | float) and inner:
+            product *= abs(Fraction(str(inner)).numerator)
+        product *= _remainders(inner)
+    for inner in value if isinstance(value, list) else ():
+        product *= _remainders(inner)
+    return product
 
 
 def _reason(matcher: Any) -> str:
@@ -180,41 +140,40 @@ def _reason(matcher: Any) -> str:
 
 
 class GrammarState:
-    """Place of an answer in its schema, behind the tokens taken so far; for one thread at a time. Each answer
-    has a copy."""
+    """Place of an answer in its schema, behind its tokens so far. Each answer has a copy, for one thread."""
 
     def __init__(self, schema: str, matcher: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
         self.digest = hashlib.sha256(schema.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        """Digest of the schema, by which captions are remembered."""
+        """Digest of the schema, the caption memory's key."""
         self._matcher, self._eos_ids, self._vocabulary = matcher, eos_ids, vocabulary
         self.is_over = False
-        """Nothing follows: the sequence has ended."""
+        """Whether the answer has ended."""
 
     def copy(self) -> GrammarState:
-        """The same place, to go on from apart."""
+        """Return an independent copy of this place."""
         made = copy.copy(self)
         made._matcher = self._matcher.deep_copy()
         return made
 
     def allowed(self) -> np.ndarray:
-        """(tokens,) bool: tokens that may come next. Beyond them there is none."""
+        """Return (tokens,) bool: the tokens that may come next; any later id may not."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         return np.unpackbits(bits, count=self._vocabulary, bitorder="little").view(bool)
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens in which any answer goes on from here, written the usual way."""
+        """Return the tokens with which every answer goes on from here."""
         return () if self.is_over else tuple(self._matcher.compute_ff_tokens())
 
     def take(self, *tokens: int) -> None:
-        """Go on behind these tokens, which may come next; with an end of sequence the answer is over."""
+        """Go on behind these allowed tokens; with an end of sequence the answer is over."""
         self.is_over |= bool(tokens) and tokens[-1] in self._eos_ids
-        # The library takes an end of sequence in some states alone.
+        # llguidance accepts an end of sequence in some states only.
         self._matcher.consume_tokens([token for token in tokens if token not in self._eos_ids])
         self._check()
 
     def pruned(self, tree: DraftTree) -> DraftTree:
-        """The tree without what no answer may have; an end of sequence may go, which a pass adds itself."""
+        """Return the tree without impossible nodes. An end of sequence may go too: a pass adds it itself."""
         kept: set[int] = set()
         inner = set(tree.parents)
         for leaf in range(len(tree)):

@@ -94,10 +94,7 @@ class Robot:
         """Save what it remembers."""
         keep, self._keep = self._keep, None
         if keep is not None:
-            try:
-                keep.close()
-            except OSError as error:
-                _LOG.warning("the captions of robot %s could not be saved: %s", self.name, error)
+            keep.close()
 
 
 class FleetMemory(Proposer):

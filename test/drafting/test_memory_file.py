@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import os
 import time
 from pathlib import Path
@@ -11,163 +11,136 @@ import pytest
 from refusals import refused
 
 from crossspec_ros.drafting import memory_file
-from crossspec_ros.drafting.memory_file import MemoryFile, memory_path
+from crossspec_ros.drafting.memory_file import MAX_BYTES, MemoryFile, memory_path, save
 from crossspec_ros.drafting.proposer import Context, PassResult
-from crossspec_ros.drafting.proposers.memory import MOST_BYTES, QUESTIONS, CaptionMemory
+from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 
-CONTEXT = Context("?")
 CAPTION = (1, 2, 3)
 
 
-def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION) -> None:
-    memory.observe(PassResult(CONTEXT, DraftTree(), (), caption, True))
+def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION, question: str = "?") -> None:
+    memory.observe(PassResult(Context(question), DraftTree(), (), caption, True))
 
 
-def known(memory: CaptionMemory) -> tuple[int, ...]:
-    """The caption that it would propose."""
-    return memory.propose(CONTEXT, 3, 1e-4).token_ids
-
-
-def kept(path: Path, vocabulary: str = "words") -> tuple[CaptionMemory, MemoryFile]:
+def opened(path: Path, tokenizer: str = "words") -> tuple[CaptionMemory, MemoryFile]:
     memory = CaptionMemory()
-    return memory, MemoryFile(memory, path, vocabulary, 9)
+    return memory, MemoryFile(memory, path, tokenizer, 9)
 
 
-def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "memory.json"
-    path.write_text("{")
-    memory, file = kept(path)
-    assert known(memory) == () and "memory.json.damaged" in caplog.text
-    assert (tmp_path / "memory.json.damaged").read_text() == "{"
+def read(path: Path) -> dict[str, list[tuple[int, ...]]]:
+    """Return the captions that the next captioner finds in the file."""
+    memory, file = opened(path)
+    file.close()
+    return memory.state()
+
+
+def write(path: Path) -> None:
+    memory, file = opened(path)
     learn(memory)
     file.close()
-    again, file = kept(path)
-    file.close()
-    assert known(again) == CAPTION
 
 
-def test_the_largest_memory_comes_back_and_a_larger_one_is_set_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path, memory = tmp_path / "memory.json", CaptionMemory()
-    for i in range(QUESTIONS):
-        context = Context(chr(0x10000 + i) * 10_000)
-        for _ in range(20):
-            # As long as max_new_tokens may be.
-            memory.observe(PassResult(context, DraftTree(), (), 2048 * (151_935,), True))
-    assert memory.known == 64
-    memory.save(path, "words")
-    again = CaptionMemory()
-    again.restore(path, "words", 151_936)
-    assert again.known == memory.known
-    path.write_text(path.read_text() + MOST_BYTES * " ")
-    memory, file = kept(path)
-    file.close()
-    assert "it has more than" in caplog.text and path.with_name("memory.json.damaged").is_file()
+def test_captions_are_saved_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    write(path)
+    before = path.stat().st_mtime_ns
+    assert read(path) == {"?": [CAPTION]}
+    assert path.stat().st_mtime_ns == before, "nothing was learned"
 
 
-def test_it_is_saved_in_between_so_that_a_killed_captioner_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captions_are_saved_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
     path = tmp_path / "memory.json"
-    memory, file = kept(path)
+    memory, file = opened(path)
     learn(memory)
-    deadline_s, after = time.monotonic() + 20, CaptionMemory()
-    while known(after) != CAPTION:
+    deadline_s = time.monotonic() + 20
+    while not path.exists():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-        after.restore(path, "words", 9)
+    assert json.loads(path.read_text())["captions"] == {"?": [[1, 2, 3]]}
     file.close()
 
 
-def test_of_two_with_the_same_file_the_second_reads_it_and_the_first_writes_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+DAMAGED = {
+    "nothing": "",
+    "a part": '{"tokenizer": "words", "captions": {"?": [[1',
+    "no object": "[]",
+    "no captions": '{"tokenizer": "words"}',
+    "a wrong token": '{"tokenizer": "words", "captions": {"?": [[1, 9]]}}',
+    "too deep": "[" * 100_000,
+    "too large": " " * (MAX_BYTES + 1),
+    "another tokenizer": '{"tokenizer": "syllables", "captions": {}}',
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_file_is_renamed(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "memory.json"
-    memory, file = kept(path)
-    learn(memory)
-    file.close()
-    _, first = kept(path)
-    second_memory, second = kept(path)
-    assert known(second_memory) == CAPTION and "another captioner keeps" in caplog.text
-    learn(second_memory, (4, 5, 6))
+    path.write_text(text)
+    assert read(path) == {} and "cannot be read" in caplog.text and not path.exists()
+    assert path.with_name("memory.json.damaged").read_text() == text
+    write(path)
+    assert read(path) == {"?": [CAPTION]}
+
+
+def test_largest_memory_is_restored(tmp_path: Path) -> None:
+    path, memory = tmp_path / "memory.json", CaptionMemory()
+    for i in range(QUESTIONS):
+        for _ in range(20):
+            # As long as max_new_tokens may be.
+            learn(memory, 2048 * (151_935,), chr(0x10000 + i) * 10_000)
+    assert memory.known == 64
+    save(memory, path, "words")
+    again = CaptionMemory()
+    MemoryFile(again, path, "words", 151_936).close()
+    assert again.state() == memory.state()
+
+
+def test_second_captioner_only_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "memory.json"
+    write(path)
+    _, first = opened(path)
+    memory, second = opened(path)
+    assert memory.state() == {"?": [CAPTION]} and "another captioner keeps" in caplog.text
+    learn(memory, (4, 5, 6))
     second.close()
     first.close()
-    third_memory, third = kept(path)
-    third.close()
-    assert known(third_memory) == CAPTION
+    assert read(path) == {"?": [CAPTION]}
 
 
-def test_a_memory_of_another_tokenizer_is_refused_and_stays(tmp_path: Path) -> None:
-    path = tmp_path / "memory.json"
-    memory, file = kept(path)
-    learn(memory)
-    file.close()
-    before = path.read_bytes()
-    with refused("memory-of-another-tokenizer"):
-        kept(path, "syllables")
-    assert path.read_bytes() == before
-    # The refusal released the lock.
-    again, file = kept(path)
-    file.close()
-    assert known(again) == CAPTION
-
-
-def test_what_is_no_file_is_neither_read_nor_moved(tmp_path: Path) -> None:
-    folder, pipe = tmp_path / "a_folder", tmp_path / "a_pipe"
+def test_folder_and_pipe_are_refused(tmp_path: Path) -> None:
+    folder, pipe = tmp_path / "directory", tmp_path / "pipe"
     folder.mkdir()
     os.mkfifo(pipe)
     for path in (folder, pipe):
         with refused("memory-no-file", name=path.name):
-            kept(path)
+            opened(path)
     assert folder.is_dir() and pipe.is_fifo()
 
 
-def test_a_file_that_the_disk_has_lost_stops_nobody(
+def test_full_disk_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("disk full")
+
     path = tmp_path / "memory.json"
-    memory, file = kept(path)
-    learn(memory)
-    file.close()
-
-    def lost(*args: object) -> bytes:
-        raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("crossspec_ros.drafting.proposers.memory.read_small", lost)
-        _, file = kept(path)
-    file.close()
-    assert f"'{path}' cannot be read" in caplog.text
-    assert path.exists() and path.with_name("memory.json.damaged").exists()
-
-
-def test_a_full_disk_at_the_start_keeps_no_robot_from_captioning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
     monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
-    path, is_full = tmp_path / "memory.json", [True]
-    fsync = os.fsync
-
-    def may_fail(descriptor: int) -> None:
-        if is_full[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", may_fail)
-    memory, file = kept(path)
-    assert "could not be saved" in caplog.text and not path.exists()
-    learn(memory)
-    is_full[0] = False
+    memory, file = opened(path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fail)
+        learn(memory)
+        deadline_s = time.monotonic() + 20
+        while "could not be saved" not in caplog.text:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        assert not path.exists()
     file.close()
-    again, file = kept(path)
-    file.close()
-    assert known(again) == CAPTION
+    assert read(path) == {"?": [CAPTION]}
 
 
-def test_auto_is_a_file_by_target_in_the_state_folder(
+def test_auto_is_a_file_by_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     target, state = tmp_path / "target", tmp_path / "state"
@@ -175,7 +148,8 @@ def test_auto_is_a_file_by_target_in_the_state_folder(
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     first = memory_path("auto", target, "words")
     assert first is not None and first.parent == state / "crossspec_ros" / "caption_memory"
-    # A GGUF is a file beside others.
+    (target / "heads" / "mine").mkdir(parents=True)
+    assert memory_path("auto", target, "words") == first, "a head changes no caption"
     others = [memory_path("auto", tmp_path / name, "words") for name in ("a.gguf", "b.gguf")]
     assert len({first, *others, memory_path("auto", target, "syllables")}) == 4
     hub = Path("models--ORG--NAME") / "snapshots" / "1"
@@ -184,7 +158,7 @@ def test_auto_is_a_file_by_target_in_the_state_folder(
     )
     assert memory_path("none", target, "words") is memory_path("", target, "words") is None
     assert memory_path("here.json", target, "words") == Path("here.json")
-    # A robot whose disk is read-only captions all the same.
+    # A robot with a read-only disk captions without the file.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROS_HOME", str(tmp_path / "file"))
     assert memory_path("auto", target, "words") is None and "memory is not kept" in caplog.text

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from crossspec_lab.compare.harness import table, tell
-from crossspec_ros.drafting.memory_file import MemoryFile
+from crossspec_ros.drafting.memory_file import MemoryFile, save
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
@@ -55,7 +55,7 @@ def memory_state(folder: Path) -> State:
     def write(number: int) -> None:
         caption = (number % _IDS, number // _IDS, *range(_CAPTION_TOKENS - 2))
         memory.observe(PassResult(Context("?"), DraftTree(), (), caption, True))
-        memory.save(path, _VOCABULARY)
+        save(memory, path, _VOCABULARY)
 
     def newest() -> int:
         found = CaptionMemory()
@@ -64,7 +64,7 @@ def memory_state(folder: Path) -> State:
             raise ValueError("the memory was damaged")
         if not found.known:
             return 0
-        low, high, *_ = json.loads(path.read_text())["questions"]["?"]["captions"][-1]
+        low, high, *_ = json.loads(path.read_text())["captions"]["?"][-1]
         return int(low + high * _IDS)
 
     return State(write, newest)
