@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes
-from crossspec_ros.models.gguf_facts import FRAMES, QUESTION, GgufFacts, gguf_facts, projector_of
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.gguf_facts import QUESTION, GgufFacts, gguf_facts, projector_of
 from crossspec_ros.models.gguf_header import Embeddings, GgufHeader, gguf_header
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
@@ -30,7 +30,6 @@ _QUESTIONS = 64
 _COPY = "copy it again"
 _SPECIAL = (3, 4)
 """Types of tokens that control, and that users have defined."""
-_PATCHES_A_TOKEN, _NUMBERS_A_PATCH = 4, 24_000
 
 
 class GgufTarget:
@@ -41,7 +40,7 @@ class GgufTarget:
 
     def __init__(self, model: LlamaModel, tokenizer: Tokenizer, known: GgufArchitecture) -> None:
         self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, known.spec, known.facts
-        self.vocabulary = known.facts.vocabulary
+        self.vocabulary: int = known.text.vocab_size
         self.device: Any = "cpu"
         self.dtype: Any = "float32"
         self._file = known.file
@@ -78,7 +77,7 @@ class GgufTarget:
         return LlamaProjector(projector_of(self._file), self.llama)
 
     def _seen(self, picture: Picture) -> Chunk:
-        embeds, *layers = np.split(picture.inputs, 1 + self.facts.added_layers, 1)
+        embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)
         positions = picture.positions[:, : self.spec.axes].T
         return Chunk(embeds, positions, np.stack(layers) if layers else None)
 
@@ -110,35 +109,13 @@ class GgufArchitecture:
     def folder(self) -> Path:
         return self.file
 
-    @cached_property
+    @property
     def spec(self) -> InputSpec:
-        facts = self.facts
-        return InputSpec(
-            frames=FRAMES,
-            frames_per_unit=facts.frames_per_unit,
-            image_size=facts.image_size,
-            frame_tokens=FRAMES // facts.frames_per_unit * facts.unit_tokens,
-            most_tokens=facts.most_tokens,
-            eos_ids=facts.eos_ids,
-            axes=facts.axes,
-            added_layers=facts.added_layers,
-        )
+        return self.facts.spec
 
     @property
-    def sizes(self) -> Sizes:
-        """Sizes, of which those of the tower are those of SigLIP, of the size that published models have."""
-        facts, patches = self.facts, _PATCHES_A_TOKEN * self.facts.unit_tokens
-        return Sizes(
-            width=facts.width,
-            features=(1 + facts.added_layers) * facts.width,
-            vocabulary=facts.vocabulary,
-            heads=facts.heads,
-            cached=facts.cached,
-            layer=0,
-            patches=patches,
-            tower=_NUMBERS_A_PATCH * patches,
-            unpacked=0,
-        )
+    def text(self) -> Any:
+        return self.facts.text
 
     def tokenizer(self) -> Tokenizer:
         with gguf_header(self.file) as header:
@@ -159,9 +136,6 @@ class GgufArchitecture:
 
     def skeleton(self) -> LlamaModel:
         return LlamaModel(self.file, _COPY, only_words=True)
-
-    def examine(self) -> None:
-        """Do nothing: the child has loaded both files."""
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)

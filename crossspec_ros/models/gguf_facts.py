@@ -1,38 +1,31 @@
-"""Facts that a GGUF and its projector tell of themselves, found out in a child process.
+"""Facts of a GGUF and its projector: sizes, ends of a response, the prompt, tokens of a frame.
 
-llama.cpp ends the process on some damaged files. So both are first loaded in a child, `main`, which tells
-what is to be known before there are weights: sizes, ends of a response, the prompt, tokens of a frame.
+llama.cpp loads both files for them. It ends the process on some damaged files, with a line of its own.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.models.base import TEXT_ROOM, InputSpec
 from crossspec_ros.models.gguf_header import Embeddings, gguf_header
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import check_llama_packages
-from crossspec_ros.plain_text import plain_text
 
 PROJECTOR = "*mmproj*.gguf"
 """Name of a projector's file, beside the model's."""
 FRAMES = 8
 """Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
-_LIMIT_S = 300.0
-_MOST_REASON = 160
 _STEP = 32
 """Step in pixels of the heights that are tried."""
 _SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
@@ -49,22 +42,16 @@ _ALL_FLOAT32 = "0"
 
 @dataclass(frozen=True)
 class GgufFacts:
-    """Facts of both files; `prompt` are the texts before and behind the frames, the second with `QUESTION`
-    in it."""
+    """Facts of both files.
+
+    `text` has the values of the language model's config by transformers' names. `prompt` are the texts before
+    and behind the frames, the second with `QUESTION` in it.
+    """
 
     bytes: int
-    width: int
-    added_layers: int
-    axes: int
-    heads: int
-    cached: int
-    vocabulary: int
-    most_tokens: int
-    eos_ids: tuple[int, ...]
+    spec: InputSpec
+    text: Any
     prompt: tuple[str, str]
-    image_size: int
-    unit_tokens: int
-    frames_per_unit: int
     is_float32: bool
 
 
@@ -93,52 +80,14 @@ def gguf_facts(file: Path) -> GgufFacts:
 
 @lru_cache
 def _facts(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> GgufFacts:
-    names = " and ".join(f"'{file}'" for file in files)
+    model = LlamaModel(files[0], "copy it again, or take a file that this version of the library knows")
     try:
-        told = subprocess.run(
-            [sys.executable, "-c", _CODE, json.dumps(sys.path), *map(str, files)],
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InputError(
-            f"llama.cpp did not load {names} within {_LIMIT_S:.0f} s: copy them again"
-        ) from error
-    try:
-        values: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        told_last = (told.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        killed = told.returncode == -signal.SIGKILL
-        reason = "it was killed, maybe for want of memory" if killed else plain_text(told_last)[:_MOST_REASON]
-        raise InputError(
-            f"llama.cpp ends when it loads {names} ({reason}): copy both again, or take another file of this "
-            f"model"
-        ) from None
-    if "refused" in values:
-        raise InputError(values["refused"])
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return GgufFacts(**values)
+        return _found(model, *files)
+    finally:
+        model.close()
 
 
-_CODE = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from crossspec_ros.models import gguf_facts
-gguf_facts.main(*sys.argv[2:])
-"""
-
-
-def main(model: str, projector: str) -> None:
-    """Print the facts of both files as JSON, or why they are refused."""
-    try:
-        print(json.dumps(asdict(_found(Path(model), Path(projector)))))
-    except InputError as error:
-        print(json.dumps({"refused": str(error)}))
-
-
-def _found(file: Path, projector_file: Path) -> GgufFacts:
-    model = LlamaModel(file, "copy it again, or take a file that this version of the library knows")
+def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufFacts:
     library, handle = model.library, model.handle
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
         raise InputError(
@@ -196,26 +145,35 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
             f"{FRAMES} frames take {FRAMES // per_unit * unit_tokens} tokens, but '{file}' was trained with "
             f"{most_tokens} in all: take another target"
         )
-    heads, kv_heads = library.llama_model_n_head(handle), library.llama_model_n_head_kv(handle)
-    own_width, layers = library.llama_model_n_embd(handle), library.llama_model_n_layer(handle)
-    head_width = int(
-        model.told(f"{model.told('general.architecture')}.attention.key_length") or own_width // heads
-    )
     return GgufFacts(
         bytes=file.stat().st_size + projector_file.stat().st_size,
-        width=own_width,
-        added_layers=model.width // own_width - 1,
-        axes=3 if model.axes > 1 else 1,
-        heads=heads,
-        cached=2 * layers * kv_heads * head_width,
-        vocabulary=model.words,
-        most_tokens=most_tokens,
-        eos_ids=_ends(file, model),
+        spec=InputSpec(
+            frames=FRAMES,
+            frames_per_unit=per_unit,
+            image_size=image_size,
+            frame_tokens=FRAMES // per_unit * unit_tokens,
+            most_tokens=most_tokens,
+            eos_ids=_ends(file, model),
+            axes=3 if model.axes > 1 else 1,
+            added_layers=model.width // library.llama_model_n_embd(handle) - 1,
+        ),
+        text=_text(model),
         prompt=_prompt(file, model),
-        image_size=image_size,
-        unit_tokens=unit_tokens,
-        frames_per_unit=per_unit,
         is_float32=model.told("general.file_type") == _ALL_FLOAT32,
+    )
+
+
+def _text(model: LlamaModel) -> SimpleNamespace:
+    """Return the values of the language model's config that memory depends on."""
+    library, handle = model.library, model.handle
+    head_dim = model.told(f"{model.told('general.architecture')}.attention.key_length")
+    return SimpleNamespace(
+        hidden_size=library.llama_model_n_embd(handle),
+        num_hidden_layers=library.llama_model_n_layer(handle),
+        num_attention_heads=library.llama_model_n_head(handle),
+        num_key_value_heads=library.llama_model_n_head_kv(handle),
+        head_dim=int(head_dim) if head_dim else None,
+        vocab_size=model.words,
     )
 
 

@@ -17,7 +17,6 @@ from crossspec_ros.paths import found
 _HUB_ID = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
 _ANSWER_S = 10.0
-_CONFIGS, _TOKENIZER = ["*config.json"], ["*token*.json", "tokenizer.model"]
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
 
@@ -58,18 +57,11 @@ def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Pat
 def target_folder(name: str, with_weights: bool = True) -> Path:
     """Return the folder of this name, or the local copy of the target of this hub id.
 
-    Files that are not on this machine are fetched; without the weights those that `target_spec` and
-    `target_architecture` read.
+    Files that are not on this machine are fetched; without the weights only configs and tokenizer.
 
     Raises InputError where there is neither, and before the weights of another model are fetched.
     """
     return _folder(name, target_spec, with_weights)
-
-
-def with_tokenizer(folder: Path) -> Path:
-    """Fetch the tokenizer into the folder of a model without its weights, where it is the hub's."""
-    name = known_as(folder)
-    return folder if name == str(folder) else _fetched(name, _TOKENIZER)
 
 
 def offer(name: str) -> Offer | None:
@@ -109,14 +101,15 @@ def is_hub_id(name: str) -> bool:
 def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
     if not is_hub_id(name):
         return found(name)
-    folder = _fetched(name, _CONFIGS)
+    folder = _fetched(name, _FILES)
     check(folder)
-    if not with_weights:
-        return folder
-    # A later commit does not belong to these configs.
-    name = known_as(folder)
-    folder = _fetched(name, _FILES + _TENSORS)
-    return folder if any(folder.glob("*.safetensors")) else _fetched(name, _OLD_TENSORS)
+    if with_weights:
+        # A later commit does not belong to these configs.
+        name = known_as(folder)
+        _fetched(name, _TENSORS)
+        if not any(folder.glob("*.safetensors")):
+            _fetched(name, _OLD_TENSORS)
+    return folder
 
 
 def _fetched(name: str, files: list[str]) -> Path:

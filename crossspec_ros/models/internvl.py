@@ -7,7 +7,7 @@ what the tower learned.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from copy import copy
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from crossspec_ros.models.transformers_family import (
     TransformersTarget,
     Values,
     config_values,
-    edge,
 )
 
 if TYPE_CHECKING:
@@ -78,12 +77,11 @@ class InternVLArchitecture(TransformersTarget):
 
     config: InternVLConfig
 
-    family, config_class, behind = "InternVL", "InternVLConfig", InternVL
+    family, behind = "InternVL", InternVL
     transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
     vision_left_out: ClassVar[Values] = {"image_size": 448, "patch_size": 14}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
-    class_tokens = 1
     # A tree's mask knows no sliding window, and a class token among the patches leaves no square to shuffle.
     only = (
         ("text_config", "model_type", ("qwen2", "qwen3")),
@@ -101,22 +99,20 @@ class InternVLArchitecture(TransformersTarget):
             # It scales nothing before the most positions, which the spec does not exceed; but it would look
             # at them on the host, as no captured graph can.
             text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
-        # Configs of the released ones say nothing of it, and all have a head.
-        known.config.tie_word_embeddings = bool(config_values(folder).get("tie_word_embeddings"))
         return known
 
-    def config_for(self, tensors: Collection[str]) -> Any:
-        """Return the config; where it does not say so, the embeddings are the head if none is stored."""
-        assert self.folder
+    def skeleton(self) -> Any:
+        from crossspec_ros.models.checkpoint import skeleton
+
+        # The released configs do not set it, and their checkpoints have a head.
         config = copy(self.config)
-        if "tie_word_embeddings" not in config_values(self.folder):
-            config.tie_word_embeddings = not any(name.endswith("lm_head.weight") for name in tensors)
-        return config
+        config.tie_word_embeddings = bool(config_values(self.folder).get("tie_word_embeddings"))
+        return skeleton(self.module_class(), self.folder, config)
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
-        size, patch = edge(vision["image_size"]), edge(vision["patch_size"])
+        size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
         a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
         ratio = float(values.get("downsample_ratio", _RATIO))
         if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
@@ -129,6 +125,14 @@ class InternVLArchitecture(TransformersTarget):
 
 
 FAMILY = InternVLArchitecture
+
+
+def _edge(size: int | Sequence[int]) -> int:
+    """Return the edge of a square, which a config gives as one number or two."""
+    edges: list[int] = [size] if isinstance(size, int) else [*size]
+    if len(set(edges)) != 1:
+        raise ValueError(f"{edges} is no square")
+    return int(edges[0])
 
 
 def _frame_name(i: int) -> str:

@@ -74,54 +74,47 @@ class Placement:
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
     def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
-        """Whether torch's weight of the linear layer of this name is, which the modules `unquantized` are
-        not."""
+        """Return whether torch quantises the linear layer `name`, outside the modules `unquantized`."""
         if self.dtype not in QUANTIZED or self.engine != TORCH:
             return False
         return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
-        """Quantisation of all but these modules for `from_pretrained`; None where there is none."""
+        """Return the option of `from_pretrained` that quantises all other modules, if any."""
         from transformers import BitsAndBytesConfig
 
-        if self.engine != TORCH:
+        if self.dtype not in QUANTIZED or self.engine != TORCH:
             return None
-        skipped = list(unquantized)
-        if self.dtype == "int8":
-            # Else it tells of each product that its inputs are cast to float16.
-            logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-            return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
-        if self.dtype == "nf4":
-            return BitsAndBytesConfig(
-                load_in_4bit=True,
-                llm_int8_skip_modules=skipped,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=self.torch_dtype,
-            )
-        return None
+        # In int8 it logs for each product that its inputs are cast to float16.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+        return BitsAndBytesConfig(
+            load_in_8bit=self.dtype == "int8",
+            load_in_4bit=self.dtype == "nf4",
+            llm_int8_skip_modules=list(unquantized),
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=self.torch_dtype,
+        )
 
 
-def smaller(placement: Placement) -> Placement | None:
-    """The next choice that takes less memory where it is scarce; None where there is none.
+def ladder(choice: Placement) -> Iterator[Placement]:
+    """Yield `choice` and those that take less memory where it is scarce, in turn.
 
-    First the smaller dtypes, as far as there is bitsandbytes, then the draft on the CPU, then both there.
+    First come the smaller dtypes, where their library is installed, then the draft on the CPU, then both
+    models there.
     """
-    known = [GGUF] if placement.dtype == GGUF else DTYPES if placement.engine == TORCH else [*LLAMA_KINDS]
-    following = known[known.index(placement.dtype) + 1 :]
-    can_quantize = placement.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
-    if following and (following[0] not in QUANTIZED or can_quantize):
-        return replace(placement, dtype=following[0])
-    if placement.draft_on != "cpu":
-        return replace(placement, draft_device="cpu")
-    return Placement("bf16", "cpu") if placement.device != "cpu" else None
-
-
-def ladder(asked: Placement) -> Iterator[Placement]:
-    """`asked`, and every smaller choice in turn."""
-    choice: Placement | None = asked
-    while choice:
+    while True:
         yield choice
-        choice = smaller(choice)
+        known = DTYPES if choice.engine == TORCH else (*LLAMA_KINDS, GGUF)
+        following = known[known.index(choice.dtype) + 1 :]
+        can_quantize = choice.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
+        if following and following[0] != GGUF and (following[0] not in QUANTIZED or can_quantize):
+            choice = replace(choice, dtype=following[0])
+        elif choice.draft_on != "cpu":
+            choice = replace(choice, draft_device="cpu")
+        elif choice.device != "cpu":
+            choice = Placement("bf16", "cpu")
+        else:
+            return
 
 
 def is_gguf(name: str) -> bool:
@@ -161,7 +154,17 @@ def available(
             )
         engine, dtype = LLAMA_CPP, GGUF
     elif engine == LLAMA_CPP:
-        _check_llama(dtype, device)
+        check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
+        if device not in ("auto", "cpu"):
+            raise InputError(
+                f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set "
+                f"it to cpu, or models.engine to torch"
+            )
+        if dtype not in LLAMA_KINDS:
+            raise InputError(
+                f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
+                f"{dtype}: set one of these, or models.engine to torch"
+            )
     device = "cpu" if engine == LLAMA_CPP else device
     if engine == TORCH and dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
@@ -178,20 +181,6 @@ def check_llama_packages(reason: str, instead: str) -> None:
         raise InputError(
             f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, which compiles for some "
             f"minutes, or {instead}"
-        )
-
-
-def _check_llama(dtype: str, device: str) -> None:
-    check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
-    if device not in ("auto", "cpu"):
-        raise InputError(
-            f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set it "
-            f"to cpu, or models.engine to torch"
-        )
-    if dtype not in LLAMA_KINDS:
-        raise InputError(
-            f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
-            f"{dtype}: set one of these, or models.engine to torch"
         )
 
 

@@ -76,7 +76,7 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family, config_class = "SmolVLM2", "SmolVLMConfig"
+    family = "SmolVLM2"
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
@@ -94,7 +94,7 @@ class SmolVLMArchitecture(TransformersTarget):
         return super().of_folder(folder)
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         if text["model_type"] != "llama":
             raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
         size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
@@ -151,7 +151,7 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
 
 
-def _longest_edge(folder: Path | None, size: int) -> int:
+def _longest_edge(folder: Path, size: int) -> int:
     """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
     file, values = processor_settings(
         folder,

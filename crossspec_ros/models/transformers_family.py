@@ -6,7 +6,7 @@ Nothing here needs torch before there are weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes, to_device
-from crossspec_ros.models.config_files import config_errors, eos_ids, no_config, read_config
+from crossspec_ros.models.base import Chunk, InputSpec, to_device
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -121,14 +121,12 @@ Only = tuple[str, str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class TransformersTarget(ABC):
-    """A target known by its `config`, that of the checkpoint in `folder` where there is one."""
+    """A target known by its `config`, which is that of the checkpoint in `folder`."""
 
     config: Any
     spec: InputSpec
-    folder: Path | None = None
+    folder: Path
     family: ClassVar[str]
-    config_class: ClassVar[str]
-    """Name of transformers' class of its config."""
     transformers_class: ClassVar[str]
     """Name of transformers' class of its module."""
     behind: ClassVar[type[TransformersVideoModel]]
@@ -144,25 +142,30 @@ class TransformersTarget(ABC):
     """The same of its text config."""
     only: ClassVar[tuple[Only, ...]] = ()
     """Values beside which none was compared with transformers."""
-    class_tokens: ClassVar[int] = 0
-    """Tokens of its tower beside the patches."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
         """The architecture of the checkpoint in `folder`; raises InputError where its config makes no such
         model."""
-        import transformers
-
-        spec, values = cls.spec_of(folder), config_values(folder)
-        config = getattr(transformers, cls.config_class)
-        return cls(parsed(config, values, folder / "config.json", cls.family), spec, folder)
+        spec = cls.spec_of(folder)
+        try:
+            config = cls.module_class().config_class.from_dict(config_values(folder))
+            if hasattr(config, "vision_feature_layer"):
+                layer, layers = config.vision_feature_layer, config.vision_config.num_hidden_layers
+                # Lists of layers were not compared with transformers; layer 0 is the embeddings'.
+                if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
+                    raise ValueError(f"vision_feature_layer is {layer}")
+        # transformers' validation raises errors of its own kinds.
+        except Exception as error:
+            raise no_config(folder / "config.json", cls.family, error) from error
+        return cls(config, spec, folder)
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
         """Spec of the model in `folder`, without torch; raises InputError where its config is of no such
         model, or of one whose parts are not those that were released."""
         values = config_values(folder)
-        with config_errors(folder / "config.json", cls.family):
+        try:
             vision = {**cls.vision_left_out, **values["vision_config"]}
             text = {**cls.text_left_out, **values["text_config"]}
             for part, name, allowed in cls.only:
@@ -170,34 +173,35 @@ class TransformersTarget(ABC):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
 
     @classmethod
     @abstractmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         """Spec without its `eos_ids`; raises TypeError, ValueError or ArithmeticError for wrong values, and
         InputError where the folder's processor makes other pixels than are made here."""
 
     @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        tokens = (edge(vision.image_size) // edge(vision.patch_size)) ** 2 + self.class_tokens
-        return sizes(self.config.text_config, vision, tokens)
+    def text(self) -> Any:
+        """Config of the language model."""
+        return self.config.get_text_config()
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
         return self.behind(module, tokenizer, self.spec)
 
-    def module_class(self) -> Any:
+    @classmethod
+    def module_class(cls) -> Any:
         """The class of transformers, which takes the config."""
         import transformers
 
-        return getattr(transformers, self.transformers_class)
+        return getattr(transformers, cls.transformers_class)
 
     def tokenizer(self) -> Tokenizer:
         from crossspec_ros.models.text_tokenizer import load_tokenizer
 
-        assert self.folder
-        tokenizer = load_tokenizer(self.folder, self.config.get_text_config().vocab_size)
+        tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         for token in self.needs:
             # Not only an entry of the vocabulary, which a text would never become.
             known = tokenizer.token_to_id(token)
@@ -211,34 +215,22 @@ class TransformersTarget(ABC):
     def skeleton(self) -> Any:
         from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self.module_class(), self.config, folder=self.folder)
-
-    def examine(self) -> None:
-        from crossspec_ros.models.checkpoint import read_tensors
-
-        assert self.folder
-        read_tensors(self.folder)
+        return skeleton(self.module_class(), self.folder, self.config)
 
     def load(self, placement: Placement) -> Any:
         from crossspec_ros.models.checkpoint import load_model, read_tensors
 
-        assert self.folder
-        tensors = read_tensors(self.folder)
         return load_model(
             self.module_class(),
-            (self.config_for(tensors),),
+            (self.config,),
             self.folder,
-            tensors,
+            read_tensors(self.folder),
             placement,
             placement.device,
             self.unquantized,
             self.key_mapping,
             bool(config_values(self.folder).get("tie_word_embeddings")),
         )
-
-    def config_for(self, tensors: Collection[str]) -> Any:
-        """Return the config for a checkpoint with tensors of these names."""
-        return self.config
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
@@ -259,54 +251,3 @@ def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
 def config_values(folder: Path) -> dict[str, Any]:
     """Values of config.json, whose parts are a text and a vision config; raises InputError."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])
-
-
-def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
-    """The values of config.json as transformers' class `config`; raises InputError."""
-    try:
-        found = config.from_dict(values)
-        if hasattr(found, "vision_feature_layer"):
-            layer, layers = found.vision_feature_layer, found.vision_config.num_hidden_layers
-            # Of several layers none was compared with transformers; at 0 stands what is no layer's.
-            if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
-                raise ValueError(f"vision_feature_layer is {layer}")
-        return found
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise no_config(file, family, error) from error
-
-
-def edge(size: int | Sequence[int]) -> int:
-    """Edge of a square, which a config gives as one number or two."""
-    edges: list[int] = [size] if isinstance(size, int) else [*size]
-    if len(set(edges)) != 1:
-        raise ValueError(f"{edges} is no square")
-    return int(edges[0])
-
-
-def sizes(text: Any, vision: Any, patches: int, added_layers: int = 0) -> Sizes:
-    """Sizes of a model with these configs, whose vision tower sees so many patches in a pass, and adds to so
-    many layers."""
-    return Sizes(
-        width=text.hidden_size,
-        features=(1 + added_layers) * text.hidden_size,
-        vocabulary=text.vocab_size,
-        heads=text.num_attention_heads,
-        cached=cached_numbers(text),
-        layer=_numbers_in_layer(text),
-        patches=patches,
-        tower=patches * _numbers_in_layer(vision),
-        unpacked=text.hidden_size * text.intermediate_size,
-    )
-
-
-def cached_numbers(text: Any) -> int:
-    """Numbers that a token takes in a KV cache."""
-    heads = text.num_key_value_heads or text.num_attention_heads
-    head: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return 2 * text.num_hidden_layers * heads * head
-
-
-def _numbers_in_layer(config: Any) -> int:
-    """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
-    return 6 * config.hidden_size + 4 * config.intermediate_size

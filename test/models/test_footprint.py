@@ -6,24 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.compare.released import released_pair
 
 from crossspec_ros.models import footprint
-from crossspec_ros.models.footprint import (
-    CUDA_BYTES,
-    estimate,
-    estimates,
-    measured_bytes,
-    memory,
-    weight_bytes,
-)
+from crossspec_ros.models.footprint import CUDA_BYTES, estimate, measured_bytes, memory, weight_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, ladder
-from crossspec_ros.models.registry import (
-    draft_architecture,
-    released_draft,
-    released_target,
-    target_architecture,
-)
+from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.paths import tiny_models
 
 TINY = tiny_models()
@@ -50,12 +39,12 @@ def count(model: torch.nn.Module) -> int:
 
 @pytest.fixture(scope="module")
 def target() -> torch.nn.Module:
-    return released_target().skeleton()
+    return released_pair()[0].skeleton()
 
 
 @pytest.fixture(scope="module")
 def draft() -> torch.nn.Module:
-    return released_draft().skeleton()
+    return released_pair()[1].skeleton()
 
 
 def test_the_7b_models_have_the_parameters_that_are_known(
@@ -69,20 +58,19 @@ def test_the_7b_models_have_the_parameters_that_are_known(
 
 
 def test_each_dtype_of_the_7b_target_takes_what_its_name_says(target: torch.nn.Module) -> None:
-    kept = released_target().unquantized
+    kept = released_pair()[0].unquantized
     sizes = {dtype: weight_bytes(target, Placement(dtype), kept) for dtype in DTYPES}
     assert (sizes["float32"], sizes["bf16"]) == (4 * count(target), 2 * count(target))
     # LLaMA's 32 layers have 7 matrices each; the rest, norms among it, stays in two bytes.
     matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
     rest, scales = 2 * (count(target) - matrices), 32 * 4 * (5 * 4096 + 2 * 11008)
     assert sizes["int8"] == rest + matrices + scales
-    assert sizes["nf4"] == rest + matrices // 2 + matrices // 16 + 32 * 7 * 64
+    assert sizes["nf4"] == rest + matrices // 2 + matrices // 16
 
 
 def test_caches_and_devices_of_the_7b_pair() -> None:
-    models = released_target(), released_draft()
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
-    apart, together, nf4 = estimates(choices, *models)
+    apart, together, nf4 = (estimate(choice, *released_pair()) for choice in choices)
     window = 8 * 257 + 512
     features = 3 * 8 * 257 * 4096
     assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
@@ -125,7 +113,7 @@ def test_this_machine_has_memory_and_a_container_no_more_than_it_may(
 
 def test_each_smaller_choice_by_llama_cpp_takes_less() -> None:
     for target, draft in (
-        (released_target(), released_draft()),
+        released_pair(),
         (target_architecture(TINY / "target"), draft_architecture(TINY / "draft")),
     ):
         choices = list(ladder(Placement(engine=LLAMA_CPP)))

@@ -17,7 +17,7 @@ from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 
-CONFIGS = {"config.json", "generation_config.json"}
+SMALL = {"config.json", "generation_config.json", "tokenizer.json"}
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def test_only_configs_are_fetched_where_no_more_is_asked(online: Hub) -> None:
     folder = target_folder("ORG/NAME", with_weights=False)
     assert target_spec(folder) == target_spec(TINY / "target")
-    assert set(online.sent) == CONFIGS
+    assert set(online.sent) == SMALL
     assert target_folder("ORG/NAME") == folder
-    assert {"model.safetensors", "tokenizer.json"} < set(online.sent)
+    assert "model.safetensors" in online.sent
     assert target_architecture(folder).load(Placement())
 
 
