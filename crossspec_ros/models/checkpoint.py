@@ -18,8 +18,13 @@ from crossspec_ros.models.placement import Placement
 Model = TypeVar("Model", bound=PreTrainedModel)
 Tensors = dict[str, torch.Tensor]
 
-_WRAPPERS = {r"^((module|_orig_mod|_fsdp_wrapped_module)\.)+": ""}
-"""Prefixes that DistributedDataParallel, torch.compile and FSDP put before each name."""
+_RENAMED = {
+    # Prefixes of DistributedDataParallel, torch.compile and FSDP.
+    r"^((module|_orig_mod|_fsdp_wrapped_module)\.)+": "",
+    # transformers renames the head of Video-LLaVA in its own class only.
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+"""Patterns of stored names that transformers does not rename itself."""
 _NF4_BLOCK = 64
 
 
@@ -52,13 +57,10 @@ def load_model(
     placement: Placement,
     device: str,
     unquantized: tuple[str, ...],
-    key_mapping: Mapping[str, str] | None = None,
-    is_tied: bool = False,
 ) -> Model:
     """Load `model(*configs)` with the `tensors` of `folder` for inference.
 
-    Modules `unquantized` keep the placement's float dtype. `key_mapping` maps patterns of stored names that
-    transformers does not rename itself. `is_tied` states that config.json ties the head to the embeddings.
+    Modules `unquantized` keep the placement's float dtype.
 
     Raises InputError where config.json describes no such model, or its tensors are not those stored.
     """
@@ -73,7 +75,7 @@ def load_model(
             *others,
             config=config,
             state_dict=tensors,
-            key_mapping=_WRAPPERS | dict(key_mapping or {}),
+            key_mapping=_RENAMED,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             dtype=placement.torch_dtype,
@@ -89,7 +91,8 @@ def load_model(
     loaded, info = found
     _check_tensors(info, folder)
     head, words = loaded.get_output_embeddings(), loaded.get_input_embeddings()
-    if is_tied and head.weight is not words.weight:
+    is_tied = head.weight is words.weight
+    if not is_tied and read_json(folder / "config.json").get("tie_word_embeddings"):
         raise InputError(
             f"'{folder / 'config.json'}' says tie_word_embeddings, but the weights hold an 'lm_head.weight' "
             f"that differs from the embeddings: set it to false if that head was trained, or delete the "

@@ -141,7 +141,6 @@ class EventGPTArchitecture:
             placement,
             placement.draft_on,
             self.unquantized,
-            is_tied=bool(self.text.tie_word_embeddings),
         )
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:

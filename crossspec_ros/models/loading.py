@@ -35,16 +35,15 @@ def load_pair(
         InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
             transformers is of another version than is needed.
     """
-    folders = target_path(models, target), draft_path(models, draft)
-    # Both configs are checked before the weights are loaded, which takes long.
-    of_target, of_draft = (
-        target_architecture(folders[0]),
-        draft_architecture(folders[1]) if folders[1] else None,
-    )
+    target_folder = target_path(models, target)
+    of_target = target_architecture(target_folder)
+    names = {"target": known_as(target_folder)}
+    of_draft = None
+    if draft_folder := draft_path(models, draft):
+        # Its config is checked before the target's weights are loaded, which takes long.
+        of_draft = draft_architecture(draft_folder)
+        names["draft"] = known_as(draft_folder)
     video = _loaded(of_target, placement, threads)
-    names = {
-        name: known_as(folder) for name, folder in zip(("target", "draft"), folders, strict=True) if folder
-    }
     if of_draft is None:
         return ModelPair(video, None, None, 0, names, placement)
     events = _loaded(of_draft, placement.of_draft, threads)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
@@ -134,8 +133,6 @@ class TransformersTarget(ABC):
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
-    key_mapping: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Patterns of stored names that transformers does not rename itself."""
     vision_left_out: ClassVar[Values]
     """Values that transformers takes for those that its vision config leaves out."""
     text_left_out: ClassVar[Values]
@@ -228,8 +225,6 @@ class TransformersTarget(ABC):
             placement,
             placement.device,
             self.unquantized,
-            self.key_mapping,
-            bool(config_values(self.folder).get("tie_word_embeddings")),
         )
 
 

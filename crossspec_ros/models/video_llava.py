@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -53,8 +52,6 @@ class VideoLlavaArchitecture(TransformersTarget):
     family, behind = "Video-LLaVA", VideoLlava
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
     needs = (VIDEO,)
-    # transformers renames the head for its own class alone.
-    key_mapping: ClassVar[Mapping[str, str]] = {r"^language_model\.lm_head\.": "lm_head."}
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
 

@@ -165,14 +165,15 @@ def test_the_head_is_the_one_that_the_config_says(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(("dtype", "works"), [("nf4", False), ("int8", True)])
-def test_widths_that_nf4_cannot_hold(dtype: str, works: bool) -> None:
+def test_widths_that_nf4_cannot_hold(tmp_path: Path, dtype: str, works: bool) -> None:
     config = LlamaConfig(
         hidden_size=96, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, vocab_size=9
     )
     tensors = LlamaForCausalLM(config).state_dict()
+    (tmp_path / "config.json").write_text("{}")
 
     def load() -> Any:
-        return load_model(LlamaForCausalLM, (config,), Path("x"), tensors, Placement(dtype), "cpu", ())
+        return load_model(LlamaForCausalLM, (config,), tmp_path, tensors, Placement(dtype), "cpu", ())
 
     if works:
         assert torch.isfinite(load()(torch.tensor([[1, 2]])).logits).all()
