@@ -12,7 +12,7 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.config_files import check_kind, check_pointer, no_config, read_json
+from crossspec_ros.models.config_files import check_kind, check_pointer, read_json
 from crossspec_ros.models.placement import Placement
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -85,7 +85,7 @@ def load_model(
         )
     # transformers and torch raise these for invalid values of a config.
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:
-        raise no_config(folder / "config.json", model.__name__, error) from error
+        raise _no_model(model, folder, error) from error
     finally:
         logging.set_verbosity(verbosity)
     loaded, info = found
@@ -116,7 +116,14 @@ def skeleton(model: type[Model], folder: Path, *configs: Any) -> Model:
             return model(*configs).eval()
     # transformers and torch raise errors of many kinds for invalid values.
     except Exception as error:
-        raise no_config(folder / "config.json", model.__name__, error) from error
+        raise _no_model(model, folder, error) from error
+
+
+def _no_model(model: type[PreTrainedModel], folder: Path, error: Exception) -> InputError:
+    return InputError(
+        f"the config in '{folder}' describes no {model.__name__} ({first_line(error)}): take the one that came "
+        f"with the weights"
+    )
 
 
 def _check_tensors(info: Mapping[str, Any], folder: Path) -> None:
