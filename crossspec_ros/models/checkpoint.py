@@ -121,8 +121,8 @@ def skeleton(model: type[Model], folder: Path, *configs: Any) -> Model:
 
 def _no_model(model: type[PreTrainedModel], folder: Path, error: Exception) -> InputError:
     return InputError(
-        f"the config in '{folder}' describes no {model.__name__} ({first_line(error)}): take the one that came "
-        f"with the weights"
+        f"the config in '{folder}' describes no {model.__name__} ({first_line(error)}): take the one that "
+        f"came with the weights"
     )
 
 
