@@ -1,4 +1,4 @@
-"""Memory that the models take by placement: estimated from their configs alone, and counted once loaded."""
+"""Memory of the models: estimated from their configs alone, and counted once they are loaded."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 SESSIONS = 3
-"""Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
-the one captioned last."""
+"""Sessions of the target, each with a KV cache and its frames' features: two open windows and the last one."""
 SPARE_SESSIONS = 3
-"""Sessions beside those in llama.cpp, whose cache does not grow: a window that was dropped ends late."""
+"""More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
 LLAMA_AT_ONCE = 512
-"""Tokens that llama.cpp reads at once where all rows share its cache."""
+"""Largest part of a pass in llama.cpp, where all rows share its cache."""
 DRAFT_TOKENS = 1024
-"""Tokens in the KV cache of the draft, which has one."""
+"""Tokens in the draft's KV cache."""
 VERIFIED = 129
 """Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30
-"""On each GPU beside all tensors: CUDA's context, cuBLAS's workspaces, captured graphs."""
+"""CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
 
 _CELLS = 256
 _FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
@@ -40,7 +39,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Bytes:
-    """Memory of one model: weights, KV caches and kept features, and the extra of its largest pass."""
+    """Memory of one model: weights, KV caches with the frames' features, and its largest pass."""
 
     weights: int
     caches: int
@@ -53,14 +52,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Estimated bytes of both models in one placement; a draft that there is not takes none."""
+    """Estimated bytes of both models in one placement; without a draft its bytes are 0."""
 
     placement: Placement
     target: Bytes
     draft: Bytes
 
     def by_device(self, only: Only = "") -> dict[str, int]:
-        """The bytes needed on each device, by its torch name; of `only` one model or of both."""
+        """Return the bytes needed on each device by its torch name, for both models or `only` one."""
         needed: Counter[str] = Counter()
         if only != "draft":
             needed[self.placement.device] += self.target.total
@@ -75,7 +74,7 @@ def estimate(
     draft: DraftArchitecture | None,
     skeletons: Sequence[nn.Module | None] = (),
 ) -> Footprint:
-    """Footprint of these models in this placement; `skeletons` are theirs, where they were made before."""
+    """Return the footprint of these models; `skeletons` are theirs, to save making them again."""
     outlines = skeletons or [
         model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
         for model in (target, draft)
@@ -186,7 +185,7 @@ def llama_cells(tokens: int) -> int:
 
 
 def memory(device: str) -> tuple[int, int]:
-    """Free and total bytes of a device; of the CPU, what this process may still take."""
+    """Return the free and total bytes of a device; on the CPU, those that this process may use."""
     if device != "cpu":
         import torch
 
@@ -194,7 +193,7 @@ def memory(device: str) -> tuple[int, int]:
     machine = psutil.virtual_memory()
     free, total = machine.available, machine.total
     try:
-        # A container's own limit, where it has one; what files fill is given back when it is needed.
+        # A container may have a limit. The kernel frees cached files when their memory is needed.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         used -= int(stat["active_file"]) + int(stat["inactive_file"])

@@ -33,7 +33,7 @@ _SPECIAL = (3, 4)
 
 
 class GgufTarget:
-    """Target behind `VideoTarget`, whose language model is llama.cpp's: nothing of it is in torch."""
+    """A target in llama.cpp behind `VideoTarget`; nothing of it is in torch."""
 
     body: Any = None
     module: Any = None
@@ -73,7 +73,7 @@ class GgufTarget:
 
     @cached_property
     def _projector(self) -> LlamaProjector:
-        """The model's own, with which it is closed; loaded for the first frame."""
+        """The projector, which is loaded for the first frame and closed with the model."""
         return LlamaProjector(projector_of(self._file), self.llama)
 
     def _seen(self, picture: Picture) -> Chunk:
@@ -88,7 +88,7 @@ class GgufTarget:
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """Target in a `file`, known by what llama.cpp says of it."""
+    """The target in a GGUF, known by its facts."""
 
     file: Path
     facts: GgufFacts
@@ -97,12 +97,12 @@ class GgufArchitecture:
 
     @classmethod
     def of_folder(cls, file: Path) -> GgufArchitecture:
-        """Architecture of the model in this file; raises InputError for what is none."""
+        """Return the architecture of the model in this file; raises InputError for an invalid one."""
         return cls(file, gguf_facts(file))
 
     @classmethod
     def spec_of(cls, file: Path) -> InputSpec:
-        """Spec of the model in this file, likewise."""
+        """Return the spec of the model in this file; raises InputError as `of_folder`."""
         return cls.of_folder(file).spec
 
     @property
@@ -121,13 +121,13 @@ class GgufArchitecture:
         with gguf_header(self.file) as header:
             if header.text("tokenizer.ggml.model") == "gpt2":
                 return _byte_level(header)
-        # Of the others the merges must be found out.
+        # transformers reconstructs the merges of the other kinds.
         from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
 
         try:
             kind, values, _ = get_gguf_tokenizer(str(self.file))
             return convert_gguf_tokenizer(kind, values)[0]
-        # Whatever the libraries make of a vocabulary that they do not know.
+        # The libraries raise errors of many kinds for an unknown vocabulary.
         except Exception as error:
             raise InputError(
                 f"transformers cannot read the vocabulary of '{self.file}' ({first_line(error)}): take "
@@ -154,7 +154,7 @@ def _byte_level(header: GgufHeader) -> Tokenizer:
     words = header.texts("tokenizer.ggml.tokens")
     merges = [merge.partition(" ")[::2] for merge in header.texts("tokenizer.ggml.merges")]
     vocabulary = {word: i for i, word in enumerate(words)}
-    # What joins to no word would be refused.
+    # BPE refuses merges that make no word.
     known = [merge for merge in merges if "".join(merge) in vocabulary]
     tokenizer = Tokenizer(models.BPE(vocabulary, known))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -29,13 +29,13 @@ MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _STEP = 32
 """Step in pixels of the heights that are tried."""
 _SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
-"""Heights and widths of frames, of which the one with most tokens counts."""
-_USUAL_SIZE = 448
-"""Height in pixels of a frame, where the projector says none."""
+"""Aspects of frames, of which the one with most tokens counts."""
+_DEFAULT_SIZE = 448
+"""Height in pixels of a frame, where the projector's file has none."""
 _PROBED = 4
-"""Words by which both ways into a model are compared."""
+"""Tokens by which ids and embeddings are compared."""
 _ROUNDING = 1e-3
-"""Share of the largest logit by which both may differ."""
+"""Largest difference, as a share of the largest logit."""
 _ALL_FLOAT32 = "0"
 """Value of a file's type."""
 
@@ -56,7 +56,7 @@ class GgufFacts:
 
 
 def projector_of(file: Path) -> Path:
-    """The projector beside a model; raises InputError where there is none, or several."""
+    """Return the projector beside a model; raises InputError unless there is exactly one."""
     found = sorted(file.parent.glob(PROJECTOR))
     if file in found:
         raise InputError(f"'{file}' is a projector: name the model's own file, which stands beside it")
@@ -70,7 +70,7 @@ def projector_of(file: Path) -> Path:
 
 
 def gguf_facts(file: Path) -> GgufFacts:
-    """Facts of the model in `file` and of its projector; raises InputError for what is no such pair."""
+    """Return the facts of the model in `file` and of its projector; raises InputError for an invalid pair."""
     check_llama_packages(f"'{file}' is a GGUF", "name a target in transformers' format")
     if not file.is_file():
         raise InputError(f"there is no file '{file}': check the path of target")
@@ -94,7 +94,7 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufFacts:
             f"'{file}' has layers that cannot take back what was read, and so cannot verify drafts: take "
             f"another target"
         )
-    if model.told("split.count") not in ("", "0", "1"):
+    if model.metadata("split.count") not in ("", "0", "1"):
         raise InputError(
             f"'{file}' is a part of a model: join all by llama.cpp's llama-gguf-split --merge, and name the "
             f"result"
@@ -121,11 +121,11 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufFacts:
 
     with gguf_header(projector_file) as header:
         image_size = header.number("clip.vision.image_size")
-    image_size = image_size or _USUAL_SIZE
+    image_size = image_size or _DEFAULT_SIZE
     heights = range(_STEP, image_size, _STEP)
     is_cut = any(len(pictures(1, height)) > 1 for height in (*heights, image_size))
     if heights and not is_cut and tokens(heights[0]) != (most := tokens(image_size)):
-        # What a larger frame adds is not looked at.
+        # The projector drops what a larger frame adds.
         image_size = next((height for height in heights if tokens(height) == most), image_size)
     per_unit = 2 if len(pictures(2, image_size)) == len(pictures(1, image_size)) else 1
     seen = pictures(1, image_size)
@@ -159,14 +159,14 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufFacts:
         ),
         text=_text(model),
         prompt=_prompt(file, model),
-        is_float32=model.told("general.file_type") == _ALL_FLOAT32,
+        is_float32=model.metadata("general.file_type") == _ALL_FLOAT32,
     )
 
 
 def _text(model: LlamaModel) -> SimpleNamespace:
     """Return the values of the language model's config that memory depends on."""
     library, handle = model.library, model.handle
-    head_dim = model.told(f"{model.told('general.architecture')}.attention.key_length")
+    head_dim = model.metadata(f"{model.metadata('general.architecture')}.attention.key_length")
     return SimpleNamespace(
         hidden_size=library.llama_model_n_embd(handle),
         num_hidden_layers=library.llama_model_n_layer(handle),
@@ -178,10 +178,10 @@ def _text(model: LlamaModel) -> SimpleNamespace:
 
 
 def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
-    """Ids that end a response, that of the text itself first."""
+    """Return the ids that end a response, the text's own first."""
     library, vocabulary = model.library, model.vocabulary
     ends = [i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i)]
-    # Of several the library may take any for the end of a turn.
+    # The library may take any of them for the end of a turn.
     own = [library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary), *ends]
     if not (known := [end for end in own if end >= 0]):
         raise InputError(f"'{file}' names no token that ends a text: take another file of this model")
@@ -189,7 +189,7 @@ def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
 
 
 def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
-    """Test for a model that says the same of words as tokens and as embeddings."""
+    """Whether the model gives the same logits for token ids and for their embeddings."""
     library, ids = model.library, list(range(min(_PROBED, model.words)))
     shape = library.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 256
@@ -198,23 +198,23 @@ def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
     embeds = np.pad(embeds, ((0, 0), (0, model.width - embeds.shape[1]))).astype(np.float32)
     places = np.tile(np.arange(len(ids), dtype=np.int32), (model.axes, 1))
     places[3:] = 0
-    told: list[np.ndarray] = []
+    logits: list[np.ndarray] = []
     for inputs in (np.array(ids, np.int32), embeds):
         context = library.llama_init_from_model(model.handle, shape)
         if not context:
             return False
         try:
-            told.append(model.read(context, inputs, places, len(ids) - 1).copy())
+            logits.append(model.read(context, inputs, places, len(ids) - 1).copy())
         except RuntimeError:
             return False
         finally:
             library.llama_free(context)
-    by_ids, by_embeddings = told
+    by_ids, by_embeddings = logits
     return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
 
 
 def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
-    """Texts before and behind the frames by the chat template in the file."""
+    """Return the texts before and behind the frames, by the chat template in the file."""
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     library, vocabulary = model.library, model.vocabulary
@@ -222,7 +222,7 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     def text(token: int) -> str:
         return library.llama_vocab_get_text(vocabulary, token).decode() if token >= 0 else ""
 
-    template = model.told("tokenizer.chat_template")
+    template = model.metadata("tokenizer.chat_template")
     if not template:
         raise InputError(
             f"'{file}' has no chat template, so that nobody knows how it is asked: take a file that has one, "
@@ -231,12 +231,12 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     # The library puts it there itself where the file says so.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
     written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
-    asked = MARKER + QUESTION
-    # Some templates know texts, others lists of parts.
-    for content in (asked, [{"type": "text", "text": asked}]):
+    message = MARKER + QUESTION
+    # Some templates take texts, others lists of parts.
+    for content in (message, [{"type": "text", "text": message}]):
         try:
             prompt = written(messages=[{"role": "user", "content": content}]).prompt
-        # A template is a program of others, and fails as it likes.
+        # A template is a program, and may raise anything.
         except Exception:
             continue
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:

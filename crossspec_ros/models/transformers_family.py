@@ -1,7 +1,4 @@
-"""Families that are transformers' own modules with one language model: all that they have in common.
-
-Nothing here needs torch before there are weights.
-"""
+"""Base classes of the families that are modules of transformers; weights alone need torch."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """Part of `base.LanguageModel` of a `module` whose head is `lm_head`; `body` is the decoder inside it."""
+    """Part of `base.LanguageModel` for a `module` with the head `lm_head` and the decoder `body`."""
 
     axes = 1
     """Axes of a position."""
@@ -61,7 +58,7 @@ class TransformersModel:
         return self.module.lm_head(hidden)
 
     def own(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels on its device, in its dtype."""
+        """Return pixels on the model's device, in its dtype."""
         return to_device(pixels, self.device).to(self.dtype)
 
 
@@ -74,13 +71,13 @@ class TransformersVideoModel(TransformersModel, ABC):
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
         super().__init__(module, attrgetter(self.language)(module), tokenizer)
         self.spec = spec
-        # Every window is asked the same, and at its close there is no time to lose.
+        # The question is the same for most windows.
         self._prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
 
     @staticmethod
     @abstractmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Token ids of both texts, see `base.VideoTarget.prompt_ids`."""
+        """Return the token ids of both texts, see `base.VideoTarget.prompt_ids`."""
 
     def prompt_ids(self, question: str) -> Prompt:
         return self._prompt_ids(question)
@@ -97,10 +94,10 @@ class FrameByFrameModel(TransformersVideoModel):
 
     @abstractmethod
     def pixels(self, frames: np.ndarray) -> torch.Tensor:
-        """(n, 3, S, S) of (n, H, W, 3) uint8 RGB frames, as the tower takes them."""
+        """Return the (n, 3, S, S) input of the tower for (n, H, W, 3) uint8 RGB frames."""
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Token ids around the `i`-th frame, if any: the last stands behind it, all others before it."""
+        """Return the token ids around the `i`-th frame: the last stands behind it, all others before it."""
         return ()
 
     def unit(self, features: torch.Tensor, i: int) -> Chunk:
@@ -115,7 +112,7 @@ class FrameByFrameModel(TransformersVideoModel):
 Values = Mapping[str, Any]
 """A config's values."""
 Only = tuple[str, str, tuple[Any, ...]]
-"""Part of a config, empty for the whole, a value's name, and all that it may be, transformers' own first."""
+"""Part of a config (empty for all of it), a value's name, and its allowed values, the default first."""
 
 
 @dataclass(frozen=True)
@@ -129,21 +126,20 @@ class TransformersTarget(ABC):
     transformers_class: ClassVar[str]
     """Name of transformers' class of its module."""
     behind: ClassVar[type[TransformersVideoModel]]
-    """Class of the module behind the contract."""
+    """Class that puts the module behind the contract."""
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
     vision_left_out: ClassVar[Values]
-    """Values that transformers takes for those that its vision config leaves out."""
+    """transformers' defaults of the vision config."""
     text_left_out: ClassVar[Values]
-    """The same of its text config."""
+    """transformers' defaults of the text config."""
     only: ClassVar[tuple[Only, ...]] = ()
-    """Values beside which none was compared with transformers."""
+    """Values that were compared with transformers."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
-        """The architecture of the checkpoint in `folder`; raises InputError where its config makes no such
-        model."""
+        """Return the architecture of the checkpoint in `folder`; raises InputError for an invalid config."""
         spec = cls.spec_of(folder)
         try:
             config = cls.module_class().config_class.from_dict(config_values(folder))
@@ -159,8 +155,10 @@ class TransformersTarget(ABC):
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
-        """Spec of the model in `folder`, without torch; raises InputError where its config is of no such
-        model, or of one whose parts are not those that were released."""
+        """Return the spec of the model in `folder`, without torch.
+
+        Raises InputError for an invalid config, and for one with other parts than the released ones.
+        """
         values = config_values(folder)
         try:
             vision = {**cls.vision_left_out, **values["vision_config"]}
@@ -177,12 +175,15 @@ class TransformersTarget(ABC):
     @classmethod
     @abstractmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        """Spec without its `eos_ids`; raises TypeError, ValueError or ArithmeticError for wrong values, and
-        InputError where the folder's processor makes other pixels than are made here."""
+        """Return the spec without its `eos_ids`.
+
+        Raises TypeError, ValueError or ArithmeticError for wrong values, and InputError where the folder's
+        processor makes other pixels than this family.
+        """
 
     @property
     def text(self) -> Any:
-        """Config of the language model."""
+        """Return the config of the language model."""
         return self.config.get_text_config()
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
@@ -190,7 +191,7 @@ class TransformersTarget(ABC):
 
     @classmethod
     def module_class(cls) -> Any:
-        """The class of transformers, which takes the config."""
+        """Return the class of the module."""
         import transformers
 
         return getattr(transformers, cls.transformers_class)
@@ -200,7 +201,7 @@ class TransformersTarget(ABC):
 
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         for token in self.needs:
-            # Not only an entry of the vocabulary, which a text would never become.
+            # A text becomes this token only if it is an added one.
             known = tokenizer.token_to_id(token)
             if known is None or tokenizer.encode(token, add_special_tokens=False).ids != [known]:
                 raise InputError(
@@ -229,9 +230,9 @@ class TransformersTarget(ABC):
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
-    """Arguments for a body to add `layers` (k, batch, n, width) behind its first k layers, to every token.
+    """Return a body's arguments that add `layers` (k, batch, n, width) behind its first k layers.
 
-    The names are transformers', of what Qwen3-VL's tower adds to the tokens of frames.
+    The names are those of Qwen3-VL in transformers.
     """
     import torch
 
@@ -244,5 +245,5 @@ def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
 
 
 def config_values(folder: Path) -> dict[str, Any]:
-    """Values of config.json, whose parts are a text and a vision config; raises InputError."""
+    """Return the values of config.json, which has a text and a vision config; raises InputError."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])
