@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SESSIONS = 3
-"""Sessions of the target, each with a KV cache and its frames' features: two open windows and the last one."""
+"""Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
 SPARE_SESSIONS = 3
 """More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
 LLAMA_AT_ONCE = 512

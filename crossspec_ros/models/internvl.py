@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,10 +46,6 @@ class InternVL(FrameByFrameModel):
 
     module: InternVLForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
-        super().__init__(module, tokenizer, spec)
-        self._around = cache(partial(_around, tokenizer))
-
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Ids of the released chat template, before the first frame, its name included, and after the
@@ -64,7 +59,10 @@ class InternVL(FrameByFrameModel):
         return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
-        return self._around(i)
+        """Return the ids around a frame; the name of the first belongs to the opening."""
+        # The text is encoded between special tokens, as in the prompt.
+        ids = self.tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
+        return tuple(ids[1:] if i else ids[-_AROUND_TOKENS:])
 
     def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
@@ -137,10 +135,3 @@ def _edge(size: int | Sequence[int]) -> int:
 
 def _frame_name(i: int) -> str:
     return f"Frame{i + 1}: "
-
-
-def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
-    """Ids between the frame before and the `i`-th, and after it; the name of the first is the opening's."""
-    # Of the text between two special tokens: apart from them, it might be cut otherwise.
-    between = tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
-    return tuple(between[1:] if i else between[-_AROUND_TOKENS:])

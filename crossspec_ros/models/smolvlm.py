@@ -81,11 +81,8 @@ class SmolVLMArchitecture(TransformersTarget):
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
-    text_left_out: ClassVar[Values] = {
-        "model_type": "llama",
-        "max_position_embeddings": 2048,
-        "eos_token_id": 2,
-    }
+    text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
+    only = (("text_config", "model_type", ("llama",)),)
 
     @classmethod
     def of_folder(cls, folder: Path) -> SmolVLMArchitecture:
@@ -95,8 +92,6 @@ class SmolVLMArchitecture(TransformersTarget):
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        if text["model_type"] != "llama":
-            raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
         size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
         side = size // int(vision["patch_size"])
         if side < scale or side % scale:
