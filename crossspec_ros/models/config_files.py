@@ -64,7 +64,7 @@ def check_pointer(file: Path) -> None:
 
 
 def check_kind(folder: Path) -> None:
-    """Raise InputError where this is a file, or a folder with something else than a checkpoint in it."""
+    """Raise InputError for a file, an adapter or a GGUF in place of a checkpoint's folder."""
     files = [file for file in folder.glob("*") if is_gguf(file.name) and "mmproj" not in file.name.lower()]
     if files:
         raise InputError(
@@ -87,7 +87,7 @@ def check_kind(folder: Path) -> None:
 
 
 def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
-    """As `read_json`, of a model's config; a checkpoint that is already quantised is refused."""
+    """Return the values of a model's config as `read_json`; raises InputError for a quantised checkpoint."""
     values = read_json(file, needed)
     if values.get("quantization_config"):
         raise InputError(
@@ -98,7 +98,7 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
 
 
 def open_part(file: Path) -> BinaryIO:
-    """A file of a checkpoint; raises InputError that names it where it cannot be read."""
+    """Open a file of a checkpoint; raises InputError where it cannot be read."""
     try:
         return file.open("rb")
     except OSError as error:

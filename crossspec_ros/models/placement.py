@@ -1,6 +1,6 @@
-"""Placement of the models: devices and numbers that may be asked for, and what takes less memory.
+"""Placement of the models: devices, dtypes and engines.
 
-Nothing here needs torch until a placement is used, so that the CLI can refuse one before it starts a process.
+torch is imported once a placement is used, so that the CLI can refuse one before it starts a process.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Only = Literal["", "target", "draft"]
 """The model whose weights are loaded; empty for both."""
 NO_DRAFT = "none"
-"""In place of a draft's folder: the target is to do without."""
+"""Name in place of a draft's folder for a target without a draft."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
-"""Numbers, from the largest to the smallest."""
+"""Dtypes, from the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
 ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 """Libraries that run a target's language model."""
 GGUF = "gguf"
-"""In place of a dtype: the numbers are those in the target's own file, of this suffix."""
+"""Dtype of a target whose file has this suffix and its own types of numbers."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
-"""llama.cpp's types of weights by the dtypes that it takes here."""
+"""llama.cpp's types of weights by dtype."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
 _INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 DEVICES = ("cpu", "cuda", "cuda:N")
@@ -40,8 +40,10 @@ DEVICE = r"cpu|cuda(:\d+)?"
 
 @dataclass(frozen=True)
 class Placement:
-    """Numbers of both models, the devices they run on, as torch names them (the draft's empty: as the
-    target's), and the engine of the target's language model."""
+    """Dtype of both models, their devices by torch's names, and the engine of the target's language model.
+
+    An empty `draft_device` is the target's.
+    """
 
     dtype: str = "float32"
     device: str = "cpu"
@@ -55,20 +57,22 @@ class Placement:
 
     @property
     def draft_on(self) -> str:
-        """The device of the draft."""
+        """Return the device of the draft."""
         return self.draft_device or self.device
 
     @property
     def of_draft(self) -> Placement:
-        """Placement by which the draft is loaded, which torch runs: beside llama.cpp on the CPU in float32,
-        where bfloat16 may take ten times as long."""
+        """Return the placement of the draft, which torch runs.
+
+        Beside llama.cpp on the CPU it is float32, because bfloat16 may take ten times as long.
+        """
         if self.engine == TORCH:
             return self
         return Placement("float32" if self.draft_on == "cpu" else "bf16", self.device, self.draft_device)
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype of everything that is not quantised."""
+        """Return the dtype of all that is not quantised."""
         import torch
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
@@ -118,12 +122,12 @@ def ladder(choice: Placement) -> Iterator[Placement]:
 
 
 def is_gguf(name: str) -> bool:
-    """Test for the name of a model's own file in llama.cpp's format."""
+    """Whether this is the name of a file in llama.cpp's format."""
     return name.lower().endswith(f".{GGUF}")
 
 
 def has_llama() -> bool:
-    """Test for llama.cpp and the writer of its files."""
+    """Whether llama.cpp and the writer of its files are installed."""
     return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
@@ -134,11 +138,10 @@ def available(
     engine: str = TORCH,
     target: str = "",
 ) -> Placement:
-    """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none. A
-    `target` in llama.cpp's own format says its engine and its numbers itself.
+    """Return the placement on this machine; `device` "auto" is the first GPU, else the CPU.
 
-    Raises InputError for what is no device or not there, for a quantisation or an engine without its library,
-    and for what the engine does not take.
+    A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an unknown or missing
+    device, for a dtype or an engine without its library, and for options that the engine lacks.
     """
     if is_gguf(target):
         check_llama_packages(f"'{target}' is a GGUF", "name a target in transformers' format")
