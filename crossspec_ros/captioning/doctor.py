@@ -33,7 +33,7 @@ from crossspec_ros.models.footprint import Footprint, estimate, measured_bytes, 
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_facts import gguf_facts
 from crossspec_ros.models.gguf_file import is_llama
-from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder
+from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import (
     DTYPES,
@@ -128,7 +128,7 @@ def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArc
     """The models of these names by their configs."""
     folder = draft_path("", draft, with_weights=False)
     return (
-        target_architecture(target_folder(target, with_weights=False)),
+        target_architecture(target_path("", target, with_weights=False)),
         draft_architecture(folder) if folder else None,
     )
 

@@ -12,11 +12,12 @@ from huggingface_hub import constants
 from refusals import refused
 from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
 
-from crossspec_ros.models.hub import Offer, draft_path, is_hub_id, known_as, offer, target_folder
+from crossspec_ros.models.hub import Offer, draft_path, is_hub_id, known_as, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
 
+target_folder = partial(target_path, "")
 SMALL = {"config.json", "generation_config.json", "tokenizer.json"}
 
 
