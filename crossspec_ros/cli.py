@@ -154,7 +154,7 @@ def _doctor(subparsers: Subparsers) -> None:
         "doctor",
         help="tell which precision of the models fits on this machine, and what is wrong with its set-up",
         description="What machine this is, what each choice of precision and device needs on it, and what "
-        "is wrong with its set-up. Without models it speaks of the released 7B models. Of models that are "
+        "is wrong with its set-up. Without models it examines the shipped pair. Of models that are "
         "named by their hub ids it fetches the configs alone, and tells download and licence.",
     )
     parser.add_argument("--models", type=found, help="folder of the target and draft checkpoints")

@@ -27,14 +27,6 @@ class NoSmallFileError(OSError):
     """A file that is too large, or no regular file."""
 
 
-def is_file(path: Path) -> bool:
-    """Whether it is a file; no file can have a name of 300 characters, and asking for one raises."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
 def tensors_file(path: Path) -> Path:
     """Return the path of a safetensors file; raises OSError for a pipe, which its library would wait for."""
     if path.exists() and not path.is_file():

@@ -8,6 +8,7 @@ was written. Nothing is downloaded. test/test_targets_table.py fails where the t
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +18,14 @@ from typing import Any
 
 from reference_pages import ROOT, table, with_blocks
 
+sys.path.insert(0, str(ROOT / "lab"))
+
+from crossspec_lab.compare.released import released_pair
+
 from crossspec_ros.models.base import TargetArchitecture
-from crossspec_ros.models.footprint import Footprint, estimates
+from crossspec_ros.models.footprint import Footprint, estimate
 from crossspec_ros.models.placement import Only, Placement
-from crossspec_ros.models.registry import released_draft, released_target, target_architecture
+from crossspec_ros.models.registry import target_architecture
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
@@ -110,8 +115,10 @@ BLOCKS = {function.__name__: function for function in (targets, choice)}
 @cache
 def _footprints() -> dict[str, list[Footprint]]:
     """By name of the target, in each of `DTYPES`; from the smallest target to the largest."""
-    placements = [Placement(dtype, "cuda:0") for dtype in DTYPES]
-    found = {name: estimates(placements, target, released_draft()) for name, target in _targets().items()}
+    found, (_, draft) = {}, released_pair()
+    for name, target in _targets().items():
+        skeletons = target.skeleton(), draft.skeleton()
+        found[name] = [estimate(Placement(dtype, "cuda:0"), target, draft, skeletons) for dtype in DTYPES]
     return dict(sorted(found.items(), key=lambda item: item[1][0].target.weights))
 
 
@@ -125,7 +132,7 @@ def _targets() -> dict[str, TargetArchitecture]:
         for file, values in files.items():
             (folder / file).write_text(json.dumps(values))
         found[name] = target_architecture(folder)
-    return found | {"Video-LLaVA-7B": released_target()}
+    return found | {"Video-LLaVA-7B": released_pair()[0]}
 
 
 def _releases() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:

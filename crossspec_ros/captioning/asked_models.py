@@ -187,7 +187,7 @@ def load_models(settings: CaptionerSettings, placement: Placement) -> ModelPair:
     models = models_folder(settings)
     target = target_architecture(target_path(models, settings.target, with_weights=False))
     if placement.engine == LLAMA_CPP and placement.dtype != GGUF:
-        check_llama(target.skeleton().get_decoder().config)
+        check_llama(target.text)
     draft = draft_path(models, settings.draft, with_weights=False)
     footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
     needed = footprint.by_device().get("cpu", 0)

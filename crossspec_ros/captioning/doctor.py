@@ -28,11 +28,12 @@ from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environme
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.footprint import Footprint, estimates, measured_bytes, memory
+from crossspec_ros.models.checkpoint import read_tensors
+from crossspec_ros.models.footprint import Footprint, estimate, measured_bytes, memory
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_facts import gguf_facts
 from crossspec_ros.models.gguf_file import is_llama
-from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_folder, with_tokenizer
+from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import (
     DTYPES,
@@ -46,12 +47,8 @@ from crossspec_ros.models.placement import (
     has_llama,
     ladder,
 )
-from crossspec_ros.models.registry import (
-    draft_architecture,
-    released_draft,
-    released_target,
-    target_architecture,
-)
+from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.paths import tiny_models
 from crossspec_ros.versions import installed_version, unmet_requirements
 
 _MODELS = ("target", "draft")
@@ -70,16 +67,12 @@ recommend, if any."""
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
-    names = {one: getattr(args, one) or (str(args.models / one) if args.models else "") for one in _MODELS}
+    names = {one: getattr(args, one) or str((args.models or tiny_models()) / one) for one in _MODELS}
     target, draft = names.values()
-    if args.measure and not (target and draft):
-        raise InputError(
-            "--measure needs weights: name them with --models, or with --target and --draft (or none)"
-        )
     models = architectures(target, draft)
     spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
-    here = placements(*models[:1], skeletons[0])
-    choices = [judged(footprint) for footprint in estimates(here, *models, skeletons)]
+    here = placements(models[0])
+    choices = [judged(estimate(placement, *models, skeletons)) for placement in here]
     unmeasured: list[str] = []
     for choice in choices if args.measure else ():
         if choice["verdict"] == "fits":
@@ -94,8 +87,8 @@ def run(args: argparse.Namespace) -> None:
             "versions": {"python": platform.python_version()}
             | {name: installed_version(name) or "missing" for name in _LIBRARIES},
         },
-        "target": target or "Video-LLaVA-7B, without weights",
-        "draft": draft or "EventGPT-7B, without weights",
+        "target": target,
+        "draft": draft,
         # None where the hub does not answer.
         "hub": {
             model: asdict(found) if (found := offer(name)) else None
@@ -116,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
         write_report(args.json, json.dumps(report, indent=1) + "\n")
 
 
-def placements(target: TargetArchitecture, skeleton: Any) -> list[Placement]:
+def placements(target: TargetArchitecture) -> list[Placement]:
     """Every choice worth a thought for a target: the whole ladder, with two GPUs a model on each, and
     llama.cpp where it is installed; of a file in llama.cpp's format there is one."""
     if isinstance(target, GgufArchitecture):
@@ -126,20 +119,18 @@ def placements(target: TargetArchitecture, skeleton: Any) -> list[Placement]:
         choices.append(choice)
         if _gpus() > 1 and choice.draft_on != "cpu":
             choices.append(replace(choice, draft_device="cuda:1"))
-    if has_llama() and is_llama(skeleton.get_decoder().config):
+    if has_llama() and is_llama(target.text):
         choices += [available(dtype, "cpu", engine=LLAMA_CPP) for dtype in LLAMA_KINDS]
     return choices
 
 
 def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
-    """The models that are named by their configs, the released 7B models for those that are not."""
-    of_target = (
-        target_architecture(target_folder(target, with_weights=False)) if target else released_target()
-    )
-    if not draft:
-        return of_target, released_draft()
+    """The models of these names by their configs."""
     folder = draft_path("", draft, with_weights=False)
-    return of_target, draft_architecture(folder) if folder else None
+    return (
+        target_architecture(target_path("", target, with_weights=False)),
+        draft_architecture(folder) if folder else None,
+    )
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
@@ -268,13 +259,12 @@ def refusals(
     hub's without what only weights tell."""
     for i, (name, model, skeleton) in enumerate(zip(names, models, skeletons, strict=True)):
         try:
-            if name and model and model.folder:
-                with_tokenizer(model.folder)
+            if model:
                 known = model.model(skeleton, model.tokenizer())
                 if i == 0:
                     check_question(known, CaptionerSettings().question)
-                if not is_hub_id(name):
-                    model.examine()
+                if not is_hub_id(name) and not isinstance(model, GgufArchitecture):
+                    read_tensors(model.folder)
         except InputError as error:
             yield str(error)
 

@@ -147,12 +147,11 @@ class ReplaySetup:
 
     @cached_property
     def draft_folders(self) -> list[Path]:
-        """Folders of the draft, and of its tower where that is elsewhere; none without a draft."""
+        """Folder of the draft; none without a draft."""
         from crossspec_ros.models.loading import draft_path
-        from crossspec_ros.models.registry import draft_folders
 
         path = draft_path(self.captioner.models_folder, self.captioner.draft)
-        return draft_folders(path) if path else []
+        return [path] if path else []
 
     @property
     def recording(self) -> Recording:

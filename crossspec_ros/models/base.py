@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    # Who asks for a spec alone need not wait for torch.
+    # A spec is read without torch.
     import numpy as np
     import torch
     from tokenizers import Tokenizer
@@ -29,10 +29,9 @@ Model_co = TypeVar("Model_co", covariant=True)
 class Chunk:
     """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
-    All are tensors of torch, or arrays of numpy where the model is not torch's. Positions count from the
-    place where the chunk begins, 0 for its first token. What follows begins one after the largest of them, so
-    that a family with three axes needs no other rule. `layers` (k, n, width) is what a tower adds to the
-    hidden states behind each of the first k layers, if it does.
+    Both are torch tensors, or numpy arrays where llama.cpp runs the model. Positions count from the beginning
+    of the chunk. The next chunk begins one after the largest of them. `layers` (k, n, width) is what a vision
+    tower adds to the hidden states behind each of the first k layers, if it does.
     """
 
     embeds: Any
@@ -44,12 +43,12 @@ class Chunk:
 
     @classmethod
     def in_a_row(cls, embeds: Any, axes: int = 1) -> Chunk:
-        """A chunk whose tokens follow one another."""
+        """Return a chunk of consecutive tokens."""
         return cls.at(embeds, range(len(embeds)), axes)
 
     @classmethod
     def at(cls, embeds: Any, places: Sequence[int], axes: int = 1) -> Chunk:
-        """A chunk whose tokens are at these places on every axis."""
+        """Return a chunk whose tokens have these positions on every axis."""
         import numpy as np
 
         positions = np.tile(np.array(places, np.int64), (axes, 1))
@@ -61,7 +60,7 @@ class Chunk:
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """Chunks that follow one another, as one; to those without `layers` nothing is added."""
+        """Return consecutive chunks as one; `layers` of those without are zeros."""
         import numpy as np
 
         join: Any = np.concatenate
@@ -78,13 +77,13 @@ class Chunk:
         )
 
     def cut(self, count: int) -> Chunk:
-        """Its first `count` tokens."""
+        """Return its first `count` tokens."""
         layers = None if self.layers is None else self.layers[:, :count]
         return Chunk(self.embeds[:count], self.positions[:, :count], layers)
 
     @property
     def span(self) -> int:
-        """Distance from where the chunk begins to what follows."""
+        """Distance between its beginning and that of the next chunk."""
         return int(self.positions.max()) + 1 if len(self) else 0
 
     def _layers_like(self, like: Any) -> Any:
@@ -98,13 +97,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Input that a target takes, known from its config alone.
+    """Input of a target, known from its config alone.
 
     A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
-    read together. With what is written between them they take `frame_tokens` tokens in all, or less where
-    they are smaller, and the longest sequence has `most_tokens`. A response ends with one of `eos_ids`; the
-    first is that of the text itself. Positions have so many `axes`. The tower adds to the hidden states
-    behind the first `added_layers` layers.
+    read together. All frames with the text between them take at most `frame_tokens` tokens, and a sequence
+    `most_tokens`. A response ends with one of `eos_ids`; the first is that of the text itself. Positions have
+    `axes` axes. The tower adds to the hidden states behind the first `added_layers` layers.
     """
 
     frames: int
@@ -118,45 +116,41 @@ class InputSpec:
 
     @property
     def unit_tokens(self) -> float:
-        """Tokens that a unit takes, with what is written around it."""
+        """Tokens of a unit of frames, with the text around it."""
         return self.frame_tokens / -(-self.frames // self.frames_per_unit)
 
 
 class LanguageModel(Protocol):
-    """Contract of both models: text in, hidden states to logits out."""
+    """Contract of both models: text in, hidden states to logits out.
+
+    `body` is transformers' decoder, `module` the complete model with its parameters. `vocabulary` is the
+    number of token ids that have embeddings. Embeddings, keys and values have the `dtype`.
+    """
 
     @property
-    def body(self) -> Any:
-        """The transformers decoder that reads embeddings, a KV cache, positions and a mask."""
-        ...
+    def body(self) -> Any: ...
 
     @property
-    def module(self) -> nn.Module:
-        """All of the model, for its parameters."""
-        ...
+    def module(self) -> nn.Module: ...
 
     @property
     def tokenizer(self) -> Tokenizer: ...
 
     @property
-    def vocabulary(self) -> int:
-        """Number of token ids for which it has embeddings."""
-        ...
+    def vocabulary(self) -> int: ...
 
     @property
     def device(self) -> torch.device: ...
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of embeddings, keys and values, whatever the weights are."""
-        ...
+    def dtype(self) -> torch.dtype: ...
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
-        """Tokens of text that follow one another."""
+        """Return the chunk of consecutive tokens of text."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(n, vocabulary) logits of (n, width) last hidden states."""
+        """Return (n, vocabulary) logits of (n, width) last hidden states."""
         ...
 
 
@@ -170,34 +164,31 @@ class VideoTarget(LanguageModel, Protocol):
     def spec(self) -> InputSpec: ...
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of the text before and after the frames; for any thread, and without weights."""
+        """Return the token ids of the text before and after the frames; thread-safe, needs no weights."""
         ...
 
     def opening(self) -> Chunk:
-        """The chunk before the frames."""
+        """Return the chunk before the frames."""
         ...
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
-        """Features by the vision tower of each unit of (n, H, W, 3) uint8 RGB frames, wherever they stand.
+        """Return the vision tower's features of each unit of (n, H, W, 3) uint8 RGB frames.
 
-        The last unit may lack frames.
+        They do not depend on the frames' places in the window. The last unit may lack frames.
         """
         ...
 
     def unit(self, features: Any, i: int) -> Chunk:
-        """The `i`-th unit, of what `encode` made of its frames."""
+        """Return the `i`-th unit, from the features of its frames."""
         ...
 
     def closing(self, question: str) -> Chunk:
-        """The chunk after the frames, up to where the response begins."""
+        """Return the chunk after the frames, up to the beginning of the response."""
         ...
 
 
 class EventModel(LanguageModel, Protocol):
-    """A language model that looks at event images and drafts.
-
-    It looks at `event_images` images a window, of which the shortest edge is `image_size` pixels.
-    """
+    """A language model that drafts from `event_images` images a window, of `image_size` pixels."""
 
     @property
     def event_images(self) -> int: ...
@@ -209,72 +200,47 @@ class EventModel(LanguageModel, Protocol):
     def eos_ids(self) -> tuple[int, ...]: ...
 
     def encode(self, images: np.ndarray) -> torch.Tensor:
-        """(tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
+        """Return (tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
         ...
 
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
-        """The whole prompt, the event tokens in their place."""
+        """Return the complete prompt with its event tokens."""
         ...
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Counts of the numbers that a model keeps and works with, beside its weights.
-
-    An embedding has `width`, what a tower makes of a token `features`, a row of logits `vocabulary`,
-    attention `heads`. In a KV cache a token takes `cached`; inside a layer `layer` a token live at once, in a
-    pass of so many `patches` through the vision tower `tower` in all. A quantised weight is unpacked for a
-    pass, at most `unpacked` numbers at a time.
-    """
-
-    width: int
-    features: int
-    vocabulary: int
-    heads: int
-    cached: int
-    layer: int
-    patches: int
-    tower: int
-    unpacked: int
 
 
 class Architecture(Protocol[Model_co]):
-    """A model known by its configs, those of a checkpoint's folder or those of a release."""
+    """A model known by the configs in its `folder`.
+
+    `unquantized` names the modules beside the language model, which are small. `text` is the language model's
+    config, as transformers has it.
+    """
 
     @property
-    def folder(self) -> Path | None:
-        """Folder of the checkpoint, where there is one."""
-        ...
+    def folder(self) -> Path: ...
 
     @property
-    def unquantized(self) -> tuple[str, ...]:
-        """Names of modules that stay as they are: beside the language model they are small."""
-        ...
+    def unquantized(self) -> tuple[str, ...]: ...
 
     @property
-    def sizes(self) -> Sizes: ...
+    def text(self) -> Any: ...
 
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer; raises InputError where it is missing, damaged, or another checkpoint's."""
+        """Return the folder's tokenizer; raises InputError for a missing, damaged or foreign one."""
         ...
 
     def skeleton(self) -> Any:
-        """The module without numbers, on torch's meta device; raises InputError where there is none such."""
-        ...
-
-    def examine(self) -> None:
-        """Raise InputError where a file of the weights is missing or damaged."""
+        """Return the module without numbers, on the meta device; raises InputError for an invalid config."""
         ...
 
     def load(self, placement: Placement) -> Any:
-        """The module with the folder's weights, as it is placed.
+        """Load the module with the folder's weights.
 
         Raises InputError that names the file which is missing or damaged, or does not fit the others.
         """
         ...
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:
-        """The module behind the contract."""
+        """Return the module behind the contract."""
         ...
 
 
@@ -290,5 +256,5 @@ DraftArchitecture = Architecture[EventModel]
 
 
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Host values on `device`; the copy goes into the current stream, and nobody waits for it."""
+    """Copy host values to `device` in the current stream, without waiting."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)

@@ -1,12 +1,10 @@
-"""The JSON files of a checkpoint, each parsed once as long as it stays the same; without torch."""
+"""The JSON files of a checkpoint; without torch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from copy import deepcopy
-from functools import lru_cache
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,8 +12,7 @@ from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import read_small
 from crossspec_ros.models.placement import is_gguf
 
-_REMEMBERED = 32
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 """A config has some kB, the index of ten thousand tensors 1 MB, as has the largest tokenizer_config.json."""
 _PROCESSORS = {
     "video_processor": ("video_preprocessor_config.json", "preprocessor_config.json"),
@@ -35,10 +32,12 @@ BICUBIC = 3
 
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """The object in a JSON file, in which the values `needed` must be; raises InputError that names it."""
+    """Return the object in a JSON file, which must have the `needed` values; raises InputError."""
     try:
-        found = file.stat()
-        values = deepcopy(_parsed(file, found.st_size, found.st_mtime_ns))
+        # Windows editors put a byte order mark first.
+        values = json.loads(read_small(file, _MAX_BYTES).decode("utf-8-sig"))
+        if not isinstance(values, dict):
+            raise ValueError("no object")
     except (FileNotFoundError, NotADirectoryError) as error:
         check_kind(file.parent)
         if not file.parent.is_dir():
@@ -59,17 +58,13 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
 
 def check_pointer(file: Path) -> None:
     """Raise InputError where Git LFS left a pointer in place of the file."""
-    try:
-        with file.open("rb") as opened:
-            is_pointer = opened.read(len(_LFS)) == _LFS
-    except OSError:
-        return
-    if is_pointer:
-        raise InputError(f"'{file}' is a Git LFS pointer and not the file itself: run git lfs pull")
+    with suppress(OSError), file.open("rb") as opened:
+        if opened.read(len(_LFS)) == _LFS:
+            raise InputError(f"'{file}' is a Git LFS pointer and not the file itself: run git lfs pull")
 
 
 def check_kind(folder: Path) -> None:
-    """Raise InputError where this is a file, or a folder with something else than a checkpoint in it."""
+    """Raise InputError for a file, an adapter or a GGUF in place of a checkpoint's folder."""
     files = [file for file in folder.glob("*") if is_gguf(file.name) and "mmproj" not in file.name.lower()]
     if files:
         raise InputError(
@@ -92,7 +87,7 @@ def check_kind(folder: Path) -> None:
 
 
 def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
-    """As `read_json`, of a model's config; a checkpoint that is already quantised is refused."""
+    """Return the values of a model's config as `read_json`; raises InputError for a quantised checkpoint."""
     values = read_json(file, needed)
     if values.get("quantization_config"):
         raise InputError(
@@ -103,7 +98,7 @@ def read_config(file: Path, needed: Iterable[str]) -> dict[str, Any]:
 
 
 def open_part(file: Path) -> BinaryIO:
-    """A file of a checkpoint; raises InputError that names it where it cannot be read."""
+    """Open a file of a checkpoint; raises InputError where it cannot be read."""
     try:
         return file.open("rb")
     except OSError as error:
@@ -113,62 +108,64 @@ def open_part(file: Path) -> BinaryIO:
 
 
 def generation_values(folder: Path) -> dict[str, Any]:
-    """Values of generation_config.json; raises InputError where it cannot be read."""
+    """Return the values of generation_config.json, if any; raises InputError."""
     file = folder / "generation_config.json"
     values = read_json(file) if file.is_file() else {}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
-    """The ids that end a sequence of the checkpoint in `folder`, whose config says `by_config`; that of the
-    text itself is the first.
+    """Return the ids that end a sequence, the text's own first.
 
-    What generation_config.json says goes before. Raises InputError where neither says any.
+    generation_config.json takes precedence over the id in config.json, `by_config`. Raises InputError where
+    neither has one.
     """
-    said = generation_values(folder).get("eos_token_id", by_config)
-    ids = tuple(said) if isinstance(said, list) else (said,)
+    found = generation_values(folder).get("eos_token_id", by_config)
+    ids = tuple(found) if isinstance(found, list) else (found,)
     if not ids or not all(isinstance(i, int) for i in ids):
         raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
     return ids
 
 
 def processor_settings(
-    folder: Path | None,
+    folder: Path,
     family: str,
     part: str = "video_processor",
     base: tuple[str, str] = ("", ""),
     **made: object,
 ) -> tuple[Path, dict[str, Any]]:
-    """Settings of the processor of the checkpoint in `folder`, and their file; none where it has none.
+    """Return the settings of the checkpoint's processor, which may be empty, and their file.
 
-    The order is that of transformers 5: the part of processor_config.json, as its `save_pretrained` writes
-    it, then a file of the part's own. Settings that nobody says are those of the family.
-
-    A family whose checkpoints differ in these settings names the file that they need and a `base` model that
-    has it.
+    As in transformers 5, the `part` of processor_config.json comes before the files of older versions.
+    Settings that are not stored are those of the family. A family whose checkpoints differ in them names the
+    file that it needs, and a `base` model that has the file.
 
     Raises InputError for settings of other pixels than those that are `made`, and for a missing file.
     """
-    file, values = _processor_file(folder, part) if folder else (Path(), {})
-    if folder and base[0] and not file.is_file():
+    file = folder / "processor_config.json"
+    values = read_json(file).get(part) if file.is_file() else None
+    if not isinstance(values, dict):
+        older = [path for name in _PROCESSORS[part] if (path := folder / name).is_file()]
+        file, values = (older[0], read_json(older[0])) if older else (file, {})
+    if base[0] and not file.is_file():
         raise InputError(
             f"the checkpoint '{folder}' lacks '{base[0]}', which sets the size of frames: copy it from the "
             f"base model, such as {base[1]}"
         )
-    values = {name: _said(value) for name, value in values.items() if _said(value) is not None}
+    values = {name: value for name in values if (value := _without_none(values[name])) is not None}
     for name, only in {**_ALWAYS, **made}.items():
         only = list(only) if isinstance(only, tuple) else only
-        # Resampling has names as well; a way of its own nobody publishes.
-        if (said := values.get(name, only)) != only and not isinstance(said, str):
+        # Resampling has names as well, and all published checkpoints have that of the family.
+        if (found := values.get(name, only)) != only and not isinstance(found, str):
             raise InputError(
-                f"'{file}' says {name} {said!s:.80}, but frames for {family} are made with "
+                f"'{file}' says {name} {found!s:.80}, but frames for {family} are made with "
                 f"{only}: take the one that came with the weights"
             )
     return file, values
 
 
 def no_config(file: Path, family: str, error: Exception) -> InputError:
-    """Error for values that make no model of the family; a sentence about another file stays."""
+    """Return the error for values that make no model of the family; the sentence of an InputError stays."""
     if isinstance(error, InputError):
         return InputError(str(error))
     return InputError(
@@ -177,35 +174,8 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
     )
 
 
-@contextmanager
-def config_errors(file: Path, family: str) -> Iterator[None]:
-    """Raise InputError as `no_config` for what goes wrong inside with values of this file."""
-    try:
-        yield
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise no_config(file, family, error) from error
-
-
-def _processor_file(folder: Path, part: str) -> tuple[Path, dict[str, Any]]:
-    nested = folder / "processor_config.json"
-    inner = read_json(nested).get(part) if nested.is_file() else None
-    if isinstance(inner, dict):
-        return nested, inner
-    files = [file for name in _PROCESSORS[part] if (file := folder / name).is_file()]
-    return (files[0], read_json(files[0])) if files else (nested, {})
-
-
-def _said(value: object) -> object:
-    """A setting without the edges that it leaves open; None where nothing is left."""
+def _without_none(value: object) -> object:
+    """Return a setting without the edges that it leaves open; None where nothing is left."""
     if isinstance(value, dict):
         return {name: inner for name, inner in value.items() if inner is not None} or None
     return value
-
-
-@lru_cache(_REMEMBERED)
-def _parsed(file: Path, size: int, mtime_ns: int) -> dict[str, Any]:
-    # Windows editors put a byte order mark first.
-    values = json.loads(read_small(file, _MOST_BYTES).decode("utf-8-sig"))
-    if not isinstance(values, dict):
-        raise ValueError("no object")
-    return values

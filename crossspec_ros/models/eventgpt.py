@@ -19,16 +19,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
-from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk, DraftArchitecture, Sizes
-from crossspec_ros.models.checkpoint import Tensors, load_model, read_tensors, skeleton
+from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.checkpoint import load_model, read_tensors, skeleton
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
-from crossspec_ros.models.eventgpt_config import NAME, llama_values, tower_folder, tower_name, tower_values
-from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
+from crossspec_ros.models.eventgpt_config import NAME, TOWER_FOLDER, llama_values, tower_values
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.transformers_family import TransformersModel, sizes
+from crossspec_ros.models.transformers_family import TransformersModel
 
 EVENT_IMAGES = 5
 """Images of a window, as the released model was trained."""
@@ -54,9 +52,10 @@ class EventGPTModule(LlamaForCausalLM):
     """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal
     pooling."""
 
-    # The released checkpoint holds modules that the published code does not use.
+    # The released checkpoint holds modules that the published code does not use; so does a complete CLIP.
     _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012
-        r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)"
+        r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)",
+        r"visual_tower\.(text_|visual_projection|logit_scale)",
     ]
 
     def __init__(self, config: LlamaConfig, vision_config: CLIPVisionConfig) -> None:
@@ -109,24 +108,17 @@ class EventGPT(TransformersModel):
 
 @dataclass(frozen=True)
 class EventGPTArchitecture:
-    """An EventGPT known by its configs, those of the checkpoint in `folder` where there is one."""
+    """An EventGPT known by the configs of the checkpoint in `folder`."""
 
     text: LlamaConfig
     vision: CLIPVisionConfig
     eos_ids: tuple[int, ...]
-    folder: Path | None = None
+    folder: Path
 
     unquantized = ("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor")
 
-    @property
-    def sizes(self) -> Sizes:
-        # The patches and the class token.
-        tokens = (cast(int, self.vision.image_size) // cast(int, self.vision.patch_size)) ** 2 + 1
-        return sizes(self.text, self.vision, EVENT_IMAGES * tokens)
-
     def tokenizer(self) -> Tokenizer:
         """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
-        assert self.folder
         values = read_json(self.folder / "config.json")
         # The flags of the published code, and what it takes them for where they are not said.
         special = [EVENT_PATCH] if values.get("mm_use_im_patch_token", True) else []
@@ -134,31 +126,22 @@ class EventGPTArchitecture:
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
     def skeleton(self) -> EventGPTModule:
-        return skeleton(EventGPTModule, self.text, self.vision, folder=self.folder)
-
-    def examine(self) -> None:
-        self._tensors()
+        return skeleton(EventGPTModule, self.folder, self.text, self.vision)
 
     def load(self, placement: Placement) -> EventGPTModule:
-        assert self.folder
+        tensors = read_tensors(self.folder)
+        if not any(TOWER in name for name in tensors):
+            tower = read_tensors(self.folder / TOWER_FOLDER)
+            tensors |= {TOWER + name: tensor for name, tensor in tower.items()}
         return load_model(
             EventGPTModule,
             (self.text, self.vision),
             self.folder,
-            self._tensors(),
+            tensors,
             placement,
             placement.draft_on,
             self.unquantized,
-            is_tied=bool(self.text.tie_word_embeddings),
         )
-
-    def _tensors(self) -> Tensors:
-        assert self.folder
-        stored = read_tensors(self.folder)
-        tensors = {name.replace(f"{TOWER}vision_model.", TOWER): tensor for name, tensor in stored.items()}
-        if not any(name.startswith(TOWER) for name in tensors):
-            tensors |= _tower_beside(self.folder)
-        return tensors
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)
@@ -168,24 +151,6 @@ def architecture(folder: Path) -> EventGPTArchitecture:
     """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
     text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
-
-
-def released() -> DraftArchitecture:
-    """XduSyL/EventGPT: LLaMA-7B, and its tower CLIP ViT-L/14 at 336 pixels."""
-    return EventGPTArchitecture(llama_7b(32003), clip_l(336), (EOS_7B,))
-
-
-def _tower_beside(folder: Path) -> Tensors:
-    """Read the tower's own checkpoint, which may be a complete CLIP, under its names in the module."""
-    tower = tower_folder(folder)
-    if tower is None:
-        raise InputError(
-            f"the checkpoint '{folder}' has no vision tower, and there is no folder "
-            f"'{tower_name(folder)}' in it or next to it: put the CLIP that its config.json names there"
-        )
-    stored = read_tensors(tower)
-    inner = {name: tensor for name, tensor in stored.items() if name.startswith("vision_model.")}
-    return {TOWER + name.removeprefix("vision_model."): tensor for name, tensor in (inner or stored).items()}
 
 
 def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Memory that the models take by placement: estimated from their configs alone, and counted once loaded."""
+"""Memory of the models: estimated from their configs alone, and counted once they are loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from crossspec_ros.models.base import TEXT_ROOM, Architecture, DraftArchitecture, Sizes, TargetArchitecture
+from crossspec_ros.models.base import TEXT_ROOM, Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
 
@@ -19,29 +19,27 @@ if TYPE_CHECKING:
     from torch import nn
 
 SESSIONS = 3
-"""Sessions of the target, each with a KV cache and the features of its frames: two windows that are open, and
-the one captioned last."""
+"""Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
 SPARE_SESSIONS = 3
-"""Sessions beside those in llama.cpp, whose cache does not grow: a window that was dropped ends late."""
+"""More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
 LLAMA_AT_ONCE = 512
-"""Tokens that llama.cpp reads at once where all rows share its cache."""
+"""Largest part of a pass in llama.cpp, where all rows share its cache."""
 DRAFT_TOKENS = 1024
-"""Tokens in the KV cache of the draft, which has one."""
+"""Tokens in the draft's KV cache."""
 VERIFIED = 129
 """Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30
-"""On each GPU beside all tensors: CUDA's context, cuBLAS's workspaces, captured graphs."""
+"""CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
 
 _CELLS = 256
 _FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
 """Bytes of a weight in llama.cpp's file by dtype; Q8_0 has a scale for each 32."""
-_NF4_BLOCK, _NF4_CODE = 64, 16
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Memory of one model: weights, KV caches and kept features, and the extra of its largest pass."""
+    """Memory of one model: weights, KV caches with the frames' features, and its largest pass."""
 
     weights: int
     caches: int
@@ -54,14 +52,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Estimated bytes of both models in one placement; a draft that there is not takes none."""
+    """Estimated bytes of both models in one placement; without a draft its bytes are 0."""
 
     placement: Placement
     target: Bytes
     draft: Bytes
 
     def by_device(self, only: Only = "") -> dict[str, int]:
-        """The bytes needed on each device, by its torch name; of `only` one model or of both."""
+        """Return the bytes needed on each device by its torch name, for both models or `only` one."""
         needed: Counter[str] = Counter()
         if only != "draft":
             needed[self.placement.device] += self.target.total
@@ -70,42 +68,34 @@ class Footprint:
         return {device: size + CUDA_BYTES * device.startswith("cuda") for device, size in needed.items()}
 
 
-def estimate(placement: Placement, target: TargetArchitecture, draft: DraftArchitecture | None) -> Footprint:
-    """Footprint of these models in this placement."""
-    return estimates([placement], target, draft)[0]
-
-
-def estimates(
-    placements: Sequence[Placement],
+def estimate(
+    placement: Placement,
     target: TargetArchitecture,
     draft: DraftArchitecture | None,
     skeletons: Sequence[nn.Module | None] = (),
-) -> list[Footprint]:
-    """Footprints in each of several placements; `skeletons` are those of the models, where they were made."""
-    # They refuse what sizes would be nonsense of.
+) -> Footprint:
+    """Return the footprint of these models; `skeletons` are theirs, to save making them again."""
     outlines = skeletons or [
         model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
         for model in (target, draft)
     ]
-    window = target.spec.frame_tokens + TEXT_ROOM
-    kept = SESSIONS * (target.sizes.cached * window + target.sizes.features * target.spec.frame_tokens)
-    of_target = [
-        _by_llama(target, outlines[0], placement)
-        if placement.engine == LLAMA_CPP
-        else _bytes(target, outlines[0], placement, kept, window)
-        for placement in placements
-    ]
-    of_draft = [Bytes(0, 0, 0)] * len(of_target)
-    if draft:
-        kept = draft.sizes.cached * DRAFT_TOKENS
-        of_draft = [
-            _bytes(draft, outlines[1], placement.of_draft, kept, DRAFT_TOKENS) for placement in placements
-        ]
-    return [Footprint(*parts) for parts in zip(placements, of_target, of_draft, strict=True)]
+    by_engine = _llama_bytes if placement.engine == LLAMA_CPP else _torch_bytes
+    of_target = by_engine(placement, target, outlines[0])
+    if draft is None:
+        return Footprint(placement, of_target, Bytes(0, 0, 0))
+    kept = cached_numbers(draft.text) * DRAFT_TOKENS
+    return Footprint(placement, of_target, _bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS))
+
+
+def cached_numbers(text: Any) -> int:
+    """Numbers of a token in the KV cache of a language model with this config."""
+    heads = text.num_key_value_heads or text.num_attention_heads
+    head: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return 2 * text.num_hidden_layers * heads * head
 
 
 def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
-    """The bytes that a model's parameters and their quantisation constants will take."""
+    """Bytes of a model's parameters and their quantisation constants."""
     from torch import nn
 
     quantized = {
@@ -113,9 +103,9 @@ def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[s
         for name, module in skeleton.named_modules()
         if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
     }
-    # Those that are tied come once.
+    # Tied parameters come once.
     return sum(
-        _quantized(parameter, placement.dtype)
+        _quantized_bytes(parameter, placement.dtype)
         if name in quantized
         else parameter.numel() * placement.torch_dtype.itemsize
         for name, parameter in skeleton.named_parameters()
@@ -123,11 +113,11 @@ def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[s
 
 
 def measured_bytes(model: nn.Module) -> int:
-    """The bytes that a loaded model's parameters and their quantisation constants take."""
+    """Bytes of a loaded model's parameters and their quantisation constants."""
     size = 0
     for parameter in model.parameters():
         size += parameter.nbytes
-        # Where bitsandbytes keeps the constants of nf4, and of int8.
+        # bitsandbytes keeps the constants of nf4 in the one, and those of int8 in the other.
         if state := getattr(parameter, "quant_state", None):
             size += state.absmax.nbytes + state.code.nbytes
         if (scales := getattr(parameter, "SCB", None)) is not None:
@@ -135,62 +125,67 @@ def measured_bytes(model: nn.Module) -> int:
     return size
 
 
-def _quantized(weight: torch.Tensor, dtype: str) -> int:
-    if dtype == "int8":
-        return weight.numel() + 4 * weight.shape[0]
-    return (weight.numel() + 1) // 2 + 4 * -(-weight.numel() // _NF4_BLOCK) + 4 * _NF4_CODE
+def _quantized_bytes(weight: torch.Tensor, dtype: str) -> int:
+    """Bytes with scales of 4 bytes: in int8 one for each row, in nf4 one for each 64 numbers."""
+    return weight.numel() + 4 * weight.shape[0] if dtype == "int8" else weight.numel() * 9 // 16
 
 
-def _by_llama(target: TargetArchitecture, skeleton: Any, placement: Placement) -> Bytes:
+def _torch_bytes(placement: Placement, target: TargetArchitecture, skeleton: Any) -> Bytes:
+    """Bytes of a target in torch."""
+    window = target.spec.frame_tokens + TEXT_ROOM
+    kept = SESSIONS * (cached_numbers(target.text) * window + _features(target))
+    return _bytes(placement, target, skeleton, kept, window)
+
+
+def _bytes(
+    placement: Placement, architecture: Architecture[Any], skeleton: Any, kept: int, tokens: int
+) -> Bytes:
+    """Bytes of a model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
+    text = architecture.text
+    # Inside a layer about six vectors of the width live at once, and four of the inner width.
+    working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
+    working += VERIFIED * text.vocab_size
+    if placement.dtype in QUANTIZED:
+        # A weight is unpacked for a pass of several tokens, one at a time.
+        working += text.hidden_size * text.intermediate_size
+    weights = weight_bytes(skeleton, placement, architecture.unquantized)
+    return Bytes(weights, kept * placement.torch_dtype.itemsize, working * placement.torch_dtype.itemsize)
+
+
+def _llama_bytes(placement: Placement, target: TargetArchitecture, skeleton: Any) -> Bytes:
     """Bytes of a target whose language model runs in llama.cpp.
 
-    A file that is written here is so while torch has all weights; keys and values are float32, of a GGUF in
-    fewer bits float16, and the attention is float32, of as many tokens as are read at once over all that they
-    might see.
+    torch holds all weights while the file is written. Keys and values are float32, and float16 for a GGUF of
+    fewer bits. The attention is float32, of the tokens of a pass over all that they may attend to.
     """
-    sizes, spec = target.sizes, target.spec
-    window = llama_cells(spec.frame_tokens + TEXT_ROOM)
+    window = llama_cells(target.spec.frame_tokens + TEXT_ROOM)
     rows = SESSIONS + SPARE_SESSIONS
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
+    number = 4
     if isinstance(target, GgufArchitecture):
         weights, number = target.facts.bytes, 4 if target.facts.is_float32 else 2
     else:
-        number = 4
         numbers = sum(one.numel() for one in skeleton.parameters())
         weights = numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype])
     return Bytes(
         weights,
-        number * rows * sizes.cached * window + 4 * SESSIONS * sizes.features * spec.frame_tokens,
-        4 * max(sizes.tower, (sizes.heads + 1) * at_once * seen),
+        number * rows * cached_numbers(target.text) * window + 4 * SESSIONS * _features(target),
+        4 * (target.text.num_attention_heads + 1) * at_once * seen,
     )
+
+
+def _features(target: TargetArchitecture) -> int:
+    """Numbers of the features of a window's frames."""
+    return (1 + target.spec.added_layers) * target.text.hidden_size * target.spec.frame_tokens
 
 
 def llama_cells(tokens: int) -> int:
-    """Places of a row in llama.cpp's cache, which gives them in multiples."""
+    """Cells of a row in llama.cpp's cache, which allocates them in blocks."""
     return -(-tokens // _CELLS) * _CELLS
 
 
-def _bytes(
-    architecture: Architecture[Any], skeleton: Any, placement: Placement, kept: int, tokens: int
-) -> Bytes:
-    """Bytes of a model that keeps so many numbers and reads at most so many tokens at once."""
-    return Bytes(
-        weight_bytes(skeleton, placement, architecture.unquantized),
-        kept * placement.torch_dtype.itemsize,
-        _working(architecture.sizes, tokens, placement),
-    )
-
-
-def _working(sizes: Sizes, tokens: int, placement: Placement) -> int:
-    """Bytes of a pass over all of a window, the largest there is; tower and language model take turns."""
-    language = tokens * (sizes.layer + tokens) + VERIFIED * sizes.vocabulary
-    # A quantised weight is unpacked for a pass of several tokens, one at a time.
-    unpacked = sizes.unpacked if placement.dtype in QUANTIZED else 0
-    return (max(language, sizes.tower) + unpacked) * placement.torch_dtype.itemsize
-
-
 def memory(device: str) -> tuple[int, int]:
-    """Free and total bytes of a device; of the CPU, what this process may still take."""
+    """Return the free and total bytes of a device; on the CPU, those that this process may use."""
     if device != "cpu":
         import torch
 
@@ -198,7 +193,7 @@ def memory(device: str) -> tuple[int, int]:
     machine = psutil.virtual_memory()
     free, total = machine.available, machine.total
     try:
-        # A container's own limit, where it has one; what files fill is given back when it is needed.
+        # A container may have a limit. The kernel frees cached files when their memory is needed.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         used -= int(stat["active_file"]) + int(stat["inactive_file"])

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes
-from crossspec_ros.models.gguf_facts import FRAMES, QUESTION, GgufFacts, gguf_facts, projector_of
+from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.gguf_facts import QUESTION, GgufFacts, gguf_facts, projector_of
 from crossspec_ros.models.gguf_header import Embeddings, GgufHeader, gguf_header
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
@@ -30,18 +30,17 @@ _QUESTIONS = 64
 _COPY = "copy it again"
 _SPECIAL = (3, 4)
 """Types of tokens that control, and that users have defined."""
-_PATCHES_A_TOKEN, _NUMBERS_A_PATCH = 4, 24_000
 
 
 class GgufTarget:
-    """Target behind `VideoTarget`, whose language model is llama.cpp's: nothing of it is in torch."""
+    """A target in llama.cpp behind `VideoTarget`; nothing of it is in torch."""
 
     body: Any = None
     module: Any = None
 
     def __init__(self, model: LlamaModel, tokenizer: Tokenizer, known: GgufArchitecture) -> None:
         self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, known.spec, known.facts
-        self.vocabulary = known.facts.vocabulary
+        self.vocabulary: int = known.text.vocab_size
         self.device: Any = "cpu"
         self.dtype: Any = "float32"
         self._file = known.file
@@ -74,11 +73,11 @@ class GgufTarget:
 
     @cached_property
     def _projector(self) -> LlamaProjector:
-        """The model's own, with which it is closed; loaded for the first frame."""
+        """The projector, which is loaded for the first frame and closed with the model."""
         return LlamaProjector(projector_of(self._file), self.llama)
 
     def _seen(self, picture: Picture) -> Chunk:
-        embeds, *layers = np.split(picture.inputs, 1 + self.facts.added_layers, 1)
+        embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)
         positions = picture.positions[:, : self.spec.axes].T
         return Chunk(embeds, positions, np.stack(layers) if layers else None)
 
@@ -89,7 +88,7 @@ class GgufTarget:
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """Target in a `file`, known by what llama.cpp says of it."""
+    """The target in a GGUF, known by its facts."""
 
     file: Path
     facts: GgufFacts
@@ -98,59 +97,37 @@ class GgufArchitecture:
 
     @classmethod
     def of_folder(cls, file: Path) -> GgufArchitecture:
-        """Architecture of the model in this file; raises InputError for what is none."""
+        """Return the architecture of the model in this file; raises InputError for an invalid one."""
         return cls(file, gguf_facts(file))
 
     @classmethod
     def spec_of(cls, file: Path) -> InputSpec:
-        """Spec of the model in this file, likewise."""
+        """Return the spec of the model in this file; raises InputError as `of_folder`."""
         return cls.of_folder(file).spec
 
     @property
     def folder(self) -> Path:
         return self.file
 
-    @cached_property
+    @property
     def spec(self) -> InputSpec:
-        facts = self.facts
-        return InputSpec(
-            frames=FRAMES,
-            frames_per_unit=facts.frames_per_unit,
-            image_size=facts.image_size,
-            frame_tokens=FRAMES // facts.frames_per_unit * facts.unit_tokens,
-            most_tokens=facts.most_tokens,
-            eos_ids=facts.eos_ids,
-            axes=facts.axes,
-            added_layers=facts.added_layers,
-        )
+        return self.facts.spec
 
     @property
-    def sizes(self) -> Sizes:
-        """Sizes, of which those of the tower are those of SigLIP, of the size that published models have."""
-        facts, patches = self.facts, _PATCHES_A_TOKEN * self.facts.unit_tokens
-        return Sizes(
-            width=facts.width,
-            features=(1 + facts.added_layers) * facts.width,
-            vocabulary=facts.vocabulary,
-            heads=facts.heads,
-            cached=facts.cached,
-            layer=0,
-            patches=patches,
-            tower=_NUMBERS_A_PATCH * patches,
-            unpacked=0,
-        )
+    def text(self) -> Any:
+        return self.facts.text
 
     def tokenizer(self) -> Tokenizer:
         with gguf_header(self.file) as header:
             if header.text("tokenizer.ggml.model") == "gpt2":
                 return _byte_level(header)
-        # Of the others the merges must be found out.
+        # transformers reconstructs the merges of the other kinds.
         from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
 
         try:
             kind, values, _ = get_gguf_tokenizer(str(self.file))
             return convert_gguf_tokenizer(kind, values)[0]
-        # Whatever the libraries make of a vocabulary that they do not know.
+        # The libraries raise errors of many kinds for an unknown vocabulary.
         except Exception as error:
             raise InputError(
                 f"transformers cannot read the vocabulary of '{self.file}' ({first_line(error)}): take "
@@ -159,9 +136,6 @@ class GgufArchitecture:
 
     def skeleton(self) -> LlamaModel:
         return LlamaModel(self.file, _COPY, only_words=True)
-
-    def examine(self) -> None:
-        """Do nothing: the child has loaded both files."""
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)
@@ -180,7 +154,7 @@ def _byte_level(header: GgufHeader) -> Tokenizer:
     words = header.texts("tokenizer.ggml.tokens")
     merges = [merge.partition(" ")[::2] for merge in header.texts("tokenizer.ggml.merges")]
     vocabulary = {word: i for i, word in enumerate(words)}
-    # What joins to no word would be refused.
+    # BPE refuses merges that make no word.
     known = [merge for merge in merges if "".join(merge) in vocabulary]
     tokenizer = Tokenizer(models.BPE(vocabulary, known))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

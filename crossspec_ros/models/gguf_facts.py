@@ -1,75 +1,62 @@
-"""Facts that a GGUF and its projector tell of themselves, found out in a child process.
+"""Facts of a GGUF and its projector: sizes, ends of a response, the prompt, tokens of a frame.
 
-llama.cpp ends the process on some damaged files. So both are first loaded in a child, `main`, which tells
-what is to be known before there are weights: sizes, ends of a response, the prompt, tokens of a frame.
+llama.cpp loads both files for them. It ends the process on some damaged files, with a line of its own.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.models.base import TEXT_ROOM, InputSpec
 from crossspec_ros.models.gguf_header import Embeddings, gguf_header
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import check_llama_packages
-from crossspec_ros.plain_text import plain_text
 
 PROJECTOR = "*mmproj*.gguf"
 """Name of a projector's file, beside the model's."""
 FRAMES = 8
 """Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
-_LIMIT_S = 300.0
-_MOST_REASON = 160
 _STEP = 32
 """Step in pixels of the heights that are tried."""
 _SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
-"""Heights and widths of frames, of which the one with most tokens counts."""
-_USUAL_SIZE = 448
-"""Height in pixels of a frame, where the projector says none."""
+"""Aspects of frames, of which the one with most tokens counts."""
+_DEFAULT_SIZE = 448
+"""Height in pixels of a frame, where the projector's file has none."""
 _PROBED = 4
-"""Words by which both ways into a model are compared."""
+"""Tokens by which ids and embeddings are compared."""
 _ROUNDING = 1e-3
-"""Share of the largest logit by which both may differ."""
+"""Largest difference, as a share of the largest logit."""
 _ALL_FLOAT32 = "0"
 """Value of a file's type."""
 
 
 @dataclass(frozen=True)
 class GgufFacts:
-    """Facts of both files; `prompt` are the texts before and behind the frames, the second with `QUESTION`
-    in it."""
+    """Facts of both files.
+
+    `text` has the values of the language model's config by transformers' names. `prompt` are the texts before
+    and behind the frames, the second with `QUESTION` in it.
+    """
 
     bytes: int
-    width: int
-    added_layers: int
-    axes: int
-    heads: int
-    cached: int
-    vocabulary: int
-    most_tokens: int
-    eos_ids: tuple[int, ...]
+    spec: InputSpec
+    text: Any
     prompt: tuple[str, str]
-    image_size: int
-    unit_tokens: int
-    frames_per_unit: int
     is_float32: bool
 
 
 def projector_of(file: Path) -> Path:
-    """The projector beside a model; raises InputError where there is none, or several."""
+    """Return the projector beside a model; raises InputError unless there is exactly one."""
     found = sorted(file.parent.glob(PROJECTOR))
     if file in found:
         raise InputError(f"'{file}' is a projector: name the model's own file, which stands beside it")
@@ -83,7 +70,7 @@ def projector_of(file: Path) -> Path:
 
 
 def gguf_facts(file: Path) -> GgufFacts:
-    """Facts of the model in `file` and of its projector; raises InputError for what is no such pair."""
+    """Return the facts of the model in `file` and of its projector; raises InputError for an invalid pair."""
     check_llama_packages(f"'{file}' is a GGUF", "name a target in transformers' format")
     if not file.is_file():
         raise InputError(f"there is no file '{file}': check the path of target")
@@ -93,59 +80,21 @@ def gguf_facts(file: Path) -> GgufFacts:
 
 @lru_cache
 def _facts(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> GgufFacts:
-    names = " and ".join(f"'{file}'" for file in files)
+    model = LlamaModel(files[0], "copy it again, or take a file that this version of the library knows")
     try:
-        told = subprocess.run(
-            [sys.executable, "-c", _CODE, json.dumps(sys.path), *map(str, files)],
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InputError(
-            f"llama.cpp did not load {names} within {_LIMIT_S:.0f} s: copy them again"
-        ) from error
-    try:
-        values: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        told_last = (told.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        killed = told.returncode == -signal.SIGKILL
-        reason = "it was killed, maybe for want of memory" if killed else plain_text(told_last)[:_MOST_REASON]
-        raise InputError(
-            f"llama.cpp ends when it loads {names} ({reason}): copy both again, or take another file of this "
-            f"model"
-        ) from None
-    if "refused" in values:
-        raise InputError(values["refused"])
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return GgufFacts(**values)
+        return _found(model, *files)
+    finally:
+        model.close()
 
 
-_CODE = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from crossspec_ros.models import gguf_facts
-gguf_facts.main(*sys.argv[2:])
-"""
-
-
-def main(model: str, projector: str) -> None:
-    """Print the facts of both files as JSON, or why they are refused."""
-    try:
-        print(json.dumps(asdict(_found(Path(model), Path(projector)))))
-    except InputError as error:
-        print(json.dumps({"refused": str(error)}))
-
-
-def _found(file: Path, projector_file: Path) -> GgufFacts:
-    model = LlamaModel(file, "copy it again, or take a file that this version of the library knows")
+def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufFacts:
     library, handle = model.library, model.handle
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
         raise InputError(
             f"'{file}' has layers that cannot take back what was read, and so cannot verify drafts: take "
             f"another target"
         )
-    if model.told("split.count") not in ("", "0", "1"):
+    if model.metadata("split.count") not in ("", "0", "1"):
         raise InputError(
             f"'{file}' is a part of a model: join all by llama.cpp's llama-gguf-split --merge, and name the "
             f"result"
@@ -172,11 +121,11 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
 
     with gguf_header(projector_file) as header:
         image_size = header.number("clip.vision.image_size")
-    image_size = image_size or _USUAL_SIZE
+    image_size = image_size or _DEFAULT_SIZE
     heights = range(_STEP, image_size, _STEP)
     is_cut = any(len(pictures(1, height)) > 1 for height in (*heights, image_size))
     if heights and not is_cut and tokens(heights[0]) != (most := tokens(image_size)):
-        # What a larger frame adds is not looked at.
+        # The projector drops what a larger frame adds.
         image_size = next((height for height in heights if tokens(height) == most), image_size)
     per_unit = 2 if len(pictures(2, image_size)) == len(pictures(1, image_size)) else 1
     seen = pictures(1, image_size)
@@ -196,34 +145,43 @@ def _found(file: Path, projector_file: Path) -> GgufFacts:
             f"{FRAMES} frames take {FRAMES // per_unit * unit_tokens} tokens, but '{file}' was trained with "
             f"{most_tokens} in all: take another target"
         )
-    heads, kv_heads = library.llama_model_n_head(handle), library.llama_model_n_head_kv(handle)
-    own_width, layers = library.llama_model_n_embd(handle), library.llama_model_n_layer(handle)
-    head_width = int(
-        model.told(f"{model.told('general.architecture')}.attention.key_length") or own_width // heads
-    )
     return GgufFacts(
         bytes=file.stat().st_size + projector_file.stat().st_size,
-        width=own_width,
-        added_layers=model.width // own_width - 1,
-        axes=3 if model.axes > 1 else 1,
-        heads=heads,
-        cached=2 * layers * kv_heads * head_width,
-        vocabulary=model.words,
-        most_tokens=most_tokens,
-        eos_ids=_ends(file, model),
+        spec=InputSpec(
+            frames=FRAMES,
+            frames_per_unit=per_unit,
+            image_size=image_size,
+            frame_tokens=FRAMES // per_unit * unit_tokens,
+            most_tokens=most_tokens,
+            eos_ids=_ends(file, model),
+            axes=3 if model.axes > 1 else 1,
+            added_layers=model.width // library.llama_model_n_embd(handle) - 1,
+        ),
+        text=_text(model),
         prompt=_prompt(file, model),
-        image_size=image_size,
-        unit_tokens=unit_tokens,
-        frames_per_unit=per_unit,
-        is_float32=model.told("general.file_type") == _ALL_FLOAT32,
+        is_float32=model.metadata("general.file_type") == _ALL_FLOAT32,
+    )
+
+
+def _text(model: LlamaModel) -> SimpleNamespace:
+    """Return the values of the language model's config that memory depends on."""
+    library, handle = model.library, model.handle
+    head_dim = model.metadata(f"{model.metadata('general.architecture')}.attention.key_length")
+    return SimpleNamespace(
+        hidden_size=library.llama_model_n_embd(handle),
+        num_hidden_layers=library.llama_model_n_layer(handle),
+        num_attention_heads=library.llama_model_n_head(handle),
+        num_key_value_heads=library.llama_model_n_head_kv(handle),
+        head_dim=int(head_dim) if head_dim else None,
+        vocab_size=model.words,
     )
 
 
 def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
-    """Ids that end a response, that of the text itself first."""
+    """Return the ids that end a response, the text's own first."""
     library, vocabulary = model.library, model.vocabulary
     ends = [i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i)]
-    # Of several the library may take any for the end of a turn.
+    # The library may take any of them for the end of a turn.
     own = [library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary), *ends]
     if not (known := [end for end in own if end >= 0]):
         raise InputError(f"'{file}' names no token that ends a text: take another file of this model")
@@ -231,7 +189,7 @@ def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
 
 
 def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
-    """Test for a model that says the same of words as tokens and as embeddings."""
+    """Whether the model gives the same logits for token ids and for their embeddings."""
     library, ids = model.library, list(range(min(_PROBED, model.words)))
     shape = library.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 256
@@ -240,23 +198,23 @@ def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
     embeds = np.pad(embeds, ((0, 0), (0, model.width - embeds.shape[1]))).astype(np.float32)
     places = np.tile(np.arange(len(ids), dtype=np.int32), (model.axes, 1))
     places[3:] = 0
-    told: list[np.ndarray] = []
+    logits: list[np.ndarray] = []
     for inputs in (np.array(ids, np.int32), embeds):
         context = library.llama_init_from_model(model.handle, shape)
         if not context:
             return False
         try:
-            told.append(model.read(context, inputs, places, len(ids) - 1).copy())
+            logits.append(model.read(context, inputs, places, len(ids) - 1).copy())
         except RuntimeError:
             return False
         finally:
             library.llama_free(context)
-    by_ids, by_embeddings = told
+    by_ids, by_embeddings = logits
     return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
 
 
 def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
-    """Texts before and behind the frames by the chat template in the file."""
+    """Return the texts before and behind the frames, by the chat template in the file."""
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     library, vocabulary = model.library, model.vocabulary
@@ -264,7 +222,7 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     def text(token: int) -> str:
         return library.llama_vocab_get_text(vocabulary, token).decode() if token >= 0 else ""
 
-    template = model.told("tokenizer.chat_template")
+    template = model.metadata("tokenizer.chat_template")
     if not template:
         raise InputError(
             f"'{file}' has no chat template, so that nobody knows how it is asked: take a file that has one, "
@@ -273,12 +231,12 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     # The library puts it there itself where the file says so.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
     written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
-    asked = MARKER + QUESTION
-    # Some templates know texts, others lists of parts.
-    for content in (asked, [{"type": "text", "text": asked}]):
+    message = MARKER + QUESTION
+    # Some templates take texts, others lists of parts.
+    for content in (message, [{"type": "text", "text": message}]):
         try:
             prompt = written(messages=[{"role": "user", "content": content}]).prompt
-        # A template is a program of others, and fails as it likes.
+        # A template is a program, and may raise anything.
         except Exception:
             continue
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:

@@ -42,21 +42,21 @@ class _Options(ctypes.Structure):
 
 
 class GgufHeader:
-    """Header that is open; files that were not loaded before may end the process."""
+    """An open header; llama.cpp may end the process on a file that it did not load before."""
 
     def __init__(self, file: Path, library: Any, handle: int) -> None:
         self._file, self._library, self._handle = file, library, ctypes.c_void_p(handle)
 
     def text(self, key: str) -> str:
-        """Value of a text; InputError where there is none."""
+        """Return a text; raises InputError where the file lacks it."""
         return str(self._library.gguf_get_val_str(self._handle, self._at(key, _STRING)).decode())
 
     def number(self, key: str) -> int:
-        """Value of a uint32; InputError where there is none."""
+        """Return a uint32; raises InputError where the file lacks it."""
         return int(self._library.gguf_get_val_u32(self._handle, self._at(key, _UINT32)))
 
     def texts(self, key: str) -> list[str]:
-        """List of texts; InputError where there is none."""
+        """Return a list of texts; raises InputError where the file lacks it."""
         library, handle, at = self._library, self._handle, self._list(key, _STRING)
         count = library.gguf_get_arr_n(handle, at)
         return [
@@ -65,13 +65,13 @@ class GgufHeader:
         ]
 
     def numbers(self, key: str) -> list[int]:
-        """List of int32; InputError where there is none."""
+        """Return a list of int32; raises InputError where the file lacks it."""
         at = self._list(key, _INT32)
         data = ctypes.cast(self._library.gguf_get_arr_data(self._handle, at), ctypes.POINTER(ctypes.c_int32))
         return data[: self._library.gguf_get_arr_n(self._handle, at)]
 
     def tensor(self, name: str) -> tuple[np.ndarray, int]:
-        """Rows (n, bytes) of a matrix in the file, mapped into memory, and the type of its numbers."""
+        """Return the rows (n, bytes) of a matrix, mapped into memory, and the type of its numbers."""
         library, handle = self._library, self._handle
         if (found := library.gguf_find_tensor(handle, name.encode())) < 0:
             raise InputError(f"'{self._file}' has no tensor '{name}': copy it again")
@@ -97,7 +97,7 @@ class GgufHeader:
 
 @contextmanager
 def gguf_header(file: Path) -> Iterator[GgufHeader]:
-    """Header of a file; InputError for what is no GGUF."""
+    """Open the header of a file; raises InputError for an invalid one."""
     library = _library()
     handle = library.gguf_init_from_file(str(file).encode(), _Options(True, None))
     if not handle:
@@ -109,7 +109,7 @@ def gguf_header(file: Path) -> Iterator[GgufHeader]:
 
 
 class Embeddings:
-    """Rows of the embeddings in a file, brought to float32 when they are asked for."""
+    """The embeddings in a file, whose rows are dequantised on request."""
 
     def __init__(self, file: Path) -> None:
         with gguf_header(file) as header:
@@ -120,7 +120,7 @@ class Embeddings:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        # Of some kinds no row at all cannot be read.
+        # Some types cannot be dequantised from no rows.
         rows = self._rows[[*token_ids, 0]]
         return dequantize(rows, GGMLQuantizationType(self._kind))[:-1]
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,15 @@ from crossspec_ros.models.placement import NO_DRAFT, is_gguf
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found
 
-_HUB_ID = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?")
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
 _ANSWER_S = 10.0
-_CONFIGS, _TOKENIZER = ["*config.json"], ["*token*.json", "tokenizer.model"]
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """The hub's offer of a model: bytes of all files that its folder needs and of those that are not on this
-    machine, the licence that its card names, which may be empty, and the commit."""
+    """A model on the hub: bytes of its files and of the missing ones, its card's licence, its commit."""
 
     download: int
     missing: int
@@ -33,8 +32,12 @@ class Offer:
 
 
 def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
-    """Return the folder of a pair's target; one by a hub id is fetched, see `target_folder`."""
-    return target_folder(target, with_weights) if target else found(models) / "target"
+    """Return the folder of a pair's target: that of its name or hub id, or the one in `models`.
+
+    Files of a hub id that are not on this machine are fetched; without weights only configs and tokenizer.
+    Raises InputError where there is neither, and before the weights of another model are fetched.
+    """
+    return _folder(target, target_spec, with_weights) if target else found(models) / "target"
 
 
 def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
@@ -55,32 +58,15 @@ def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Pat
     return path
 
 
-def target_folder(name: str, with_weights: bool = True) -> Path:
-    """Return the folder of this name, or the local copy of the target of this hub id.
-
-    Files that are not on this machine are fetched; without the weights those that `target_spec` and
-    `target_architecture` read.
-
-    Raises InputError where there is neither, and before the weights of another model are fetched.
-    """
-    return _folder(name, target_spec, with_weights)
-
-
-def with_tokenizer(folder: Path) -> Path:
-    """Fetch the tokenizer into the folder of a model without its weights, where it is the hub's."""
-    name = known_as(folder)
-    return folder if name == str(folder) else _fetched(name, _TOKENIZER)
-
-
 def offer(name: str) -> Offer | None:
     """Return the hub's offer of the model of this id; None where the hub does not answer."""
     # It takes long to import, and only hub ids need it.
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.utils import filter_repo_objects
 
-    model, revision = _parts(name)
+    model, _, revision = name.partition("@")
     try:
-        info = HfApi().model_info(model, revision=revision, files_metadata=True, timeout=_ANSWER_S)
+        info = HfApi().model_info(model, revision=revision or None, files_metadata=True, timeout=_ANSWER_S)
     # Errors of the network and of the hub have no common kind.
     except Exception:
         return None
@@ -88,7 +74,7 @@ def offer(name: str) -> Offer | None:
     tensors = [*filter_repo_objects(sizes, allow_patterns=_TENSORS)]
     others = _FILES if any("/" not in file for file in tensors) else _FILES + _OLD_TENSORS
     wanted = [*tensors, *filter_repo_objects(sizes, allow_patterns=others)]
-    cached = {file: try_to_load_from_cache(model, file, revision=info.sha or revision) for file in wanted}
+    cached = {file: try_to_load_from_cache(model, file, revision=info.sha) for file in wanted}
     missing = sum(sizes[file] for file, path in cached.items() if not isinstance(path, str))
     return Offer(sum(sizes[file] for file in wanted), missing, _licence(info.card_data), info.sha or "")
 
@@ -109,40 +95,33 @@ def is_hub_id(name: str) -> bool:
 def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
     if not is_hub_id(name):
         return found(name)
-    folder = _fetched(name, _CONFIGS)
+    folder = _fetched(name, _FILES)
     check(folder)
-    if not with_weights:
-        return folder
-    # A later commit does not belong to these configs.
-    name = known_as(folder)
-    folder = _fetched(name, _FILES + _TENSORS)
-    return folder if any(folder.glob("*.safetensors")) else _fetched(name, _OLD_TENSORS)
+    if with_weights:
+        # A later commit does not belong to these configs.
+        name = known_as(folder)
+        _fetched(name, _TENSORS)
+        if not any(folder.glob("*.safetensors")):
+            _fetched(name, _OLD_TENSORS)
+    return folder
 
 
 def _fetched(name: str, files: list[str]) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
-    model, revision = _parts(name)
+    model, _, revision = name.partition("@")
+    fetch = partial(snapshot_download, model, revision=revision or None, allow_patterns=files)
     try:
-        # The download itself waits without end for a hub that is reached but does not answer.
-        HfApi().model_info(model, revision=revision, timeout=_ANSWER_S)
-        return Path(snapshot_download(model, revision=revision, allow_patterns=files))
+        # The download itself has no timeout for a hub that is reached but does not answer.
+        HfApi().model_info(model, revision=revision or None, timeout=_ANSWER_S)
+        return Path(fetch())
     except Exception as error:
         with suppress(Exception):
-            return Path(
-                snapshot_download(model, revision=revision, allow_patterns=files, local_files_only=True)
-            )
+            return Path(fetch(local_files_only=True))
         raise InputError(
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
             f"the folder of a copy, or check the name, the revision and the network"
         ) from error
-
-
-def _parts(name: str) -> tuple[str, str | None]:
-    """Return the model of a hub id, and its revision."""
-    parts = _HUB_ID.fullmatch(name)
-    assert parts, "is_hub_id checks this"
-    return parts["model"], parts["revision"]
 
 
 def _licence(card: Any) -> str:

@@ -7,9 +7,8 @@ what the tower learned.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from copy import copy
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +20,6 @@ from crossspec_ros.models.transformers_family import (
     TransformersTarget,
     Values,
     config_values,
-    edge,
 )
 
 if TYPE_CHECKING:
@@ -48,10 +46,6 @@ class InternVL(FrameByFrameModel):
 
     module: InternVLForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
-        super().__init__(module, tokenizer, spec)
-        self._around = cache(partial(_around, tokenizer))
-
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Ids of the released chat template, before the first frame, its name included, and after the
@@ -65,7 +59,10 @@ class InternVL(FrameByFrameModel):
         return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)
 
     def around(self, i: int) -> tuple[int, ...]:
-        return self._around(i)
+        """Return the ids around a frame; the name of the first belongs to the opening."""
+        # The text is encoded between special tokens, as in the prompt.
+        ids = self.tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
+        return tuple(ids[1:] if i else ids[-_AROUND_TOKENS:])
 
     def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
@@ -78,12 +75,11 @@ class InternVLArchitecture(TransformersTarget):
 
     config: InternVLConfig
 
-    family, config_class, behind = "InternVL", "InternVLConfig", InternVL
+    family, behind = "InternVL", InternVL
     transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
     vision_left_out: ClassVar[Values] = {"image_size": 448, "patch_size": 14}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
-    class_tokens = 1
     # A tree's mask knows no sliding window, and a class token among the patches leaves no square to shuffle.
     only = (
         ("text_config", "model_type", ("qwen2", "qwen3")),
@@ -101,22 +97,20 @@ class InternVLArchitecture(TransformersTarget):
             # It scales nothing before the most positions, which the spec does not exceed; but it would look
             # at them on the host, as no captured graph can.
             text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
-        # Configs of the released ones say nothing of it, and all have a head.
-        known.config.tie_word_embeddings = bool(config_values(folder).get("tie_word_embeddings"))
         return known
 
-    def config_for(self, tensors: Collection[str]) -> Any:
-        """Return the config; where it does not say so, the embeddings are the head if none is stored."""
-        assert self.folder
+    def skeleton(self) -> Any:
+        from crossspec_ros.models.checkpoint import skeleton
+
+        # The released configs do not set it, and their checkpoints have a head.
         config = copy(self.config)
-        if "tie_word_embeddings" not in config_values(self.folder):
-            config.tie_word_embeddings = not any(name.endswith("lm_head.weight") for name in tensors)
-        return config
+        config.tie_word_embeddings = bool(config_values(self.folder).get("tie_word_embeddings"))
+        return skeleton(self.module_class(), self.folder, config)
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
-        size, patch = edge(vision["image_size"]), edge(vision["patch_size"])
+        size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
         a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
         ratio = float(values.get("downsample_ratio", _RATIO))
         if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
@@ -131,12 +125,13 @@ class InternVLArchitecture(TransformersTarget):
 FAMILY = InternVLArchitecture
 
 
+def _edge(size: int | Sequence[int]) -> int:
+    """Return the edge of a square, which a config gives as one number or two."""
+    edges: list[int] = [size] if isinstance(size, int) else [*size]
+    if len(set(edges)) != 1:
+        raise ValueError(f"{edges} is no square")
+    return int(edges[0])
+
+
 def _frame_name(i: int) -> str:
     return f"Frame{i + 1}: "
-
-
-def _around(tokenizer: Tokenizer, i: int) -> tuple[int, ...]:
-    """Ids between the frame before and the `i`-th, and after it; the name of the first is the opening's."""
-    # Of the text between two special tokens: apart from them, it might be cut otherwise.
-    between = tokenizer.encode(f"{CLOSE}\n{_frame_name(i)}{BEGIN}{CLOSE}").ids
-    return tuple(between[1:] if i else between[-_AROUND_TOKENS:])

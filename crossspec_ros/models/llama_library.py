@@ -45,8 +45,8 @@ class LlamaModel:
         self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
         """Numbers of a token's position."""
 
-    def told(self, key: str) -> str:
-        """Value of this key in the file, as text; empty where there is none."""
+    def metadata(self, key: str) -> str:
+        """Return the value of this key in the file as text; empty where the file lacks it."""
         size = self.library.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
         room = ctypes.create_string_buffer(max(size, 0) + 1)
         self.library.llama_model_meta_val_str(self.handle, key.encode(), room, len(room))

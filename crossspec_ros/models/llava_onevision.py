@@ -60,7 +60,7 @@ class LlavaOnevisionArchitecture(TransformersTarget):
 
     config: LlavaOnevisionConfig
 
-    family, config_class, behind = "LLaVA-OneVision", "LlavaOnevisionConfig", LlavaOnevision
+    family, behind = "LLaVA-OneVision", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
     needs = (VIDEO, "<|im_start|>", "<|im_end|>")
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 16}
@@ -74,7 +74,7 @@ class LlavaOnevisionArchitecture(TransformersTarget):
     )
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         # A frame whose shortest edge is that of the square has no pixel less than the square. Of one in 4:3
         # that was shrunk to it, pixels differ by 1.4 of 255 from those of the square made at once, in the
         # mean.

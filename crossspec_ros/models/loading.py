@@ -6,8 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from tokenizers import Tokenizer
-
 from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.hub import draft_path, known_as, target_path
@@ -37,22 +35,21 @@ def load_pair(
         InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
             transformers is of another version than is needed.
     """
-    # All that is quick before the weights, which take their time.
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)
-    tokenizer = of_target.tokenizer()
-    folder = draft_path(models, draft)
-    if folder is None:
-        names = {"target": known_as(target_folder)}
-        video = _loaded(of_target, tokenizer, placement, threads)
+    names = {"target": known_as(target_folder)}
+    of_draft = None
+    if draft_folder := draft_path(models, draft):
+        # Its config is checked before the target's weights are loaded, which takes long.
+        of_draft = draft_architecture(draft_folder)
+        names["draft"] = known_as(draft_folder)
+    video = _loaded(of_target, placement, threads)
+    if of_draft is None:
         return ModelPair(video, None, None, 0, names, placement)
-    of_draft = draft_architecture(folder)
-    draft_tokenizer = of_draft.tokenizer()
-    video = _loaded(of_target, tokenizer, placement, threads)
-    events = _loaded(of_draft, draft_tokenizer, placement.of_draft, threads)
-    names = {"target": known_as(target_folder), "draft": known_as(folder)}
-    size = min(tokenizer.get_vocab_size(), draft_tokenizer.get_vocab_size())
-    differing = (i for i in range(size) if tokenizer.id_to_token(i) != draft_tokenizer.id_to_token(i))
+    events = _loaded(of_draft, placement.of_draft, threads)
+    own, other = video.tokenizer, events.tokenizer
+    size = min(own.get_vocab_size(), other.get_vocab_size())
+    differing = (i for i in range(size) if own.id_to_token(i) != other.id_to_token(i))
     return ModelPair(video, events, _translation(events, video), next(differing, size), names, placement)
 
 
@@ -62,8 +59,7 @@ def load_draft(
     """The event draft for a `target` that is elsewhere; see `load_pair`."""
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
-    architecture = draft_architecture(folder)
-    model = _loaded(architecture, architecture.tokenizer(), placement, threads)
+    model = _loaded(draft_architecture(folder), placement, threads)
     return ModelPair(target, model, _translation(model, target), 0, placement=placement)
 
 
@@ -77,16 +73,12 @@ def _translation(draft: EventModel, target: VideoTarget) -> Translation:
     )
 
 
-def _loaded(
-    architecture: Architecture[Model],
-    tokenizer: Tokenizer,
-    placement: Placement,
-    threads: int,
-) -> Model:
+def _loaded(architecture: Architecture[Model], placement: Placement, threads: int) -> Model:
     if not isinstance(architecture, GgufArchitecture):
         import torch
 
         torch.set_num_threads(threads)
-    # Of others hidden states are those of other layers, and captions differ.
+    # Other versions may give hidden states of other layers, and other captions.
     check_version("transformers")
+    tokenizer = architecture.tokenizer()
     return architecture.model(architecture.load(placement), tokenizer)

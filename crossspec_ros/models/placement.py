@@ -1,6 +1,6 @@
-"""Placement of the models: devices and numbers that may be asked for, and what takes less memory.
+"""Placement of the models: devices, dtypes and engines.
 
-Nothing here needs torch until a placement is used, so that the CLI can refuse one before it starts a process.
+torch is imported once a placement is used, so that the CLI can refuse one before it starts a process.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Only = Literal["", "target", "draft"]
 """The model whose weights are loaded; empty for both."""
 NO_DRAFT = "none"
-"""In place of a draft's folder: the target is to do without."""
+"""Name in place of a draft's folder for a target without a draft."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
-"""Numbers, from the largest to the smallest."""
+"""Dtypes, from the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
 ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
 """Libraries that run a target's language model."""
 GGUF = "gguf"
-"""In place of a dtype: the numbers are those in the target's own file, of this suffix."""
+"""Dtype of a target whose file has this suffix and its own types of numbers."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
-"""llama.cpp's types of weights by the dtypes that it takes here."""
+"""llama.cpp's types of weights by dtype."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
 _INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 DEVICES = ("cpu", "cuda", "cuda:N")
@@ -40,8 +40,10 @@ DEVICE = r"cpu|cuda(:\d+)?"
 
 @dataclass(frozen=True)
 class Placement:
-    """Numbers of both models, the devices they run on, as torch names them (the draft's empty: as the
-    target's), and the engine of the target's language model."""
+    """Dtype of both models, their devices by torch's names, and the engine of the target's language model.
+
+    An empty `draft_device` is the target's.
+    """
 
     dtype: str = "float32"
     device: str = "cpu"
@@ -55,82 +57,77 @@ class Placement:
 
     @property
     def draft_on(self) -> str:
-        """The device of the draft."""
+        """Return the device of the draft."""
         return self.draft_device or self.device
 
     @property
     def of_draft(self) -> Placement:
-        """Placement by which the draft is loaded, which torch runs: beside llama.cpp on the CPU in float32,
-        where bfloat16 may take ten times as long."""
+        """Return the placement of the draft, which torch runs.
+
+        Beside llama.cpp on the CPU it is float32, because bfloat16 may take ten times as long.
+        """
         if self.engine == TORCH:
             return self
         return Placement("float32" if self.draft_on == "cpu" else "bf16", self.device, self.draft_device)
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype of everything that is not quantised."""
+        """Return the dtype of all that is not quantised."""
         import torch
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
     def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
-        """Whether torch's weight of the linear layer of this name is, which the modules `unquantized` are
-        not."""
+        """Return whether torch quantises the linear layer `name`, outside the modules `unquantized`."""
         if self.dtype not in QUANTIZED or self.engine != TORCH:
             return False
         return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
-        """Quantisation of all but these modules for `from_pretrained`; None where there is none."""
+        """Return the option of `from_pretrained` that quantises all other modules, if any."""
         from transformers import BitsAndBytesConfig
 
-        if self.engine != TORCH:
+        if self.dtype not in QUANTIZED or self.engine != TORCH:
             return None
-        skipped = list(unquantized)
-        if self.dtype == "int8":
-            # Else it tells of each product that its inputs are cast to float16.
-            logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-            return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
-        if self.dtype == "nf4":
-            return BitsAndBytesConfig(
-                load_in_4bit=True,
-                llm_int8_skip_modules=skipped,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=self.torch_dtype,
-            )
-        return None
+        # In int8 it logs for each product that its inputs are cast to float16.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+        return BitsAndBytesConfig(
+            load_in_8bit=self.dtype == "int8",
+            load_in_4bit=self.dtype == "nf4",
+            llm_int8_skip_modules=list(unquantized),
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=self.torch_dtype,
+        )
 
 
-def smaller(placement: Placement) -> Placement | None:
-    """The next choice that takes less memory where it is scarce; None where there is none.
+def ladder(choice: Placement) -> Iterator[Placement]:
+    """Yield `choice` and those that take less memory where it is scarce, in turn.
 
-    First the smaller dtypes, as far as there is bitsandbytes, then the draft on the CPU, then both there.
+    First come the smaller dtypes, where their library is installed, then the draft on the CPU, then both
+    models there.
     """
-    known = [GGUF] if placement.dtype == GGUF else DTYPES if placement.engine == TORCH else [*LLAMA_KINDS]
-    following = known[known.index(placement.dtype) + 1 :]
-    can_quantize = placement.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
-    if following and (following[0] not in QUANTIZED or can_quantize):
-        return replace(placement, dtype=following[0])
-    if placement.draft_on != "cpu":
-        return replace(placement, draft_device="cpu")
-    return Placement("bf16", "cpu") if placement.device != "cpu" else None
-
-
-def ladder(asked: Placement) -> Iterator[Placement]:
-    """`asked`, and every smaller choice in turn."""
-    choice: Placement | None = asked
-    while choice:
+    while True:
         yield choice
-        choice = smaller(choice)
+        known = DTYPES if choice.engine == TORCH else (*LLAMA_KINDS, GGUF)
+        following = known[known.index(choice.dtype) + 1 :]
+        can_quantize = choice.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
+        if following and following[0] != GGUF and (following[0] not in QUANTIZED or can_quantize):
+            choice = replace(choice, dtype=following[0])
+        elif choice.draft_on != "cpu":
+            choice = replace(choice, draft_device="cpu")
+        elif choice.device != "cpu":
+            choice = Placement("bf16", "cpu")
+        else:
+            return
 
 
 def is_gguf(name: str) -> bool:
-    """Test for the name of a model's own file in llama.cpp's format."""
+    """Whether this is the name of a file in llama.cpp's format."""
     return name.lower().endswith(f".{GGUF}")
 
 
 def has_llama() -> bool:
-    """Test for llama.cpp and the writer of its files."""
+    """Whether llama.cpp and the writer of its files are installed."""
     return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
@@ -141,11 +138,10 @@ def available(
     engine: str = TORCH,
     target: str = "",
 ) -> Placement:
-    """The placement on this machine; `device` "auto" is the first GPU, or the CPU where there is none. A
-    `target` in llama.cpp's own format says its engine and its numbers itself.
+    """Return the placement on this machine; `device` "auto" is the first GPU, else the CPU.
 
-    Raises InputError for what is no device or not there, for a quantisation or an engine without its library,
-    and for what the engine does not take.
+    A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an unknown or missing
+    device, for a dtype or an engine without its library, and for options that the engine lacks.
     """
     if is_gguf(target):
         check_llama_packages(f"'{target}' is a GGUF", "name a target in transformers' format")
@@ -161,7 +157,17 @@ def available(
             )
         engine, dtype = LLAMA_CPP, GGUF
     elif engine == LLAMA_CPP:
-        _check_llama(dtype, device)
+        check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
+        if device not in ("auto", "cpu"):
+            raise InputError(
+                f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set "
+                f"it to cpu, or models.engine to torch"
+            )
+        if dtype not in LLAMA_KINDS:
+            raise InputError(
+                f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
+                f"{dtype}: set one of these, or models.engine to torch"
+            )
     device = "cpu" if engine == LLAMA_CPP else device
     if engine == TORCH and dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
@@ -178,20 +184,6 @@ def check_llama_packages(reason: str, instead: str) -> None:
         raise InputError(
             f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, which compiles for some "
             f"minutes, or {instead}"
-        )
-
-
-def _check_llama(dtype: str, device: str) -> None:
-    check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
-    if device not in ("auto", "cpu"):
-        raise InputError(
-            f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set it "
-            f"to cpu, or models.engine to torch"
-        )
-    if dtype not in LLAMA_KINDS:
-        raise InputError(
-            f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
-            f"{dtype}: set one of these, or models.engine to torch"
         )
 
 

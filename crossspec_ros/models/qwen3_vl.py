@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes
+from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     TransformersVideoModel,
     Values,
-    sizes,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     config: Qwen3VLConfig
 
-    family, config_class = "Qwen3-VL", "Qwen3VLConfig"
+    family = "Qwen3-VL"
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
@@ -139,7 +138,7 @@ class Qwen3VLArchitecture(TransformersTarget):
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
         if min(factor, per_unit) < 1:
@@ -159,7 +158,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         )
 
     @classmethod
-    def budget(cls, folder: Path | None, factor: int) -> tuple[int, int]:
+    def budget(cls, folder: Path, factor: int) -> tuple[int, int]:
         """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
         checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS`
         have."""
@@ -177,19 +176,10 @@ class Qwen3VLArchitecture(TransformersTarget):
             f"take the one that came with the weights"
         )
 
-    @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        patches = self._budget[1] // vision.patch_size**2
-        return sizes(self.config.get_text_config(), vision, patches, self.spec.added_layers)
-
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
-        return Qwen3VL(module, tokenizer, self.spec, self._budget)
-
-    @property
-    def _budget(self) -> tuple[int, int]:
         vision: Any = self.config.vision_config
-        return self.budget(self.folder, vision.patch_size * vision.spatial_merge_size)
+        budget = self.budget(self.folder, vision.patch_size * vision.spatial_merge_size)
+        return Qwen3VL(module, tokenizer, self.spec, budget)
 
 
 FAMILY = Qwen3VLArchitecture

@@ -76,16 +76,13 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family, config_class = "SmolVLM2", "SmolVLMConfig"
+    family = "SmolVLM2"
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
-    text_left_out: ClassVar[Values] = {
-        "model_type": "llama",
-        "max_position_embeddings": 2048,
-        "eos_token_id": 2,
-    }
+    text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
+    only = (("text_config", "model_type", ("llama",)),)
 
     @classmethod
     def of_folder(cls, folder: Path) -> SmolVLMArchitecture:
@@ -94,9 +91,7 @@ class SmolVLMArchitecture(TransformersTarget):
         return super().of_folder(folder)
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
-        if text["model_type"] != "llama":
-            raise ValueError(f"text_config is of the type {text['model_type']}, not llama")
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
         side = size // int(vision["patch_size"])
         if side < scale or side % scale:
@@ -151,7 +146,7 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
 
 
-def _longest_edge(folder: Path | None, size: int) -> int:
+def _longest_edge(folder: Path, size: int) -> int:
     """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
     file, values = processor_settings(
         folder,

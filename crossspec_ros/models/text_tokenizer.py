@@ -47,10 +47,10 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     check_pointer(file)
     try:
         tokenizer = read_tokenizer(fast.read_bytes()) if file == fast else _from_sentencepiece(folder)
-    except (InputError, KeyboardInterrupt, SystemExit):
+    except InputError:
         raise
-    # tokenizers raises bare Exceptions, and its panics are not even that.
-    except BaseException as error:
+    # tokenizers raises bare Exceptions.
+    except Exception as error:
         raise InputError(
             f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error
@@ -102,10 +102,7 @@ def _without_added_from(rows: int, tokenizer: Tokenizer) -> Tokenizer:
 def _add_recorded(tokenizer: Tokenizer, file: Path) -> None:
     if not file.is_file():
         return
-    recorded = read_json(file)
-    if not all(isinstance(index, int) for index in recorded.values()):
-        raise InputError(f"'{file}' does not give each token its id: copy it again")
-    for token, index in sorted(recorded.items(), key=lambda item: item[1]):
+    for token, index in sorted(read_json(file).items(), key=lambda item: item[1]):
         if tokenizer.token_to_id(token) is None:
             tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
         if tokenizer.token_to_id(token) != index:

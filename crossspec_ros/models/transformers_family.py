@@ -1,22 +1,18 @@
-"""Families that are transformers' own modules with one language model: all that they have in common.
-
-Nothing here needs torch before there are weights.
-"""
+"""Base classes of the families that are modules of transformers; weights alone need torch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import Chunk, InputSpec, Sizes, to_device
-from crossspec_ros.models.config_files import config_errors, eos_ids, no_config, read_config
+from crossspec_ros.models.base import Chunk, InputSpec, to_device
+from crossspec_ros.models.config_files import eos_ids, no_config, read_config
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -31,7 +27,7 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """Part of `base.LanguageModel` of a `module` whose head is `lm_head`; `body` is the decoder inside it."""
+    """Part of `base.LanguageModel` for a `module` with the head `lm_head` and the decoder `body`."""
 
     axes = 1
     """Axes of a position."""
@@ -62,7 +58,7 @@ class TransformersModel:
         return self.module.lm_head(hidden)
 
     def own(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels on its device, in its dtype."""
+        """Return pixels on the model's device, in its dtype."""
         return to_device(pixels, self.device).to(self.dtype)
 
 
@@ -75,13 +71,13 @@ class TransformersVideoModel(TransformersModel, ABC):
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
         super().__init__(module, attrgetter(self.language)(module), tokenizer)
         self.spec = spec
-        # Every window is asked the same, and at its close there is no time to lose.
+        # The question is the same for most windows.
         self._prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
 
     @staticmethod
     @abstractmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Token ids of both texts, see `base.VideoTarget.prompt_ids`."""
+        """Return the token ids of both texts, see `base.VideoTarget.prompt_ids`."""
 
     def prompt_ids(self, question: str) -> Prompt:
         return self._prompt_ids(question)
@@ -98,10 +94,10 @@ class FrameByFrameModel(TransformersVideoModel):
 
     @abstractmethod
     def pixels(self, frames: np.ndarray) -> torch.Tensor:
-        """(n, 3, S, S) of (n, H, W, 3) uint8 RGB frames, as the tower takes them."""
+        """Return the (n, 3, S, S) input of the tower for (n, H, W, 3) uint8 RGB frames."""
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Token ids around the `i`-th frame, if any: the last stands behind it, all others before it."""
+        """Return the token ids around the `i`-th frame: the last stands behind it, all others before it."""
         return ()
 
     def unit(self, features: torch.Tensor, i: int) -> Chunk:
@@ -116,53 +112,55 @@ class FrameByFrameModel(TransformersVideoModel):
 Values = Mapping[str, Any]
 """A config's values."""
 Only = tuple[str, str, tuple[Any, ...]]
-"""Part of a config, empty for the whole, a value's name, and all that it may be, transformers' own first."""
+"""Part of a config (empty for all of it), a value's name, and its allowed values, the default first."""
 
 
 @dataclass(frozen=True)
 class TransformersTarget(ABC):
-    """A target known by its `config`, that of the checkpoint in `folder` where there is one."""
+    """A target known by its `config`, which is that of the checkpoint in `folder`."""
 
     config: Any
     spec: InputSpec
-    folder: Path | None = None
+    folder: Path
     family: ClassVar[str]
-    config_class: ClassVar[str]
-    """Name of transformers' class of its config."""
     transformers_class: ClassVar[str]
     """Name of transformers' class of its module."""
     behind: ClassVar[type[TransformersVideoModel]]
-    """Class of the module behind the contract."""
+    """Class that puts the module behind the contract."""
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
-    key_mapping: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Patterns of stored names that transformers does not rename itself."""
     vision_left_out: ClassVar[Values]
-    """Values that transformers takes for those that its vision config leaves out."""
+    """transformers' defaults of the vision config."""
     text_left_out: ClassVar[Values]
-    """The same of its text config."""
+    """transformers' defaults of the text config."""
     only: ClassVar[tuple[Only, ...]] = ()
-    """Values beside which none was compared with transformers."""
-    class_tokens: ClassVar[int] = 0
-    """Tokens of its tower beside the patches."""
+    """Values that were compared with transformers."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
-        """The architecture of the checkpoint in `folder`; raises InputError where its config makes no such
-        model."""
-        import transformers
-
-        spec, values = cls.spec_of(folder), config_values(folder)
-        config = getattr(transformers, cls.config_class)
-        return cls(parsed(config, values, folder / "config.json", cls.family), spec, folder)
+        """Return the architecture of the checkpoint in `folder`; raises InputError for an invalid config."""
+        spec = cls.spec_of(folder)
+        try:
+            config = cls.module_class().config_class.from_dict(config_values(folder))
+            if hasattr(config, "vision_feature_layer"):
+                layer, layers = config.vision_feature_layer, config.vision_config.num_hidden_layers
+                # Lists of layers were not compared with transformers; layer 0 is the embeddings'.
+                if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
+                    raise ValueError(f"vision_feature_layer is {layer}")
+        # transformers' validation raises errors of its own kinds.
+        except Exception as error:
+            raise no_config(folder / "config.json", cls.family, error) from error
+        return cls(config, spec, folder)
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
-        """Spec of the model in `folder`, without torch; raises InputError where its config is of no such
-        model, or of one whose parts are not those that were released."""
+        """Return the spec of the model in `folder`, without torch.
+
+        Raises InputError for an invalid config, and for one with other parts than the released ones.
+        """
         values = config_values(folder)
-        with config_errors(folder / "config.json", cls.family):
+        try:
             vision = {**cls.vision_left_out, **values["vision_config"]}
             text = {**cls.text_left_out, **values["text_config"]}
             for part, name, allowed in cls.only:
@@ -170,36 +168,40 @@ class TransformersTarget(ABC):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
 
     @classmethod
     @abstractmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
-        """Spec without its `eos_ids`; raises TypeError, ValueError or ArithmeticError for wrong values, and
-        InputError where the folder's processor makes other pixels than are made here."""
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
+        """Return the spec without its `eos_ids`.
+
+        Raises TypeError, ValueError or ArithmeticError for wrong values, and InputError where the folder's
+        processor makes other pixels than this family.
+        """
 
     @property
-    def sizes(self) -> Sizes:
-        vision: Any = self.config.vision_config
-        tokens = (edge(vision.image_size) // edge(vision.patch_size)) ** 2 + self.class_tokens
-        return sizes(self.config.text_config, vision, tokens)
+    def text(self) -> Any:
+        """Return the config of the language model."""
+        return self.config.get_text_config()
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
         return self.behind(module, tokenizer, self.spec)
 
-    def module_class(self) -> Any:
-        """The class of transformers, which takes the config."""
+    @classmethod
+    def module_class(cls) -> Any:
+        """Return the class of the module."""
         import transformers
 
-        return getattr(transformers, self.transformers_class)
+        return getattr(transformers, cls.transformers_class)
 
     def tokenizer(self) -> Tokenizer:
         from crossspec_ros.models.text_tokenizer import load_tokenizer
 
-        assert self.folder
-        tokenizer = load_tokenizer(self.folder, self.config.get_text_config().vocab_size)
+        tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         for token in self.needs:
-            # Not only an entry of the vocabulary, which a text would never become.
+            # A text becomes this token only if it is an added one.
             known = tokenizer.token_to_id(token)
             if known is None or tokenizer.encode(token, add_special_tokens=False).ids != [known]:
                 raise InputError(
@@ -211,40 +213,26 @@ class TransformersTarget(ABC):
     def skeleton(self) -> Any:
         from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self.module_class(), self.config, folder=self.folder)
-
-    def examine(self) -> None:
-        from crossspec_ros.models.checkpoint import read_tensors
-
-        assert self.folder
-        read_tensors(self.folder)
+        return skeleton(self.module_class(), self.folder, self.config)
 
     def load(self, placement: Placement) -> Any:
         from crossspec_ros.models.checkpoint import load_model, read_tensors
 
-        assert self.folder
-        tensors = read_tensors(self.folder)
         return load_model(
             self.module_class(),
-            (self.config_for(tensors),),
+            (self.config,),
             self.folder,
-            tensors,
+            read_tensors(self.folder),
             placement,
             placement.device,
             self.unquantized,
-            self.key_mapping,
-            bool(config_values(self.folder).get("tie_word_embeddings")),
         )
-
-    def config_for(self, tensors: Collection[str]) -> Any:
-        """Return the config for a checkpoint with tensors of these names."""
-        return self.config
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
-    """Arguments for a body to add `layers` (k, batch, n, width) behind its first k layers, to every token.
+    """Return a body's arguments that add `layers` (k, batch, n, width) behind its first k layers.
 
-    The names are transformers', of what Qwen3-VL's tower adds to the tokens of frames.
+    The names are those of Qwen3-VL in transformers.
     """
     import torch
 
@@ -257,56 +245,5 @@ def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
 
 
 def config_values(folder: Path) -> dict[str, Any]:
-    """Values of config.json, whose parts are a text and a vision config; raises InputError."""
+    """Return the values of config.json, which has a text and a vision config; raises InputError."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])
-
-
-def parsed(config: Any, values: dict[str, Any], file: Path, family: str) -> Any:
-    """The values of config.json as transformers' class `config`; raises InputError."""
-    try:
-        found = config.from_dict(values)
-        if hasattr(found, "vision_feature_layer"):
-            layer, layers = found.vision_feature_layer, found.vision_config.num_hidden_layers
-            # Of several layers none was compared with transformers; at 0 stands what is no layer's.
-            if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
-                raise ValueError(f"vision_feature_layer is {layer}")
-        return found
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise no_config(file, family, error) from error
-
-
-def edge(size: int | Sequence[int]) -> int:
-    """Edge of a square, which a config gives as one number or two."""
-    edges: list[int] = [size] if isinstance(size, int) else [*size]
-    if len(set(edges)) != 1:
-        raise ValueError(f"{edges} is no square")
-    return int(edges[0])
-
-
-def sizes(text: Any, vision: Any, patches: int, added_layers: int = 0) -> Sizes:
-    """Sizes of a model with these configs, whose vision tower sees so many patches in a pass, and adds to so
-    many layers."""
-    return Sizes(
-        width=text.hidden_size,
-        features=(1 + added_layers) * text.hidden_size,
-        vocabulary=text.vocab_size,
-        heads=text.num_attention_heads,
-        cached=cached_numbers(text),
-        layer=_numbers_in_layer(text),
-        patches=patches,
-        tower=patches * _numbers_in_layer(vision),
-        unpacked=text.hidden_size * text.intermediate_size,
-    )
-
-
-def cached_numbers(text: Any) -> int:
-    """Numbers that a token takes in a KV cache."""
-    heads = text.num_key_value_heads or text.num_attention_heads
-    head: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return 2 * text.num_hidden_layers * heads * head
-
-
-def _numbers_in_layer(config: Any) -> int:
-    """Numbers a token that live at once inside a layer: about six of its width, four of its inner width."""
-    return 6 * config.hidden_size + 4 * config.intermediate_size

@@ -1,10 +1,9 @@
-"""A draft in the target's vocabulary: as it is where the two share one, through its text where they do not.
+"""A draft in the target's vocabulary: unchanged where both share one, else through its text.
 
-From TLI (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
-Heterogeneous Vocabularies") comes that only tokens that both know are proposed as they are; from its SLEM,
-and from transformers' universal assisted generation, that text carries everything else and that the target
-verifies its own tokens, so that a wrong guess costs time only. The latter re-tokenises a stretch of text
-every round and searches for where it fits; here words are translated one by one, which needs no search.
+As in TLI (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+Heterogeneous Vocabularies"), tokens that both know are proposed as they are. As in its SLEM and in
+transformers' universal assisted generation, text carries all others. The target verifies its own tokens, so
+that a wrong translation costs time only.
 """
 
 from __future__ import annotations
@@ -20,29 +19,25 @@ from tokenizers import Tokenizer
 _DRAFT_PROMPT = "ASSISTANT:"
 """End of a draft's prompt; its text begins with a space."""
 _WORD_BEGINS = re.compile(r"(?<=\s)(?=\S)")
-
 _BROKEN = "\ufffd"
-"""Character that bytes decode to which are not a whole one."""
-
-_KNOWN = 4096
+"""Character that incomplete UTF-8 decodes to."""
+_MAX_KNOWN = 4096
+"""Words whose translation is remembered."""
 
 
 class Translation:
-    """Draft tokens to target tokens; both tokenizers are compared once, here.
+    """Translates draft tokens to target tokens.
 
-    Where all tokens but the added ones have the same ids, those pass unchanged. The pre-tokenisers need not
-    be written alike: those of LLaMA's vocabulary differ by the version that converted it.
+    Where all tokens but the added ones have the same ids, ids pass unchanged. Otherwise a word is translated
+    once the draft's next token begins another or the draft has ended, because a word that grows may be
+    segmented anew.
 
-    Behind a target's prompt that ends with white space, as ChatML's does, a response begins without the space
-    that it has behind a colon. A draft's first one is left out then, and no ids pass unchanged.
+    Behind a prompt that ends with white space, as ChatML's does, a response begins without a space. The
+    draft's first space is left out then, and no ids pass unchanged.
 
-    Otherwise a word is translated once the draft's next token begins another or the draft has ended, for a
-    word that grows may be segmented anew. What the draft tokens of a word became is remembered, for the 4096
-    latest. Of a target that has tokens across words the guess is wrong where it would say one.
-
-    Added tokens end the translation, as does text that is not valid UTF-8 or that the target's tokenizer
-    would not give back letter for letter. Nothing but tokens of the target's model and its end of sequence
-    comes out. Meant for one thread at a time.
+    The translation ends at added tokens, at invalid UTF-8, and at text that the target's tokenizer would not
+    decode to the same text. It contains tokens of the target's model and its end of sequence only. For one
+    thread.
     """
 
     def __init__(
@@ -53,7 +48,7 @@ class Translation:
         target_eos_id: int,
         target_prompt: Sequence[int],
     ) -> None:
-        """`target_prompt` are the token ids with which the target's prompt ends."""
+        """Compare both vocabularies; `target_prompt` are the last token ids of the target's prompt."""
         context = _WORD_BEGINS.split(target_tokenizer.decode(target_prompt))[-1]
         self._draft = _Vocabulary(draft_tokenizer, _DRAFT_PROMPT)
         self._target = _Vocabulary(target_tokenizer, context)
@@ -61,15 +56,8 @@ class Translation:
         self._drops_space = not context[-1:].strip()
         self.unchanged = self._draft.ids == self._target.ids and not self._drops_space
         """Whether ids pass as they are."""
-        if self.unchanged:
-            return
-        texts = {i: self._draft.text([i]) for i in self._draft.ids.values()}
-        self._begin_word = {i for i, text in texts.items() if text[:1] == " "}
-        # The last byte of a wide space would look like a letter.
-        self._end_word = {
-            i for i, text in texts.items() if text and not text[-1].isspace() and text[-1] != _BROKEN
-        }
-        self._known = lru_cache(_KNOWN)(self._translate)
+        self._text = lru_cache(len(self._draft.ids))(lambda token: self._draft.text([token]))
+        self._known = lru_cache(_MAX_KNOWN)(self._translate)
 
     def __call__(
         self, tokens: Sequence[int], probs: Sequence[float]
@@ -82,33 +70,35 @@ class Translation:
         """
         end = next((i for i, token in enumerate(tokens) if token not in self._draft), len(tokens))
         ended = end < len(tokens) and tokens[end] == self._draft_eos_id
-        said, likely, begin = list(tokens[:end]), list(probs[:end]), end
+        translated, likely, begin = list(tokens[:end]), list(probs[:end]), end
         if not self.unchanged:
-            said, likely, begin = [], [], 0
+            translated, likely, begin = [], [], 0
             for run in self._runs(tokens[:end], ended):
                 word = self._known(run, self._drops_space and begin == 0)
                 if not word:
                     break
-                said += word
+                translated += word
                 likely += [math.prod(probs[begin : begin + len(run)]), *[1.0] * (len(word) - 1)]
                 begin += len(run)
         if ended and begin == end:
-            said.append(self._target_eos_id)
+            translated.append(self._target_eos_id)
             likely.append(probs[end])
-        return tuple(said), tuple(likely)
+        return tuple(translated), tuple(likely)
 
     def _runs(self, tokens: Sequence[int], ended: bool) -> Iterator[tuple[int, ...]]:
-        """Tokens of whole words; what may still grow is left out."""
+        """Yield the tokens of each complete word."""
         begin = 0
         for i in range(1, len(tokens)):
-            if tokens[i] in self._begin_word and tokens[i - 1] in self._end_word:
+            # The last byte of a wide space is broken, and no end of a word.
+            last = self._text(tokens[i - 1])[-1:]
+            if self._text(tokens[i])[:1] == " " and last.strip() and last != _BROKEN:
                 yield tuple(tokens[begin:i])
                 begin = i
         if ended and begin < len(tokens):
             yield tuple(tokens[begin:])
 
     def _translate(self, run: tuple[int, ...], drops_space: bool) -> tuple[int, ...]:
-        """Return the target tokens of whole words; none where the target cannot write them."""
+        """Return the target tokens of a word; none where the target cannot write it."""
         text = self._draft.text(run)
         text = text.removeprefix(" ") if drops_space else text
         tokens = self._target.tokens(text)
@@ -118,8 +108,7 @@ class Translation:
 
 
 class _Vocabulary:
-    """A tokenizer without its added tokens, so that no text can become one, behind the prompt's last word:
-    what a tokenizer adds to a text's beginning, or drops there, is before it."""
+    """A tokenizer behind the prompt's last word, without its added tokens, so that no text can become one."""
 
     def __init__(self, tokenizer: Tokenizer, context: str) -> None:
         added = tokenizer.get_added_tokens_decoder()
@@ -139,5 +128,5 @@ class _Vocabulary:
         return self._tokenizer.decode([*self._context, *tokens])[self._context_length :]
 
     def tokens(self, text: str) -> list[int]:
-        """Other text where its beginning became one token with what is before it."""
+        """Return the ids of a text; they decode to another where its beginning fuses with the prompt."""
         return self._tokenizer.encode(self._before + text).ids[len(self._context) :]

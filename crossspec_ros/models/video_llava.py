@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from crossspec_ros.models.base import InputSpec, TargetArchitecture
+from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import BICUBIC, CLIP_MEAN, CLIP_STD, processor_settings
 from crossspec_ros.models.transformers_family import (
     FrameByFrameModel,
@@ -51,19 +49,17 @@ class VideoLlavaArchitecture(TransformersTarget):
 
     config: VideoLlavaConfig
 
-    family, config_class, behind = "Video-LLaVA", "VideoLlavaConfig", VideoLlava
+    family, behind = "Video-LLaVA", VideoLlava
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
     needs = (VIDEO,)
-    # transformers renames the head for its own class alone.
-    key_mapping: ClassVar[Mapping[str, str]] = {r"^language_model\.lm_head\.": "lm_head."}
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
-    class_tokens = 1
 
     @classmethod
-    def read_spec(cls, folder: Path | None, values: Values, vision: Values, text: Values) -> InputSpec:
+    def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         size, length = int(vision["image_size"]), int(values.get("video_seq_length", _VIDEO_SEQ_LENGTH))
-        a_frame = (size // int(vision["patch_size"])) ** 2 + cls.class_tokens
+        # The tower's patches and its class token.
+        a_frame = (size // int(vision["patch_size"])) ** 2 + 1
         if length < a_frame:
             raise ValueError(f"video_seq_length {length} is less than a frame's {a_frame} tokens")
         frames = length // a_frame
@@ -79,28 +75,12 @@ class VideoLlavaArchitecture(TransformersTarget):
         )
         return InputSpec(frames, 1, size, frames * a_frame, int(text["max_position_embeddings"]), ())
 
-    def module_class(self) -> type[VideoLlavaForConditionalGeneration]:
+    @classmethod
+    def module_class(cls) -> type[VideoLlavaForConditionalGeneration]:
         return _without_image_tower()
 
 
 FAMILY = VideoLlavaArchitecture
-
-
-def released() -> TargetArchitecture:
-    """LanguageBind/Video-LLaVA-7B-hf: LLaMA-7B behind CLIP ViT-L/14 at 224 pixels, 8 frames of 257 tokens."""
-    from transformers import VideoLlavaConfig
-
-    from crossspec_ros.models.llama_clip import EOS_7B, clip_l, llama_7b
-
-    config = VideoLlavaConfig(
-        text_config=llama_7b(32064),
-        vision_config=clip_l(224),
-        image_seq_length=256,
-        video_seq_length=_VIDEO_SEQ_LENGTH,
-    )
-    values = config.to_dict()
-    spec = VideoLlavaArchitecture.read_spec(None, values, values["vision_config"], values["text_config"])
-    return VideoLlavaArchitecture(config, replace(spec, eos_ids=(EOS_7B,)))
 
 
 def target_prompt(question: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint_layouts import edit
+from crossspec_lab.compare.released import released_pair
 from huggingface_hub import constants
 from stand_in_hub import COMMIT, stand_in_hub
 
@@ -28,7 +29,7 @@ def test_what_is_measured_is_what_was_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [Placement("float32"), Placement("nf4")]
-    monkeypatch.setattr(doctor, "placements", lambda _, skeleton: chosen)
+    monkeypatch.setattr(doctor, "placements", lambda target: chosen)
     out = tmp_path / "doctor.json"
     assert main(["doctor", "--models", str(TINY), "--measure", "--json", str(out)]) == 0
     report = json.loads(out.read_text())
@@ -69,11 +70,12 @@ def verdicts() -> dict[str, str]:
     return {str(Placement(**choice["placement"])): choice["verdict"] for choice in choices()}
 
 
-def choices(target: str = "", draft: str = "") -> list[dict[str, Any]]:
-    models = doctor.architectures(target, draft)
+def choices() -> list[dict[str, Any]]:
+    models = released_pair()
+    skeletons = [model.skeleton() for model in models]
     return [
-        doctor.judged(footprint)
-        for footprint in doctor.estimates(doctor.placements(models[0], models[0].skeleton()), *models)
+        doctor.judged(doctor.estimate(placement, *models, skeletons))
+        for placement in doctor.placements(models[0])
     ]
 
 
@@ -110,8 +112,7 @@ def test_a_target_is_known_before_its_download(
         assert set(hub.sent) == {"config.json", "generation_config.json", "tokenizer.json"}
         download = sum(hub.sizes("ORG/NAME").values())
     report, told = json.loads(out.read_text()), capsys.readouterr().out
-    # The tokenizer is fetched last.
-    missing = download - sum(hub.sent.values()) + hub.sent["tokenizer.json"]
+    missing = download - sum(hub.sent.values())
     offer = {"download": download, "missing": missing, "licence": "mit", "revision": COMMIT}
     assert report["hub"] == {"target": offer}
     assert told.count(f"revision {COMMIT}") == 1
@@ -176,8 +177,3 @@ def test_what_captioning_would_refuse_is_found(
 def edit_text(folder: Path, **values: object) -> None:
     file = folder / "config.json"
     edit(file, text_config=json.loads(file.read_text())["text_config"] | values)
-
-
-def test_measuring_needs_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--measure", "--draft", str(TINY / "draft")]) == 2
-    assert "--measure needs weights: name them with --models" in capsys.readouterr().err

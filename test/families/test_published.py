@@ -121,7 +121,7 @@ def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name
     known = target_architecture(folder)
     target = known.model(known.load(Placement()), known.tokenizer())
     # InternVL3's tokenizer has it behind the last row.
-    assert max(target.prompt_ids("Is a <video> on it?")[1]) < known.sizes.vocabulary
+    assert max(target.prompt_ids("Is a <video> on it?")[1]) < known.text.vocab_size
     ours = generate_inputs(target, frames, QUESTION)
     for value in ours:
         assert torch.equal(ours[value], wanted[value]), value

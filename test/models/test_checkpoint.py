@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_layouts import copied, edit, save, weights, write
+from checkpoint_layouts import TINY, copied, edit, save, weights, write
 from refusals import refused
 from safetensors.torch import load_file, save_file
 from tiny_targets import TINY_FAMILIES
@@ -22,10 +22,7 @@ from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 
-LAYOUTS = (
-    "safetensors", "safetensors shards index", "safetensors shards", "bin", "bin shards index", "bin shards",
-    "old bin", "old bin shards index",
-)  # fmt: skip
+LAYOUTS = ("safetensors", "safetensors shards index", "bin", "bin shards index", "old bin")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -43,8 +40,11 @@ def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
 def test_prefixes_of_wrappers_are_removed(tmp_path: Path, prefix: str) -> None:
-    write(tmp_path, {f"{prefix}model.a": torch.ones(1), f"{prefix}lm_head.b": torch.ones(2)}, "safetensors")
-    assert set(read_tensors(tmp_path)) == {"model.a", "lm_head.b"}
+    for name, architecture in (("draft", draft_architecture), ("target", target_architecture)):
+        folder = copied(name, tmp_path / name)
+        write(folder, {f"{prefix}{one}": tensor for one, tensor in weights(name).items()}, "safetensors")
+        plain, prefixed = (architecture(one).load(Placement()) for one in (TINY / name, folder))
+        assert torch.equal(prefixed.lm_head.weight, plain.lm_head.weight)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json"])
@@ -86,8 +86,7 @@ def test_a_truncated_file_or_missing_shard_is_named(tmp_path: Path, layout: str)
         missing = shard(tmp_path)
         missing.unlink()
         stem = "model.safetensors" if "safetensors" in layout else "pytorch_model.bin"
-        code = "indexed-shard-missing" if "index" in layout else "shard-missing"
-        with refused(code, shard=missing.name, stem=stem):
+        with refused("indexed-shard-missing", shard=missing.name, stem=stem):
             read_tensors(tmp_path)
 
 
@@ -110,8 +109,7 @@ def test_pickled_code_is_never_run(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("index", "code"),
     [("{", "index-no-json"), ("[" * 100_000, "index-no-json"), (" " * ((4 << 20) + 1), "index-too-long"),
-     ("{}", "index-without-map"), ('{"weight_map": {"a": "../a.safetensors"}}', "index-no-shards"),
-     ('{"weight_map": [1]}', "index-no-shards")],
+     ("{}", "index-without-map"), ('{"weight_map": [1]}', "index-no-shards")],
 )  # fmt: skip
 def test_an_invalid_index_is_named(tmp_path: Path, index: str, code: str) -> None:
     file = tmp_path / "model.safetensors.index.json"
@@ -133,7 +131,6 @@ TOWER = "model.visual_tower.visual_tower.vision_model.embeddings.position_embedd
     [
         ({"model.norm.weight": None}, "tensor-missing"),
         ({"model.norm.weight": torch.zeros(127)}, "tensor-too-short"),
-        ({"model.norm.weight": torch.zeros(128, dtype=torch.int8)}, "tensor-quantised"),
         ({"model.layers.2.mlp.up_proj.weight": torch.zeros(384, 128)}, "tensor-surplus"),
         ({TOWER: torch.zeros(5, 128)}, "tensor-of-another-tower"),
         # Nothing may run with a random head.
@@ -169,14 +166,15 @@ def test_the_head_is_the_one_that_the_config_says(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(("dtype", "works"), [("nf4", False), ("int8", True)])
-def test_widths_that_nf4_cannot_hold(dtype: str, works: bool) -> None:
+def test_widths_that_nf4_cannot_hold(tmp_path: Path, dtype: str, works: bool) -> None:
     config = LlamaConfig(
         hidden_size=96, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, vocab_size=9
     )
     tensors = LlamaForCausalLM(config).state_dict()
+    (tmp_path / "config.json").write_text("{}")
 
     def load() -> Any:
-        return load_model(LlamaForCausalLM, (config,), Path("x"), tensors, Placement(dtype), "cpu", ())
+        return load_model(LlamaForCausalLM, (config,), tmp_path, tensors, Placement(dtype), "cpu", ())
 
     if works:
         assert torch.isfinite(load()(torch.tensor([[1, 2]])).logits).all()

@@ -5,25 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
+from crossspec_lab.compare.released import released_pair
 
 from crossspec_ros.models import footprint
-from crossspec_ros.models.footprint import (
-    CUDA_BYTES,
-    estimate,
-    estimates,
-    measured_bytes,
-    memory,
-    weight_bytes,
-)
+from crossspec_ros.models.footprint import CUDA_BYTES, estimate, measured_bytes, memory, weight_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, ladder
-from crossspec_ros.models.registry import (
-    draft_architecture,
-    released_draft,
-    released_target,
-    target_architecture,
-)
+from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.paths import tiny_models
 
 TINY = tiny_models()
@@ -44,45 +32,28 @@ def test_the_estimate_of_the_tiny_pair_is_what_it_takes_once_loaded(dtype: str) 
         assert size.weights == pytest.approx(measured_bytes(model.module), rel=0.005)
 
 
-def count(model: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-@pytest.fixture(scope="module")
-def target() -> torch.nn.Module:
-    return released_target().skeleton()
-
-
-@pytest.fixture(scope="module")
-def draft() -> torch.nn.Module:
-    return released_draft().skeleton()
-
-
-def test_the_7b_models_have_the_parameters_that_are_known(
-    target: torch.nn.Module, draft: torch.nn.Module
-) -> None:
+def test_weights_of_the_7b_pair() -> None:
+    """Their parameters are those of the published parts; each dtype takes what its name says."""
+    released = released_pair()
+    target, draft = (model.skeleton() for model in released)
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (target, draft)]
     square = 4096 * 4096 + 4096
     projector = 1024 * 4096 + 4096 + square
     # Both embeddings of a token are 4096 numbers long.
-    assert count(target) == LLAMA_7B + 2 * 4096 * (32064 - 32000) + CLIP_L + projector
-    assert count(draft) == LLAMA_7B + 2 * 4096 * 3 + CLIP_L_336 + projector + square
-
-
-def test_each_dtype_of_the_7b_target_takes_what_its_name_says(target: torch.nn.Module) -> None:
-    kept = released_target().unquantized
-    sizes = {dtype: weight_bytes(target, Placement(dtype), kept) for dtype in DTYPES}
-    assert (sizes["float32"], sizes["bf16"]) == (4 * count(target), 2 * count(target))
+    assert counts[0] == LLAMA_7B + 2 * 4096 * (32064 - 32000) + CLIP_L + projector
+    assert counts[1] == LLAMA_7B + 2 * 4096 * 3 + CLIP_L_336 + projector + square
+    sizes = {dtype: weight_bytes(target, Placement(dtype), released[0].unquantized) for dtype in DTYPES}
+    assert (sizes["float32"], sizes["bf16"]) == (4 * counts[0], 2 * counts[0])
     # LLaMA's 32 layers have 7 matrices each; the rest, norms among it, stays in two bytes.
     matrices = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
-    rest, scales = 2 * (count(target) - matrices), 32 * 4 * (5 * 4096 + 2 * 11008)
+    rest, scales = 2 * (counts[0] - matrices), 32 * 4 * (5 * 4096 + 2 * 11008)
     assert sizes["int8"] == rest + matrices + scales
-    assert sizes["nf4"] == rest + matrices // 2 + matrices // 16 + 32 * 7 * 64
+    assert sizes["nf4"] == rest + matrices // 2 + matrices // 16
 
 
 def test_caches_and_devices_of_the_7b_pair() -> None:
-    models = released_target(), released_draft()
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
-    apart, together, nf4 = estimates(choices, *models)
+    apart, together, nf4 = (estimate(choice, *released_pair()) for choice in choices)
     window = 8 * 257 + 512
     features = 3 * 8 * 257 * 4096
     assert apart.target.caches == 2 * (3 * 2 * 32 * 4096 * window + features)
@@ -125,7 +96,7 @@ def test_this_machine_has_memory_and_a_container_no_more_than_it_may(
 
 def test_each_smaller_choice_by_llama_cpp_takes_less() -> None:
     for target, draft in (
-        (released_target(), released_draft()),
+        released_pair(),
         (target_architecture(TINY / "target"), draft_architecture(TINY / "draft")),
     ):
         choices = list(ladder(Placement(engine=LLAMA_CPP)))

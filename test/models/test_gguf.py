@@ -207,7 +207,7 @@ def test_a_model_that_reads_embeddings_otherwise_is_refused(
     own = Embeddings.of
     monkeypatch.setattr(Embeddings, "of", lambda self, ids: 1.5 * own(self, ids))
     with pytest.raises(InputError, match="otherwise where they come as embeddings"):
-        facts_module._found(file, projector_of(file))
+        facts_module._facts.__wrapped__((file, projector_of(file)), ())
 
 
 ALONE = """

@@ -14,7 +14,6 @@ from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import LanguageModel
-from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import DTYPES, Placement
@@ -140,12 +139,3 @@ def test_a_config_does_not_choose_the_attention(models: Path, asked: str) -> Non
         edit(models / name / "config.json", attn_implementation=asked, _attn_implementation=asked)
     pair = load_pair(models)
     assert {model.body.config._attn_implementation for model in (pair.target, pair.draft)} == {"sdpa"}
-
-
-def test_a_file_that_has_changed_is_parsed_again(models: Path) -> None:
-    assert target_spec(models / "target").eos_ids == (2,)
-    edit(models / "target" / "generation_config.json", eos_token_id=[2, 3])
-    assert target_spec(models / "target").eos_ids == (2, 3)
-    # What a caller does with its values is its own.
-    read_json(models / "target" / "config.json").clear()
-    assert load_pair(models).frames == 8

@@ -14,7 +14,6 @@ from tiny_targets import TINY_FAMILIES
 
 from crossspec_ros.models.registry import (
     draft_architecture,
-    draft_folders,
     event_image_size,
     target_architecture,
     target_spec,
@@ -26,7 +25,7 @@ Known = Callable[[Path], object]
 @pytest.mark.parametrize(
     ("name", "known"),
     [("target", target_spec), ("target", target_architecture), ("draft", event_image_size),
-     ("draft", draft_folders), ("draft", draft_architecture)],
+     ("draft", draft_architecture)],
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("kind", "code"),
@@ -47,11 +46,10 @@ def test_sizes_are_known_without_torch(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from crossspec_ros.models.hub import draft_path
-from crossspec_ros.models.registry import draft_folders, event_image_size, target_spec
+from crossspec_ros.models.registry import event_image_size, target_spec
 tiny = Path({str(TINY)!r})
 assert all(target_spec(Path(target)).image_size for target in {targets})
 assert event_image_size(draft_path(tiny, "")) == 64
-assert draft_folders(tiny / "draft") == [tiny / "draft"]
 assert not {{"torch", "transformers", "tokenizers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

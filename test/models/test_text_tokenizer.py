@@ -159,8 +159,7 @@ def test_what_was_added_behind_the_last_row_is_ordinary_text(tmp_path: Path, con
      ("tokenizer.model", b"no model", "tokenizer-no-model"),
      ("tokenizer_config.json", b"{", "tokenizer-config-no-json"),
      ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "tokenizer-lfs"),
-     ("added_tokens.json", b'{"<pad>": 7}', "tokenizer-of-another-id"),
-     ("added_tokens.json", b'{"<pad>": "x"}', "tokenizer-id-text")],
+     ("added_tokens.json", b'{"<pad>": 7}', "tokenizer-of-another-id")],
 )  # fmt: skip
 def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, code: str) -> None:
     (folder / file).write_bytes(content)

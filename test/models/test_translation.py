@@ -162,18 +162,6 @@ def test_a_caption_becomes_the_targets_own_tokens(draft: str, target: str) -> No
         assert list(said) == [*written(target, " " + sentence)[0], eos(target)]
 
 
-@pytest.mark.parametrize(("draft", "target"), PAIRS)
-def test_of_a_growing_draft_only_the_last_word_is_held_back(draft: str, target: str) -> None:
-    translation, sentence = used(draft, target), " " + SENTENCES[0]
-    tokens, own = written(draft, sentence)[0], written(target, sentence)[0]
-    for end in range(len(tokens) + 1):
-        said, likely = translation(tokens[:end], probs(tokens))
-        assert list(said) == own[: len(said)] and len(likely) == len(said)
-        text, told = response(target, read(draft, tokens[:end])), read(target, said)
-        assert text.startswith(told)
-        assert len(text[len(told) :].split()) <= 1
-
-
 @settings(deadline=None, max_examples=150)
 @given(st.sampled_from(PAIRS), TEXTS, st.data())
 def test_any_text(pair: tuple[str, str], text: str, data: st.DataObject) -> None:
@@ -219,14 +207,6 @@ def test_half_a_letter_is_held_back_and_a_broken_one_ends_it() -> None:
     assert read("pieces", translation(tokens, [1.0] * 9)[0]) == " a é b"
     broken = [*tokens[:half], *tokens[half + 1 :]]
     assert read("pieces", translation([*broken, eos("bytes")], [1.0] * 9)[0]) == " a"
-
-
-@pytest.mark.parametrize("target", ["bytes", "tiny"])
-def test_a_special_token_that_is_spelled_out_stays_text(target: str) -> None:
-    text = " a </s> and a <video> here"
-    said, _ = used("pieces", target)([*written("pieces", text)[0], eos("pieces")], [1.0] * 99)
-    assert not SPECIAL[target] & set(said[:-1])
-    assert read(target, said[:-1]) == text and said[-1] == eos(target)
 
 
 def test_text_that_the_target_would_change_ends_it() -> None:

@@ -160,7 +160,7 @@ def _responses(
         )
     for name, model in (("target", dimensions.target), ("draft", dimensions.draft)):
         largest = max((token for response in every for token in getattr(response, name)), default=0)
-        words = model.sizes.vocabulary
+        words = model.text.vocab_size
         if largest >= words:
             raise InputError(
                 f"the trace '{args.trace}' has the token {largest} of the {name}, but the {name} of "

@@ -13,15 +13,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from crossspec_lab.compare.released import released_pair
 from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import (
-    draft_architecture,
-    released_draft,
-    released_target,
-    target_architecture,
-)
+from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.paths import tiny_models
 
 _SPREAD = 0.02
@@ -46,7 +42,7 @@ def tiny() -> Dimensions:
 
 def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
     """Dimensions of the shipped pair, or of the released 7B models; the target may be that of a folder."""
-    found = tiny() if is_tiny else Dimensions("7B", released_target(), released_draft())
+    found = tiny() if is_tiny else Dimensions("7B", *released_pair())
     if not target:
         return found
     known = target_architecture(Path(target))

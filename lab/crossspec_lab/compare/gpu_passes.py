@@ -12,9 +12,8 @@ import torch
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.footprint import measured_bytes
+from crossspec_ros.models.footprint import cached_numbers, measured_bytes
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.transformers_family import cached_numbers
 from crossspec_ros.telemetry.trace import Trace
 
 
