@@ -36,7 +36,7 @@ class EventDraft:
     def __init__(
         self,
         model: EventModel,
-        translation: Translation,
+        translation: Translation | None,
         event_images: np.ndarray,
         question: str,
         max_new_tokens: int,
@@ -77,8 +77,8 @@ class EventDraft:
         return tuple(self._states)
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Words so far in the target's tokens, and their probabilities."""
-        return self._translation(self.tokens, self._probs)
+        """Return the words so far in the target's tokens, and their probabilities; none without them."""
+        return self._translation(self.tokens, self._probs) if self._translation else ((), ())
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -119,7 +119,7 @@ class EventDraft:
 class DraftModel:
     """Owns the draft's thread, its CUDA stream and its KV buffers, which that thread alone uses."""
 
-    def __init__(self, model: EventModel, translation: Translation) -> None:
+    def __init__(self, model: EventModel, translation: Translation | None) -> None:
         self.model, self._translation = model, translation
         self._runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)

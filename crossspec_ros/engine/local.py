@@ -207,7 +207,7 @@ class LocalSession:
         missing = 1 - len(self._appended) / target.spec.frames
         return round(missing * target.spec.frame_tokens) + len(target.prompt_ids(question)[1])
 
-    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
+    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0, hint: str = "") -> int:
         self._rehearses = False
         self._scheduler.begin_answer(self._window)
         self._engine.shared()

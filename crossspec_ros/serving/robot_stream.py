@@ -1,4 +1,4 @@
-"""One robot's stream: what it says becomes work of its sessions, and each pass of an answer goes back."""
+"""One robot's stream: its messages become work of sessions, and the passes of an answer go back as pieces."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalSession
-from crossspec_ros.engine.session import Step
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, described, forget_frames
+from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
-from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
+from crossspec_ros.serving.robot_asks import QuestionError, asked_context, asked_sampling, check_question
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -32,7 +28,11 @@ MOST_PIXELS = 2_500_000
 MOST_PIXELS_HELD = 60_000_000
 """Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
 _PAUSE_S = 0.05
-"""Between two pieces of an answer; the first and the last go at once."""
+"""Pause between two pieces of an answer; the first and the last go at once."""
+_KINDS: dict[type[BaseException], wire.Refused.Kind] = {
+    QuestionError: wire.Refused.QUESTION,
+    NonFiniteError: wire.Refused.NOT_FINITE,
+}
 
 
 class _Window:
@@ -41,13 +41,9 @@ class _Window:
     def __init__(self, session: LocalSession) -> None:
         self.session = session
         self.frames: dict[int, np.ndarray] = {}
-        self.hint = Hint()
         self.cut = threading.Event()
         self.fitted: Future[None] | None = None
         self.over: Future[None] | None = None
-        # Of an answer whose trees the robot sends.
-        self.asked: wire.Ask | None = None
-        self.left = 0
 
 
 class RobotStream:
@@ -63,7 +59,6 @@ class RobotStream:
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
-        self._ids = fleet.target.vocabulary
 
     def take(self, message: wire.Up) -> None:
         """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
@@ -89,8 +84,6 @@ class RobotStream:
                     self._fit(message.session, message.fit)
                 case "ask":
                     self._ask(message.session, message.ask)
-                case "draft":
-                    self._take_draft(message.session, message.draft)
                 case "close":
                     self._close(message.session)
                 case _:
@@ -98,7 +91,7 @@ class RobotStream:
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
-            self._refuse(message.session, number, str(error))
+            self._refuse(message.session, number, error)
 
     def stop(self) -> None:
         """Let the message in work be the last; for any thread."""
@@ -125,19 +118,16 @@ class RobotStream:
         fleet = self._fleet
         self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
         spec = fleet.target.spec
-        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids"
+        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
-            version=VERSION,
             **{name: getattr(spec, name) for name in sizes},
-            closing_ids=fleet.target.prompt_ids("")[1],
-            tokenizer=fleet.target.tokenizer.to_str(),
+            vocabulary=fleet.target.vocabulary,
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
-            remembered=robot.remembered,
         )
         self._tell(wire.Down(welcome=welcome))
 
     def _let_go(self, reason: str) -> None:
-        self._refuse(0, 0, reason)
+        self._refuse(0, 0, InputError(reason))
         self._is_over = True
         self._send(None)
 
@@ -188,23 +178,12 @@ class RobotStream:
         window = self._window(index)
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
-        check_question(ask, self._fleet.target)
-        self._cut(window)
-        # Whoever is refused below has asked nothing that a later tree goes on with.
-        window.asked = None
-        if ask.stepwise:
-            tree = tree_of(ask.draft, self._ids).cut(ask.max_new_tokens - 1)
-            window.session.ask(ask.question, Trace(), ask.max_new_tokens)
-            window.asked, window.left = ask, ask.max_new_tokens
-            self._step(index, window, ask, tree)
-            return
-        window.hint = Hint()
-        window.hint.take(ask.draft, self._ids)
-        robot = self._robot
+        target, robot = self._fleet.target, self._robot
         assert robot is not None
-        sampling = sampling_of(ask)
-        context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
+        check_question(ask, target)
+        self._cut(window)
         begun_ns = time.perf_counter_ns()
+        context, sampling = asked_context(ask, target), asked_sampling(ask)
         while not robot.turn.acquire(timeout=1.0):
             if self._is_over:
                 return
@@ -212,53 +191,16 @@ class RobotStream:
         try:
             robot.policy.start(index)
             answer = Answer(
-                window.session, robot.policy, window.hint, context, Trace(), ask.max_new_tokens, sampling
+                window.session, robot.policy, None, context, Trace(), ask.max_new_tokens, sampling
             )
             cut = window.cut = threading.Event()
-            tell = _Pieces(index, ask.number, answer, begun_ns, self._tell)
+            decode = target.tokenizer.decode
+            tell = _Pieces(index, ask.number, answer, decode, begun_ns, self._tell)
             over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
         except BaseException:
             robot.turn.release()
             raise
         over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
-
-    def _take_draft(self, index: int, draft: wire.Draft) -> None:
-        window = self._window(index)
-        if window.asked is None:
-            raise InputError("a tree came without an answer that it is for: ask stepwise before")
-        if window.over is not None and not window.over.done():
-            raise InputError("a tree came before the piece that its last one led to: send one at a time")
-        if draft.number == window.asked.number:
-            self._step(index, window, window.asked, tree_of(draft, self._ids).cut(window.left - 1))
-
-    def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
-        """One pass over a tree of the robot's own."""
-        begun_ns = time.perf_counter_ns()
-        future = window.session.step(tree, sampling_of(ask))
-        window.over = over = Future[None]()
-
-        def tell(done: Future[Step]) -> None:
-            # Frames of others must not wait for a tree that comes late, or never.
-            window.session.rest()
-            error = CancelledError() if done.cancelled() else done.exception()
-            if error is not None:
-                window.asked = None
-                over.set_result(None)
-                if self._windows.get(index) is window:
-                    self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, ask.number, f"the target failed: {error!r}")
-                forget_frames(error)
-                return
-            step = done.result()
-            window.left -= len(step.tokens)
-            ended = step.ended or window.left <= 0
-            if ended:
-                window.asked = None
-            over.set_result(None)
-            piece = _piece(ask.number, step, begun_ns, token_ids=step.tokens, ended=ended, passes=1)
-            self._tell(wire.Down(session=index, piece=piece))
-
-        future.add_done_callback(tell)
 
     def _ended(
         self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
@@ -270,7 +212,7 @@ class RobotStream:
                 # Who has closed the window waits for nothing.
                 if self._windows.get(index) is window:
                     self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
+                    self._refuse(index, tell.number, error)
                 forget_frames(error)
             else:
                 tell()
@@ -330,8 +272,13 @@ class RobotStream:
             if self._robot is not None:
                 self._fleet.lanes.beat(self._robot.name)
 
-    def _refuse(self, index: int, number: int, sentence: str) -> None:
-        self._tell(wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000])))
+    def _refuse(self, index: int, number: int, error: BaseException) -> None:
+        is_input = isinstance(error, InputError)
+        sentence = str(error) if is_input else f"the target failed: {type(error).__name__}: {error}"
+        kind = _KINDS.get(type(error), wire.Refused.FAILED)
+        self._tell(
+            wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000], kind=kind))
+        )
 
     def _tell(self, message: wire.Down) -> None:
         if not self._is_over:
@@ -342,59 +289,53 @@ class _Pieces:
     """Pieces of an answer: what passes have added since the last one was sent."""
 
     def __init__(
-        self, index: int, number: int, answer: Answer, begun_ns: int, send: Callable[[wire.Down], None]
+        self,
+        index: int,
+        number: int,
+        answer: Answer,
+        decode: Callable[[Sequence[int]], str],
+        begun_ns: int,
+        send: Callable[[wire.Down], None],
     ) -> None:
         self.number = number
-        self._index, self._answer, self._begun_ns, self._send = index, answer, begun_ns, send
-        self._told, self._ended = 0, False
+        self._index, self._answer, self._decode, self._begun_ns = index, answer, decode, begun_ns
+        self._send = send
+        self._sent, self._ended = 0, False
         self._passes, self._sent_s = 0, 0.0
         self._drafted: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
 
     @property
     def seconds(self) -> float:
-        """Time since the question came."""
-        return _seconds(self._begun_ns)
+        """Seconds since the question came."""
+        return (time.perf_counter_ns() - self._begun_ns) / 1e9
 
     def __call__(self) -> bool:
-        """Send what is new, if anything is; always true."""
+        """Send new tokens, if there are any; always return True."""
         answer, now_s = self._answer, time.monotonic()
-        if self._ended or (len(answer.tokens) == self._told and not answer.ended):
+        if self._ended or (len(answer.tokens) == self._sent and not answer.ended):
             return True
         # A message costs more than a pass of a small target.
         if not answer.ended and now_s < self._sent_s + _PAUSE_S:
             return True
         step = answer.last
         assert step is not None
-        piece = _piece(
-            self.number,
-            step,
-            self._begun_ns,
-            token_ids=answer.tokens[self._told :],
+        piece = wire.Piece(
+            number=self.number,
+            token_ids=answer.tokens[self._sent :],
+            text=self._decode(answer.tokens).strip(),
             ended=answer.ended,
-            passes=answer.passes - self._passes,
+            tokens_read=step.tokens_read,
+            rows=step.rows,
+            most_read=step.most_read,
+            seconds=step.seconds,
             drafted=answer.drafted - self._drafted,
             accepted=answer.accepted - self._accepted,
+            since_asked_s=self.seconds,
+            passes=answer.passes - self._passes,
         )
-        self._told, self._ended = len(answer.tokens), answer.ended
+        self._sent, self._ended = len(answer.tokens), answer.ended
         self._passes, self._sent_s = answer.passes, now_s
         self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
         self._send(wire.Down(session=self._index, piece=piece))
         return True
-
-
-def _piece(number: int, step: Step, begun_ns: int, **added: Any) -> wire.Piece:
-    """A piece of an answer, with the figures of its last pass."""
-    return wire.Piece(
-        number=number,
-        tokens_read=step.tokens_read,
-        rows=step.rows,
-        most_read=step.most_read,
-        seconds=step.seconds,
-        since_asked_s=_seconds(begun_ns),
-        **added,
-    )
-
-
-def _seconds(since_ns: int) -> float:
-    return (time.perf_counter_ns() - since_ns) / 1e9
