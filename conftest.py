@@ -21,6 +21,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
 SLOW_S = 5.0
+pytest_plugins = ["refusals"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

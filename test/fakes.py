@@ -46,6 +46,7 @@ class FakeDecoder:
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
         self.grammar = None
         self.first = ()
+        self.speculates = True
         self.is_json = True
 
     def close(self):
@@ -84,10 +85,7 @@ class FakeDecoder:
         done.set_result(None)
         return None if is_last else done
 
-    def prepare(self, index, question):
-        pass
-
-    def rehearse(self, index, question, more):
+    def work_ahead(self, index, question, more, on_rehearsal):
         pass
 
     def begin(self, index, question):

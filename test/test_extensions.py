@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from refusals import refused
 
 from crossspec_ros import extensions
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
-from crossspec_ros.errors import InputError
 
 SIZES = Sizes(width=32, layers=2, tokens=64)
 
@@ -29,9 +29,9 @@ def test_a_command_of_the_laboratory_says_how_to_get_it(command, capsys):
 
 @pytest.mark.usefixtures("without_laboratory")
 def test_a_feature_of_the_laboratory_says_how_to_get_it():
-    with pytest.raises(InputError, match=r"hand-off is in the laboratory.*pip install \./lab"):
+    with refused("feature-of-laboratory"):
         extensions.extension("handoff", "the feature hand-off")
-    with pytest.raises(InputError, match=r"no head of the kind 'adapter'.*pip install \./lab"):
+    with refused("head-of-laboratory"):
         make_head("adapter", SIZES, {})
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from refusals import refused
 
 from crossspec_ros.captioning.settings import NODES
-from crossspec_ros.errors import InputError
 from crossspec_ros.ros.graph import DRIVER, enclave_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,5 +98,5 @@ def test_a_node_is_started_in_its_own_enclave() -> None:
     for given in ("/crossspec", "/crossspec/"):
         assert enclave_arguments(given, "captioner") == ["--enclave", "/crossspec/captioner"]
     for wrong in ("crossspec", "/", "/cross spec", "/crossspec//x", "/crossspec/../x"):
-        with pytest.raises(InputError, match="enclave is "):
+        with refused("enclave-invalid", enclave=f"'{wrong}'"):
             enclave_arguments(wrong, "captioner")

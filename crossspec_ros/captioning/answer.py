@@ -10,15 +10,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Rehearsal
+from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Session, Step
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import RehearsalOverError
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
@@ -129,6 +132,18 @@ class Answer:
             # Who was interrupted need not see the pass in flight taken.
             with self._taking:
                 self._over = None
+
+    def rehearse(self, before: Rehearsal, more: Callable[[], bool]) -> Rehearsal:
+        """Advance while `more()` says so and no frame comes. Where that is not to the end, the rehearsal
+        `before` goes on behind what was written."""
+        begun = time.perf_counter()
+        with suppress(RehearsalOverError, CancelledError):
+            self.advance(more)
+        tokens = self.tokens
+        if not self.ended:
+            tokens += before.token_ids[align(tokens, before.token_ids) :]
+        seconds = before.seconds + time.perf_counter() - begun
+        return Rehearsal(tokens, before.passes + self.passes, seconds, self.ended)
 
     def finish(self, stop: Stop, tell: Callable[[], None]) -> None:
         """Advance to the end, or until `stop` says so; `tell` is called after each pass, and at once where

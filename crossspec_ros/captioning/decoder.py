@@ -1,18 +1,15 @@
-"""One window to one caption: frames are read as they come, and the answer is verified tree by tree.
+"""One window to one caption: frames are prefilled as they come, and the answer is verified tree by tree.
 
-A window's life: its frames are read ahead (`stream_frame`), its event images drafted from
-(`stream_event_image`), the proposers look up what they can (`prepare`). With its last frame what comes
-`first` is answered, and its answer may begin (`begin`, `advance`). Once it has closed it gets its caption
-(`caption`), further questions are answered (`ask`, `choose`), and the next follows (docs/decoding.md).
+A window's life: `stream_frame` and `stream_event_image` while it is open, `work_ahead` in idle time, `begin`
+and `advance` after its last frame, `caption` after its close, then further questions (`ask`, `choose`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,15 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop, drafted_context
-from crossspec_ros.captioning.caption import Caption, Rehearsal, check_question
+from crossspec_ros.captioning.caption import Caption, check_question
+from crossspec_ros.captioning.last_window import LastWindow
 from crossspec_ros.captioning.open_windows import OPEN_WINDOWS, EventDrafts, OpenWindows, draft_model
 from crossspec_ros.captioning.standing import Answered, Choices, OnFirst, Standing, StandingQuestions
-from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult
 from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
 from crossspec_ros.engine.session import Engine
-from crossspec_ros.errors import InputError, LinkError, RehearsalOverError, forget_frames, tried
+from crossspec_ros.errors import LinkError, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -45,12 +42,12 @@ if TYPE_CHECKING:
 class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close.
 
-    `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, and with it the
-    policy and its proposers, is for one captioning thread; where a second comes, it waits its turn. Engine
-    and draft have threads of their own. With an empty policy it is the target alone; where the pair has no
-    draft, memory and the rest draft alone. A `handoff`, which is lossy, lets event features stand in for
-    frames. `max_new_tokens` and `sampling` may be changed at any time, and between two calls the `grammar`
-    that captions and answers follow, and what is asked `first` about each window.
+    `stream_frame` and `stream_event_image` never wait, and come from one thread. All else, the policy and its
+    proposers included, is for one captioning thread; a second one waits its turn. Engine and draft have
+    threads of their own. A `handoff`, which is lossy, lets event features stand in for frames.
+    `max_new_tokens` and `sampling` may be changed at any time, and between two calls the `grammar` that
+    captions and answers follow, what is asked `first` about each window, and whether it `speculates`: else
+    the target answers alone.
     """
 
     def __init__(
@@ -69,6 +66,7 @@ class PrefillHiddenDecoder:
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.grammar: GrammarState | None = None
         self.first: tuple[Choices, ...] = ()
+        self.speculates = True
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
@@ -77,13 +75,10 @@ class PrefillHiddenDecoder:
         self.engine = engine
         self.grammars = GrammarCompiler(pair.target, engine)
         self._drafts = drafts = drafts or draft_model(pair)
-        devices = {str(model.device) for model in (pair.target, pair.draft) if model}
-        self._is_on_cpu = devices == {"cpu"}
-        self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self._is_on_cpu
         self._turn = threading.RLock()
         self._open = OpenWindows(engine, pair.event_images)
-        self._event_drafts = EventDrafts(drafts, self._open, handoff)
-        self._last: OpenWindow | None = None
+        self._event_drafts = EventDrafts(pair, drafts, self._open, handoff)
+        self._last = LastWindow()
         self._started: int | None = None
         self._lesson: PassResult | None = None
         self._is_closed = False
@@ -128,10 +123,18 @@ class PrefillHiddenDecoder:
         """
         return self._event_drafts.take(index, image, question, self.max_new_tokens, on_draft)
 
-    def prepare(self, index: int, question: str) -> bool:
-        """Let the proposers look up what they will be asked when the open window `index` closes.
+    def work_ahead(
+        self,
+        index: int,
+        question: str,
+        more: Callable[[], bool] = lambda: True,
+        on_rehearsal: Callable[[str], None] = lambda text: None,
+    ) -> bool:
+        """Use idle time for the open window `index`: rehearse its caption, and let proposers prepare.
 
-        Returns whether there is more to do, when there is time again.
+        A rehearsal stops after a pass where `more()` is false, and when a frame comes; what is written then
+        is a draft all the same. `on_rehearsal` gets the text of one that came to its end. Returns whether
+        there is more to do, when there is time again.
         """
         with self._turn:
             self._learn()
@@ -139,41 +142,24 @@ class PrefillHiddenDecoder:
             if opened is None or opened.answer is not None:
                 return False
             self._start_policy(index)
+            can_rehearse = self._handoff is None and self.engine.rehearses and self.policy.has(REHEARSAL)
+            if can_rehearse and opened.needs_rehearsal(self.pair.target.spec):
+                answer = self._rehearse(opened, question, more)
+                if answer.ended:
+                    on_rehearsal(self._text(answer.tokens))
+                return answer.ended
             frames = opened.session.frames if opened.session is not None else ()
             return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
 
-    def rehearse(self, index: int, question: str, more: Callable[[], bool] = lambda: True) -> str | None:
-        """Write the caption of the frames so far of the open window `index`, a draft of its final caption.
-
-        It stops after a pass where `more()` is false, and when a frame comes: what is written then is a draft
-        all the same. Returns the text of a rehearsal that came to its end.
-        """
-        with self._turn:
-            self._learn()
-            opened = self._open.find(index)
-            if opened is None or opened.session is None or not self._can_rehearse(opened):
-                return None
-            self._start_policy(index)
-            before, begun = opened.rehearsal, time.perf_counter()
-            context = replace(self._context(question), rehearsal=before.token_ids)
-            ours = opened.session, self.policy, opened.draft, context, opened.trace
-            answer = Answer(*ours, self.max_new_tokens, None, is_rehearsal=True)
-            with suppress(RehearsalOverError, CancelledError):
-                answer.advance(lambda: more() and self._open.find(index) is opened)
-            tokens = answer.tokens
-            if not answer.ended:
-                tokens += before.token_ids[align(tokens, before.token_ids) :]
-            seconds = before.seconds + time.perf_counter() - begun
-            opened.rehearsal = Rehearsal(tokens, before.passes + answer.passes, seconds, answer.ended)
-            return self._text(tokens) if answer.ended else None
-
-    def _can_rehearse(self, opened: OpenWindow) -> bool:
-        if opened.session is None or opened.answer is not None or self._handoff is not None:
-            return False
-        spec = self.pair.target.spec
-        units = -(-spec.frames // spec.frames_per_unit)
-        is_due = 2 * len(opened.session.frames) >= units
-        return is_due and self.engine.rehearses and self.policy.has(REHEARSAL)
+    def _rehearse(self, opened: OpenWindow, question: str, more: Callable[[], bool]) -> Answer:
+        assert opened.session is not None
+        units, before = len(opened.session.frames), opened.rehearsal
+        context = replace(self._context(question), rehearsal=before.token_ids)
+        ours = opened.session, self.policy, opened.draft, context, opened.trace
+        answer = Answer(*ours, self.max_new_tokens, None, is_rehearsal=True)
+        opened.rehearsal = answer.rehearse(before, lambda: more() and self._open.find(opened.index) is opened)
+        opened.rehearsed = units if answer.ended else opened.rehearsed
+        return answer
 
     def begin(self, index: int, question: str) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
@@ -223,9 +209,7 @@ class PrefillHiddenDecoder:
     def forget(self) -> None:
         """Give back what is held of the window captioned last; nobody will ask about it."""
         with self._turn:
-            last, self._last = self._last, None
-            if last is not None:
-                last.forget()
+            self._last.forget()
 
     def caption(
         self,
@@ -251,7 +235,7 @@ class PrefillHiddenDecoder:
             opened = self._open.close(window)
             self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
-            if self._is_on_cpu or not len(window.frames):
+            if self._event_drafts.is_on_cpu or not len(window.frames):
                 opened.end_draft()
             try:
                 if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
@@ -272,7 +256,7 @@ class PrefillHiddenDecoder:
                 return replace(alone, unreached=str(error))
             finally:
                 opened.stop.set()
-                self._settle(opened)
+                self._last.settle(opened)
                 trace.extend(opened.trace)
 
     def ask(
@@ -287,7 +271,8 @@ class PrefillHiddenDecoder:
         Raises InputError where that had no frames, or there was none; or as `check_question`.
         """
         self.check_question(question)
-        with self._turn, self._asked() as opened:
+        with self._turn, self._last.asked() as opened:
+            self._learn()
             answer = self._answer(opened, self._context(question), trace)
             return self._finish(opened, answer, trace, Stop(cancel), on_words)
 
@@ -297,25 +282,12 @@ class PrefillHiddenDecoder:
 
     def choose(self, choices: Choices, trace: Trace) -> tuple[Answered, ...]:
         """Answer standing questions about the window captioned last; raises InputError as `ask` does."""
-        with self._turn, self._asked() as opened:
-            answered, self._last = choices.answer(opened.session, opened.source, trace), opened
+        with self._turn, self._last.asked() as opened:
+            self._learn()
+            answered = choices.answer(opened.session, opened.source, trace)
+            self._last.keep(opened)
             opened.rest()
             return answered
-
-    @contextmanager
-    def _asked(self) -> Iterator[OpenWindow]:
-        """The window captioned last; it may be asked about again where `_last` is set to it."""
-        opened, self._last = self._last, None
-        if opened is None:
-            raise InputError("there is no window to ask about: ask again once one has been captioned")
-        try:
-            self._learn()
-            yield opened
-        except InputError:
-            self._last = opened
-            raise
-        finally:
-            self._settle(opened)
 
     def check_question(self, question: str) -> None:
         """Raise InputError for a question that the target cannot take."""
@@ -358,10 +330,15 @@ class PrefillHiddenDecoder:
         fit = partial(self._event_drafts.fit, opened, frames, stamps_ns, window.event_images)
         return self._caption_answer(opened, context, fit)
 
-    def _caption_answer(self, opened: OpenWindow, context: Context, fit: Callable[[], None]) -> Answer:
-        """The answer of a caption, after what comes first; `fit` gives its session the frames."""
+    def _caption_answer(
+        self, opened: OpenWindow, context: Context, fit: Callable[[], Future[None]]
+    ) -> Answer:
+        """The answer of a caption, after what comes first; `fit` gives its session the frames, and proposers
+        that look at frames are asked once these are encoded."""
         self._learn()
-        fit()
+        fitted = fit()
+        if self.policy.needs("frames"):
+            fitted.result()
         opened.first = []
         for choices in self.first:
             told = tried(partial(choices.answer, opened.session, opened.source, opened.trace))
@@ -379,12 +356,10 @@ class PrefillHiddenDecoder:
     def _answer(self, opened: OpenWindow, context: Context, trace: Trace) -> Answer:
         self._start_policy(opened.index)
         assert opened.session is not None
-        # Of a window that has its caption the draft is over.
-        may_draft = self._shares_gpu and opened.draft is not None and not opened.stop.is_set()
-        if may_draft and not self.policy.draft_pays():
-            opened.stop.set()
-        ours = opened.session, self.policy, opened.draft
-        return Answer(*ours, context, trace, self.max_new_tokens, self.sampling)
+        self._event_drafts.give_way(opened, self.policy.draft_pays)
+        policy = self.policy if self.speculates else Policy((), self.policy.cost)
+        ours = opened.session, policy, opened.draft, context, trace
+        return Answer(*ours, self.max_new_tokens, self.sampling)
 
     def _finish(
         self,
@@ -407,7 +382,7 @@ class PrefillHiddenDecoder:
         # Told later, to save time; what an answer between taught must not get lost.
         self._learn()
         self._lesson = answer.take_lesson()
-        self._last = opened
+        self._last.keep(opened)
         return answer.caption(self._answer_text(answer), opened.source, stop.is_late)
 
     def _answer_text(self, answer: Answer) -> str:
@@ -417,12 +392,6 @@ class PrefillHiddenDecoder:
 
     def _text(self, tokens: Sequence[int]) -> str:
         return self.pair.target.tokenizer.decode(tokens).strip()
-
-    def _settle(self, opened: OpenWindow) -> None:
-        """Keep what is held of the window captioned last for further questions, and of no other."""
-        if self._last is not opened:
-            opened.rest()
-            opened.forget()
 
     def _learn(self) -> None:
         """Tell the policy how the last pass ended; that of a caption is told later, to save time."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.captioning.standing import Choices, Told
     from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
+    from crossspec_ros.models.base import InputSpec
     from crossspec_ros.models.pair import ModelPair
 
 OPEN_WINDOWS = 2
@@ -64,6 +65,8 @@ class OpenWindow:
         self.running: Future[None] | None = None
         self.stop = threading.Event()
         self.rehearsal = Rehearsal()
+        self.rehearsed = 0
+        """Units of frames that the last complete rehearsal was about."""
         self.answer: Answer | None = None
         self.answered_ns: list[int] = []
         """Stamps of the frames that `answer` is about."""
@@ -85,6 +88,12 @@ class OpenWindow:
             return None
         is_same = (answer.subject, answer.max_new_tokens, answer.sampling) == (subject, *limits)
         return answer if is_same else None
+
+    def needs_rehearsal(self, spec: InputSpec) -> bool:
+        """Whether at least half of a window's units of frames are encoded, and the last rehearsal was about
+        fewer than these."""
+        units = 0 if self.session is None else len(self.session.frames)
+        return units > self.rehearsed and 2 * units * spec.frames_per_unit >= spec.frames
 
     def give_up(self) -> None:
         """Drop the answer that was begun: it is made anew where somebody still wants it."""
@@ -211,9 +220,20 @@ class EventDrafts:
     may stand in for frames."""
 
     def __init__(
-        self, model: DraftModel | None, windows: OpenWindows, handoff: StandIn | None = None
+        self, pair: ModelPair, model: DraftModel | None, windows: OpenWindows, handoff: StandIn | None = None
     ) -> None:
         self.model, self._windows, self._handoff = model, windows, handoff
+        devices = {str(model.device) for model in (pair.target, pair.draft) if model}
+        self.is_on_cpu = devices == {"cpu"}
+        self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self.is_on_cpu
+
+    def give_way(self, opened: OpenWindow, pays: Callable[[], bool]) -> None:
+        """Stop the draft of a window whose answer begins: on the CPU it would slow the target, and on the
+        target's GPU unless it `pays`."""
+        if opened.draft is None or opened.stop.is_set():
+            return
+        if self.is_on_cpu or (self._shares_gpu and not pays()):
+            opened.stop.set()
 
     def fit(
         self,
@@ -221,19 +241,21 @@ class EventDrafts:
         frames: Sequence[np.ndarray],
         stamps_ns: Sequence[int],
         event_images: np.ndarray | None = None,
-    ) -> None:
+    ) -> Future[None]:
         """Let its session have the frames, or event features that stand in for them: of the images that the
         draft has seen, or else of the given ones."""
         assert opened.session is not None
         if self._handoff is None:
-            opened.session.fit(frames, stamps_ns)
-            return
+            return opened.session.fit(frames, stamps_ns)
         assert self.model is not None
         events = opened.draft.event_tokens if opened.draft else None
         if events is None and event_images is not None and len(event_images):
             events = self.model.submit(self.model.model.encode, event_images).result()
         stands_in = self._handoff.fit(opened.session, frames, stamps_ns, events)
         opened.source = "handoff" if stands_in else "target"
+        done = Future[None]()
+        done.set_result(None)
+        return done
 
     def take(
         self,

@@ -47,6 +47,11 @@ def check_asked(question: str, schema: str, waiting: int) -> None:
         raise InputError(f"{MOST_WAITING} questions wait already: ask again when some are answered")
 
 
+def deactivated() -> InputError:
+    """Reason why a question has no answer whose captioner was deactivated."""
+    return InputError("the captioner was deactivated: ask again once it is active")
+
+
 def cancelled() -> InputError:
     """Reason why a question has no answer whose asker has gone before its turn."""
     return InputError("the question was cancelled: ask it again")

@@ -8,17 +8,26 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Cancel
-from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, caption_faults, without_images
-from crossspec_ros.captioning.question_queue import OnAnswer, Question, cancelled, check_asked
-from crossspec_ros.captioning.standing import StandingQuestions, paired
-from crossspec_ros.errors import ENDS, InputError, LinkError, failures_logged, forget_frames, tried
+from crossspec_ros.captioning.outcome import (
+    Closed,
+    Holding,
+    Outcome,
+    asked_about,
+    caption_faults,
+    without_images,
+)
+from crossspec_ros.captioning.question_queue import OnAnswer, Question, cancelled, check_asked, deactivated
+from crossspec_ros.captioning.standing import StandingQuestions
+from crossspec_ros.captioning.standing_turns import OnStanding, StandingTurns
+from crossspec_ros.drafting.arms import Arms
+from crossspec_ros.errors import ENDS, LinkError, failures_logged, forget_frames, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
@@ -30,39 +39,26 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told
+    from crossspec_ros.captioning.standing import Choices, Told
     from crossspec_ros.engine.json_grammar import GrammarState
 
 _LOG = logging.getLogger(__name__)
-
 _UNREAD = "an image could not be read ahead, its window is read when it closes"
 
 OnDraft = Callable[[int, str, str], None]
 """Takes the index of a window, an unverified text about it, and the source of that text."""
-OnStanding = Callable[["Standing", "Answered | Exception", Window], None]
-"""Takes the answer to a standing question about a window, or why there is none."""
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    window: Window
-    closed_ns: int
-    complete_ns: int
 
 
 class CaptionWorker:
     """Captions submitted windows in its own thread; every window has exactly one outcome, in order.
 
-    Frames of open windows go to the decoder as they come and as the `gate` admits them. With the last that
-    is expected the answer of its window is begun, and told when the window has closed. Questions about the
-    window captioned last are answered when no window waits, then the `standing` ones while no frame does;
-    those that are left when the next window has its caption are dropped, and those that come first are told
-    before it. A caption that is not done `deadline_s` after its window closed is cut short; 0 sets no
-    deadline. `question` and its `grammar`, `standing`, `deadline_s` and the gate's settings may be changed
-    at any time. `on_draft` gets a window's index, an unverified text about it and the source of that text,
-    which is "event_draft" or "rehearsal"; `on_words` the verified text so
-    far, `on_outcome` each window's end, `on_standing` each answer to a standing question; threads of the
-    worker and the decoder call them, none after `stop`.
+    Frames of open windows go to the decoder as the `gate` admits them. With the frame of the `grid`'s last
+    slot the answer begins; it is published when the window has closed. While the target is idle it rehearses.
+    Questions about the window captioned last are answered when no window waits, then the `standing` ones.
+    A caption that is not done `deadline_s` after its window closed is cut short; 0 sets no deadline.
+    `question`, `grammar`, `standing`, `deadline_s` and the gate's settings may be changed at any time.
+    `on_words` gets the verified text so far, `on_outcome` each window's end, `on_standing` each answer to a
+    standing question; threads of the worker and the decoder call them, none after `stop`.
     """
 
     def __init__(
@@ -83,29 +79,26 @@ class CaptionWorker:
         self.question, self.standing = question, standing
         self.grammar: GrammarState | None = None
         self.deadline_s = deadline_s
-        self._on_standing = on_standing
         self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Closed] = []
         # Those that have no outcome yet, without their pixels.
         self._unfinished: deque[Window] = deque()
         # Of these windows an answer can be begun, is in work, or can be prepared.
         self._complete: int | None = None
         self._early: int | None = None
         self._read: int | None = None
-        # Of this window a frame was read behind the last rehearsal.
-        self._fresh: int | None = None
         self._questions: deque[Question] = deque()
         # Frames that wait to be read ahead.
         self._unread = 0
-        # The standing ones by passes, about the window captioned last.
-        self._left: deque[tuple[Choices, Window]] = deque()
-        self.unanswered = 0
-        """Standing questions that were dropped."""
+        self.turns = StandingTurns(on_standing)
         # The window captioned last, and the newest that was closed; one that waits for a question.
         self._captioned: int | None = None
         self._closed: int | None = None
         self._unasked: Window | None = None
         self._holding: Holding | None = None
+        # A window had closed when the caption before was done.
+        self._is_behind = False
+        self._arms = Arms()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self.pulse = Pulse("captions")
@@ -129,13 +122,15 @@ class CaptionWorker:
             self.gate.stream(index, kind, image, give)
 
     def _draft(self, index: int, image: np.ndarray) -> None:
-        def tell(text: str) -> None:
-            self._tell_draft(index, text, "event_draft")
+        if self._is_behind:
+            # Its window may be skipped, and the processor is busy.
+            return
 
+        tell = partial(self._tell_draft, index, "event_draft")
         with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
             self._decoder.stream_event_image(index, image, self.question, tell)
 
-    def _tell_draft(self, index: int, text: str, source: str) -> None:
+    def _tell_draft(self, index: int, source: str, text: str) -> None:
         if not self._stopping.is_set():
             self._on_draft(index, text, source)
 
@@ -153,23 +148,19 @@ class CaptionWorker:
                     self._changed.notify()
 
     def _was_read(self, index: int, future: Future[Any]) -> None:
-        with self._changed:
+        with failures_logged(_LOG, logging.WARNING, _UNREAD), self._changed:
             self._unread -= 1
             self._changed.notify()
-        if future.cancelled():
-            return
-        with failures_logged(_LOG, logging.WARNING, _UNREAD):
-            future.result()
-            with self._changed:
-                self._read = self._fresh = index
-                self._changed.notify()
+            if not future.cancelled():
+                future.result()
+                self._read = index
 
     def submit(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; `closed_ns` (perf_counter) is when it was announced as closed."""
         with self._changed:
             # A window that will be skipped needs no pixels.
             self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
-            self._waiting.append(_Waiting(window, closed_ns, time.perf_counter_ns()))
+            self._waiting.append(Closed(window, closed_ns, time.perf_counter_ns()))
             self._unfinished.append(without_images(window))
             self._changed.notify()
 
@@ -188,7 +179,7 @@ class CaptionWorker:
         """
         with self._changed:
             if self._stopping.is_set():
-                raise _deactivated()
+                raise deactivated()
             check_asked(question, schema, sum(not asked.cancel.is_set() for asked in self._questions))
             either = Cancel(self.pulse.beat, cancel)
             self._questions.append(Question(question, on_answer, schema, on_words, either))
@@ -218,7 +209,7 @@ class CaptionWorker:
             self._changed.notify()
         self.is_over(timeout_s)
         while self._questions:
-            self._questions.popleft().on_answer(_deactivated(), None)
+            self._questions.popleft().on_answer(deactivated(), None)
         with self._changed:
             return list(self._unfinished)
 
@@ -235,15 +226,16 @@ class CaptionWorker:
                     if isinstance(told, Exception):
                         told = Outcome(item.window, Trace(), error=told)
                     self._finish(told)
-                    self._stand(told)
-                if not waiting and not self._advance() and not self._answer() and not self._choose():
-                    self._prepare()
-                    self._rehearse()
+                    self.turns.begin(told, self.standing)
+                if waiting:
+                    self._is_behind = bool(self._waiting)
+                elif not self._advance() and not self._answer() and not self._choose():
+                    self._work_ahead()
         self._decoder.give_up()
 
     def _has_work(self) -> bool:
-        asked = (self._left and not self._unread) or self._is_asked()
-        known = (self._complete, self._early, self._read, self._fresh)
+        asked = (self.turns and not self._unread) or self._is_asked()
+        known = (self._complete, self._early, self._read)
         return bool(self._waiting or asked or self._stopping.is_set() or any(i is not None for i in known))
 
     def _is_asked(self) -> bool:
@@ -279,30 +271,23 @@ class CaptionWorker:
         self.pulse.beat()
         return not self._waiting and self._complete is None and not self._stopping.is_set()
 
-    def _prepare(self) -> None:
+    def _work_ahead(self) -> None:
+        """Rehearse and prepare for the window of which a frame was read last, until there is other work."""
         with self._changed:
             index, self._read = self._read, None
-        if index is None:
+        # Where a frame waits, this comes again once it is read.
+        if index is None or not self._is_idle():
             return
-        with failures_logged(_LOG, logging.WARNING, "the proposers could not prepare"):
-            if self._decoder.prepare(index, self.question):
+
+        tell = partial(self._tell_draft, index, "rehearsal")
+        with failures_logged(_LOG, logging.WARNING, "the caption could not be rehearsed"):
+            if self._decoder.work_ahead(index, self.question, self._is_idle, tell):
                 with self._changed:
                     # Other work comes first.
                     self._read = index if self._read is None else self._read
 
-    def _rehearse(self) -> None:
-        """Let the target write the caption of the frames so far, until there is other work."""
-        with self._changed:
-            index, self._fresh = self._fresh, None
-        if index is None or not self._is_idle():
-            return
-        with failures_logged(_LOG, logging.WARNING, "the caption could not be rehearsed"):
-            text = self._decoder.rehearse(index, self.question, self._is_idle)
-            if text is not None:
-                self._tell_draft(index, text, "rehearsal")
-
     def _is_idle(self) -> bool:
-        return self._has_time() and not self._unread and not self._left and not self._is_asked()
+        return self._has_time() and not self._unread and not self.turns and not self._is_asked()
 
     def _answer(self) -> bool:
         """Answer one question; False when there is none, or no window to ask about."""
@@ -335,33 +320,19 @@ class CaptionWorker:
         self._unasked, self._captioned = None, window.index
         return caption
 
-    def _stand(self, outcome: Outcome) -> None:
-        """Ask the standing questions about this window next; those about earlier ones come too late, unless
-        their caption holds still."""
-        if outcome.holds is not None:
-            return
-        self.unanswered += sum(len(choices.standing) for choices, _ in self._left)
-        self._left.clear()
-        if self.standing.later and outcome.caption is not None and outcome.caption.askable:
-            window = without_images(outcome.window)
-            self._left.extend((choices, window) for choices in self.standing.later)
-
     def _choose(self) -> bool:
         """Answer the standing questions of a pass; False where none are left, or a frame waits to be read."""
-        if not self._left or self._unread:
+        if not self.turns or self._unread:
             return False
-        choices, window = self._left.popleft()
-        told = tried(partial(self._decoder.choose, choices, Trace()))
-        self._tell_standing(window, choices, told)
+        choices, window = self.turns.take()
+        self._tell_standing(window, choices, tried(partial(self._decoder.choose, choices, Trace())))
         return True
 
-    def _tell_standing(self, window: Window, choices: Choices, told: Told) -> None:
-        for standing, answer in () if self._stopping.is_set() else paired(choices, told):
-            self.unanswered += isinstance(answer, Exception)
-            with failures_logged(_LOG, logging.ERROR, "an answer could not be told"):
-                self._on_standing(standing, answer, window)
+    def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
+        if not self._stopping.is_set():
+            self.turns.tell(window, choices, answers)
 
-    def _outcome(self, item: _Waiting, is_newest: bool) -> Outcome:
+    def _outcome(self, item: Closed, is_newest: bool) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""
         index, holding = item.window.index, self._holding
         with self._changed:
@@ -384,7 +355,7 @@ class CaptionWorker:
         self._holding = outcome.holding
         return outcome
 
-    def _caption(self, item: _Waiting) -> Outcome:
+    def _caption(self, item: Closed) -> Outcome:
         trace = Trace()
         trace.mark("closed", item.closed_ns)
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
@@ -397,10 +368,15 @@ class CaptionWorker:
                 faults = flags(item.window)
                 seen = trustworthy(item.window, faults)
             deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
-            told, first = self._tell(self._on_words), partial(self._tell_standing, item.window)
-            return self._decoder.caption(seen, self.question, trace, told, self._cancel, deadline_ns, first)
+            first = partial(self._tell_standing, item.window)
+            how = trace, self._tell_words, self._cancel, deadline_ns, first
+            return self._decoder.caption(seen, self.question, *how)
 
+        speculates = self._decoder.speculates = not self._is_behind or self._arms.choose()
+        begun = time.perf_counter()
         caption = tried(look)
+        if self._is_behind:
+            self._arms.observe(speculates, time.perf_counter() - begun)
         if isinstance(caption, Exception):
             return Outcome(item.window, trace, error=caption, flags=faults)
         faults = (*faults, *caption_faults(caption, self._decoder.grammar is not None))
@@ -409,8 +385,9 @@ class CaptionWorker:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
         return Outcome(item.window, trace, caption, faults, cancel=self._cancel)
 
-    def _tell(self, listener: Callable[[str], None]) -> Callable[[str], None]:
-        return lambda text: None if self._stopping.is_set() else listener(text)
+    def _tell_words(self, text: str) -> None:
+        if not self._stopping.is_set():
+            self._on_words(text)
 
     def _finish(self, outcome: Outcome) -> None:
         if self._stopping.is_set():
@@ -421,7 +398,3 @@ class CaptionWorker:
         # Not before: where `stop` does not wait for it, it may fail, and be in nobody's report.
         with self._changed:
             self._unfinished.popleft()
-
-
-def _deactivated() -> InputError:
-    return InputError("the captioner was deactivated: ask again once it is active")

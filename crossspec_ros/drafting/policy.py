@@ -223,6 +223,10 @@ class Policy:
         names = self.limits.proposers
         return (names is None or name in names) and any(one.proposer.name == name for one in self._sources)
 
+    def needs(self, name: str) -> bool:
+        """Whether a proposer needs this input, see `Proposer.needs`."""
+        return any(name in source.proposer.needs for source in self._sources)
+
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
         for source in self._sources:

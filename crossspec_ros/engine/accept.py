@@ -86,8 +86,11 @@ class Verifier:
 
         from crossspec_ros.engine.sampling import sample_path
 
-        rows = torch.as_tensor(logits).cpu()
-        return sample_path(tree, lambda node: sampling.probs(rows[1 + node]), self._generator(sampling))
+        def probs(node: int) -> torch.Tensor:
+            # Only rows on the path leave the device: a whole pass has up to 129 rows of a vocabulary.
+            return sampling.probs(torch.as_tensor(logits[1 + node]).cpu())
+
+        return sample_path(tree, probs, self._generator(sampling))
 
     def accept_allowed(
         self, tree: DraftTree, logits: Any, sampling: Sampling | None, grammar: GrammarState

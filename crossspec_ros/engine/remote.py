@@ -39,7 +39,7 @@ class RemoteTarget:
         """Raise InputError for sizes that no target has."""
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         # The server ends answers, so that no end-of-sequence token is needed here.
-        self.spec = InputSpec(*[getattr(welcome, size) for size in sizes], ())
+        self.spec = InputSpec(**{size: getattr(welcome, size) for size in sizes}, eos_ids=())
         self.vocabulary, self.device, self.dtype = welcome.vocabulary, url, "the server's"
         if not all(getattr(self.spec, size) for size in sizes):
             raise InputError(f"the server at {url} sends no sizes of a target: is it crossspec serve?")
@@ -67,8 +67,9 @@ class RemoteEngine:
         self._ending = threading.Event()
         self.link = connect(address, self._take, self._lost)
         if not self.link.wait(connect_s):
+            trouble = self.link.trouble
             self.link.close()
-            raise InputError(self.link.trouble)
+            raise InputError(trouble)
         self.pulse = Pulse("link watch")
         self._watch = self.pulse.start(self._watch_time, "link watch")
 

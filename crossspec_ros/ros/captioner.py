@@ -380,7 +380,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": self._worker.unanswered if self._worker else 0}
+        wrong |= {"unanswered_questions": self._worker.turns.unanswered if self._worker else 0}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}

@@ -71,12 +71,11 @@ class Robot:
         self,
         name: str,
         policy: Policy,
-        remembered: int,
         period_ns: int,
         phase_ns: int,
         keep: MemoryFile | None,
     ) -> None:
-        self.name, self.policy, self.remembered = name, policy, remembered
+        self.name, self.policy = name, policy
         self.period_ns, self.phase_ns = period_ns, phase_ns
         self.turn = threading.Lock()
         self.heard_s = time.monotonic()
@@ -249,12 +248,10 @@ class Fleet:
             proposers.append(FleetMemory(self._shared, self._sharing))
         for proposer in proposers:
             proposer.load(self.target)
-        keep, remembered = None, 0
-        if memory is not None and self.settings.memories is not None:
-            keep = self._memory_file(name, memory)
-            remembered = memory.known
+        has_file = memory is not None and self.settings.memories is not None
+        keep = self._memory_file(name, memory) if has_file else None
         policy = Policy(proposers, self.cost, self.settings.limits)
-        return Robot(name, policy, remembered, period_ns, phase_ns, keep)
+        return Robot(name, policy, period_ns, phase_ns, keep)
 
     def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
         assert self.settings.memories is not None

@@ -46,6 +46,8 @@ def _bench(subparsers: Subparsers) -> None:
     stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
     for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
+    latency("--period", type=float, default=1.0, help="seconds of a window [1]")
+    latency("--recording", type=Path, help="recording whose windows are taken in place of held-out ones")
     handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
     handoff("--windows", type=int, default=200, help="held-out windows [200]")
     handoff("--handoff", type=found, help="folder of the weights [handoff in the models' folder]")

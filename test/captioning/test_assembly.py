@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from plain_target import QUESTION, generated, live
+from refusals import refused
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -38,12 +37,12 @@ def test_everything_together_writes_what_generate_writes(pair: ModelPair, window
 
 
 def test_a_memory_that_cannot_be_kept_is_refused(pair: ModelPair, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be kept in .*name a file in a folder that exists"):
+    with refused("memory-folder-missing"):
         speculative_decoder(pair, memory=tmp_path / "nowhere" / "memory.json")
 
 
 def test_warming_up_leaves_no_window_to_ask_about(pair: ModelPair) -> None:
     decoder = autoregressive_decoder(pair)
-    with pytest.raises(InputError, match="no window to ask about"):
+    with refused("no-window-after-warm-up"):
         decoder.ask(QUESTION, Trace())
     decoder.close()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated, script, stream
+from refusals import refused
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -28,7 +29,6 @@ from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.eventgpt import EventGPT
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -248,7 +248,7 @@ def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwar
 def test_further_questions_use_what_was_read(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
-    with pytest.raises(InputError, match="no window to ask about"):
+    with refused("no-window-yet"):
         decoder.ask(OTHER, Trace())
     decoder.caption(windows[0], QUESTION, Trace())
     for question in (OTHER, QUESTION, "What is this?"):
@@ -334,17 +334,17 @@ def test_a_draft_for_another_question_is_no_answer_to_this_one(
 
 
 @pytest.mark.parametrize(
-    ("question", "sentence"),
+    ("question", "code"),
     [
-        (" ", "the question is empty"),
-        ("x y " * 2400, "the target takes [0-9]+ beside the frames"),
-        ("x" * 3_000_000, "3000000 characters, but at most 10000"),
+        (" ", "question-empty"),
+        ("x y " * 2400, "question-of-many-tokens"),
+        ("x" * 3_000_000, "question-too-long"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_refused(
-    decoder: PrefillHiddenDecoder, question: str, sentence: str
+    decoder: PrefillHiddenDecoder, question: str, code: str
 ) -> None:
-    with pytest.raises(InputError, match=sentence):
+    with refused(code):
         decoder.ask(question, Trace())
     decoder.check_question("Who is on the road, and what are they doing there?")
 
@@ -429,7 +429,7 @@ def test_a_late_caption_is_learned_as_far_as_it_goes(
     decoder.policy = Policy((guess,), None)
     decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=0)
     assert guess.results == []  # nobody waits for it
-    decoder.prepare(1, QUESTION)
+    decoder.work_ahead(1, QUESTION)
     assert [result.ended for result in guess.results] == [True]
     decoder.caption(windows[1], QUESTION, Trace(), deadline_ns=0)
     decoder.caption(windows[2], QUESTION, Trace(), deadline_ns=0)
@@ -541,7 +541,7 @@ def test_every_session_gives_its_buffers_back(pair: ModelPair, windows: list[Win
     assert len(taken) == 2 + 3  # all but that of the window captioned last; then all
     session = engine.open(9, Trace())
     session.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(RuntimeError):
         session.step(DraftTree()).result(20)
     alone.close()
     decoder.close()

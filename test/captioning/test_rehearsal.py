@@ -44,17 +44,18 @@ def test_a_rehearsed_caption_is_that_of_generate(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, after: tuple[int, ...]
 ) -> None:
     for window in windows[:2]:
-        texts, begin = [], 0
+        texts: list[str] = []
+        begin = 0
         for end in after:
             film(decoder, window, range(begin, end))
-            texts.append(decoder.rehearse(window.index, QUESTION))
+            decoder.work_ahead(window.index, QUESTION, on_rehearsal=texts.append)
             begin = end
         film(decoder, window, range(begin, 8))
         decoder.begin(window.index, QUESTION)
         caption = decoder.caption(window, QUESTION, Trace())
         assert caption.token_ids == generated(pair, window)
         # Of fewer than half of the frames nothing is rehearsed.
-        assert [text is not None for text in texts] == [end >= 4 for end in after]
+        assert len(texts) == sum(end >= 4 for end in after)
         rehearsal = caption.rehearsal
         assert (rehearsal.passes > 0) == bool(after) == rehearsal.is_complete
         if after:
@@ -69,9 +70,10 @@ def test_a_rehearsal_that_is_stopped_is_a_draft_all_the_same(
     window = windows[1]
     film(decoder, window, range(7))
     passes = iter(range(100))
-    assert decoder.rehearse(window.index, QUESTION, lambda: next(passes) < 5) is None
+    texts: list[str] = []
+    assert not decoder.work_ahead(window.index, QUESTION, lambda: next(passes) < 5, texts.append)
     part = decoder._open.get(window.index).rehearsal
-    assert (len(part.token_ids), part.is_complete) == (6, False)
+    assert (len(part.token_ids), part.is_complete, texts) == (6, False, [])
     film(decoder, window, range(7, 8))
     caption = decoder.caption(window, QUESTION, Trace())
     assert caption.token_ids == generated(pair, window) and caption.accepted[REHEARSAL] > 0
@@ -80,7 +82,9 @@ def test_a_rehearsal_that_is_stopped_is_a_draft_all_the_same(
 def test_proposers_do_not_learn_from_rehearsals(windows: list[Window], decoder: PrefillHiddenDecoder) -> None:
     memory = next(s.proposer for s in decoder.policy._sources if isinstance(s.proposer, CaptionMemory))
     film(decoder, windows[0], range(7))
-    assert decoder.rehearse(0, QUESTION)
+    assert decoder.work_ahead(0, QUESTION)
+    # Of the same frames there is no second one.
+    assert not decoder.work_ahead(0, QUESTION)
     decoder.caption(windows[0], QUESTION, Trace())
     decoder.policy.finish()
     decoder._learn()
@@ -90,7 +94,7 @@ def test_proposers_do_not_learn_from_rehearsals(windows: list[Window], decoder: 
 def test_a_policy_without_rehearsals_makes_none(windows: list[Window], decoder: PrefillHiddenDecoder) -> None:
     decoder.policy.limits = Limits(proposers=("memory",))
     film(decoder, windows[0], range(7))
-    assert decoder.rehearse(0, QUESTION) is None
+    assert not decoder.work_ahead(0, QUESTION)
     assert decoder.caption(windows[0], QUESTION, Trace()).rehearsal.passes == 0
 
 

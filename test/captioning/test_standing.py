@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from plain_target import QUESTION, generated, logits, prompt
+from refusals import refused
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Standing, paired, read_standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -49,18 +49,19 @@ def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("text", "code"),
     [
-        ("[yes, no]", "write it as"),
-        *((PERSON + end, "write it as") for end in ("", " [yes]", " []", " [a|b]", " [yes, no].")),
-        *((PERSON + end, "write it as") for end in (" [yes, no] last", " [a] b [c, d]")),
-        (f"{PERSON} first [yes, no]", "behind the brackets"),
-        ("Who? [a, b]|Where? [a, b]|Who? [c, d] first", "twice"),
-        ("Who? [a, b]|" * 17, "at most 16"),
+        ("[yes, no]", "choices-without-question"),
+        *((PERSON + end, "choices-malformed") for end in ("", " [yes]", " []", " [yes, no].")),
+        *((PERSON + end, "choices-malformed") for end in (" [yes, no] last", " [a] b [c, d]")),
+        (PERSON + " [a|b]", "choices-with-bar"),
+        (f"{PERSON} first [yes, no]", "choices-after-first"),
+        ("Who? [a, b]|Where? [a, b]|Who? [c, d] first", "questions-twice"),
+        ("Who? [a, b]|" * 17, "questions-too-many"),
     ],
 )
-def test_what_is_no_question_with_choices_is_refused(text: str, word: str) -> None:
-    with pytest.raises(InputError, match=word):
+def test_what_is_no_question_with_choices_is_refused(text: str, code: str) -> None:
+    with refused(code, text=f"'{text}'"):
         read_standing(text)
 
 
@@ -175,16 +176,17 @@ def test_questions_of_one_pass_are_answered_as_each_alone(
 def test_choices_are_refused_where_they_cannot_be_made(
     decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(reason: str, *choices: str, question: str = PERSON) -> None:
-        with pytest.raises(InputError, match=reason):
+    for code, question, choices in (
+        ("choices-of-no-question", " ", ("red", "green")),
+        ("choice-unwritable", PERSON, ("red", "</s>")),
+        ("choices-too-long", PERSON, ("red", " ".join(["green car"] * 180))),
+        ("choices-of-long-question", "car " * 520, ("red", "green")),
+    ):
+        with refused(code):
             decoder.standing([Standing(question, choices)])
-
-    refused("of questions, ' ': the question is empty", "red", "green", question=" ")
-    refused("the target cannot write the choice '</s>'", "red", "</s>")
-    refused(r"and its choices have \d+ tokens, but at most 384", "red", " ".join(["green car"] * 180))
-    refused(r"and its choices have \d{3} tokens", "red", "green", question="car " * 520)
     monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
-    refused("standing questions need draft trees", "red", "green")
+    with refused("choices-without-branches"):
+        decoder.standing([Standing(PERSON, ("red", "green"))])
 
 
 def test_what_fails_before_the_caption_is_told_and_costs_no_caption_and_no_reading_ahead(

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 from fakes import FakeDecoder
+from refusals import refused
 
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.captioning.worker import CaptionWorker
@@ -238,15 +239,15 @@ def test_a_window_is_rehearsed_when_its_frames_are_read_and_nothing_else_is_to_b
     class Decoder(FakeDecoder):
         rehearsed, begun_at = [], threading.Event()
 
-        def rehearse(self, index, question, more):
+        def work_ahead(self, index, question, more, on_rehearsal):
             assert more()
             self.rehearsed.append((index, question))
-            if index:
-                self.begun_at.set()
-                while more():
-                    time.sleep(0.001)
-                return None
-            return "words"
+            if index == 0:
+                on_rehearsal("words")
+                return
+            self.begun_at.set()
+            while more():
+                time.sleep(0.001)
 
     drafts = Heard()
     stage = stage(decoder := Decoder(), on_draft=lambda *draft: drafts(draft))
@@ -260,11 +261,35 @@ def test_a_window_is_rehearsed_when_its_frames_are_read_and_nothing_else_is_to_b
     assert decoder.rehearsed[-1] == (1, "what?")
 
 
-def test_preparing_goes_on_piece_by_piece_until_there_is_other_work(stage):
+def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_drafted(stage):
+    arms = []
+
+    class Decoder(FakeDecoder):
+        def caption(self, *args):
+            arms.append(self.speculates)
+            time.sleep(0.05 if self.speculates else 0.01)
+            return super().caption(*args)
+
+    stage = stage(Decoder())
+    stage.caption(0)
+    # Each caption finds the next window closed.
+    for index in range(1, 8):
+        stage.close(index)
+        while len(arms) < index:
+            time.sleep(0.001)
+    assert stage.outcomes.wait(8) and arms[0]
+    assert sum(arms[1:]) <= 3 and not all(arms)
+    stage.caption(10)
+    stage.caption(11)
+    # It has caught up.
+    assert arms[-1]
+
+
+def test_work_ahead_goes_on_piece_by_piece_until_there_is_other_work(stage):
     class Decoder(FakeDecoder):
         asked, pieces, before, done = 0, 5, None, threading.Event()
 
-        def prepare(self, index, question):
+        def work_ahead(self, index, question, more, on_rehearsal):
             self.asked += 1
             if self.asked == 3:
                 stage.close(0)
@@ -432,7 +457,7 @@ def test_a_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order(st
     stage.worker.stop(timeout_s=0.05)
     assert [question for question, _ in asked.all] == ["first?", "second?"]
     assert all("deactivated" in str(answer) for _, answer in asked.all)
-    with pytest.raises(InputError, match="deactivated"):
+    with refused("captioner-deactivated"):
         stage.worker.ask("third?", asked)
     gate.release()
     assert stage.worker.is_over(WAIT_S) and len(asked.all) == 2
@@ -479,7 +504,7 @@ def test_what_is_asked_first_is_told_before_the_caption_of_each_window(stage):
         stage.close(index)
         told.wait(3 * (index + 1))
     assert told.all == [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
-    assert stage.worker.unanswered == 0
+    assert stage.worker.turns.unanswered == 0
 
 
 def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the_next_window_closes(stage):
@@ -498,7 +523,7 @@ def test_standing_questions_are_answered_after_each_caption_and_dropped_when_the
     stage.caption(1)
     frame.set_result(None)
     told = [(standing.question, about.index) for standing, _, about in stage.standing.wait(2)]
-    assert told == [("who?", 1), ("where?", 1)] and stage.worker.unanswered == 2
+    assert told == [("who?", 1), ("where?", 1)] and stage.worker.turns.unanswered == 2
 
 
 def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_again(stage):
@@ -521,7 +546,7 @@ def test_a_standing_question_that_fails_is_told_and_the_next_window_is_asked_aga
         *(("bad?", 1), ("who?", 1)),
         *(("bad?", 2), ("who?", 2)),
     ]
-    assert str(told[0][1]) == "out of memory" and stage.worker.unanswered == 2
+    assert str(told[0][1]) == "out of memory" and stage.worker.turns.unanswered == 2
 
 
 def test_a_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds(stage):
@@ -577,7 +602,7 @@ def test_standing_questions_outlast_windows_that_show_nothing_new(stage):
     gate.release()
     told = [(standing.question, about.index) for standing, _, about in stage.standing.wait(2)]
     assert told == [("who?", 0), ("where?", 0)]
-    assert stage.worker.unanswered == 0 and stage.outcomes.wait(2)[1].holds is not None
+    assert stage.worker.turns.unanswered == 0 and stage.outcomes.wait(2)[1].holds is not None
 
 
 def test_where_only_questions_are_answered_they_are_about_the_newest_window(stage):

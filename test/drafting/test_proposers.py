@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
@@ -30,9 +31,7 @@ def test_every_file_makes_the_proposer_of_its_name() -> None:
 
 
 def test_an_unknown_one_is_refused_with_the_list() -> None:
-    with pytest.raises(
-        KeyError, match="no proposer hedgehog: it must be one of memory, event_draft, heads, grammar"
-    ):
+    with refused("proposer-unknown", KeyError):
         make_proposers(["hedgehog"])
 
 

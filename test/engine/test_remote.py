@@ -14,11 +14,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from refusals import refused
 
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteSession, RemoteTarget
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.errors import LinkError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
@@ -58,7 +59,7 @@ def test_a_piece_of_no_tokens_or_of_too_many_fails_the_answer(
     assert step.result(0).tokens == (5, 6)
     step = session.step(DraftTree())
     take(session, *unsound)
-    with pytest.raises(LinkError, match=f"a piece of {len(unsound)} tokens"):
+    with refused("piece-of-wrong-size", LinkError, count=len(unsound)):
         step.result(0)
 
 
@@ -109,8 +110,8 @@ def linked(address: Address) -> Iterator[tuple[Link, SimpleQueue[str]]]:
 
 def test_large_message_of_a_server_is_refused() -> None:
     large = wire.Down(refused=wire.Refused(sentence="x" * (MAX_SMALL + 1)))
-    with serving(large) as address, pytest.raises(InputError, match=rf"{address.url} .*larger"):
-        RemoteEngine(address, 1.0, connect_s=0.5)
+    with serving(large) as address, refused("message-too-large", library_text=True, url=address.url):
+        RemoteEngine(address, 1.0, connect_s=2.0)
 
 
 def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_welcome_without_sizes_is_refused() -> None:
-    with pytest.raises(InputError, match="grpc://h:1"):
+    with refused("welcome-without-sizes"):
         RemoteTarget("grpc://h:1", welcome(frames=0))
 
 

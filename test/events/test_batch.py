@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from event_samples import assert_equal, random_batch
+from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
 
@@ -14,7 +14,7 @@ def test_slices_joined_again_are_the_batch():
 
 
 def test_batches_of_different_sensors_do_not_join():
-    with pytest.raises(ValueError, match="2 sensor sizes"):
+    with refused("batches-of-two-sensors", ValueError):
         EventBatch.concat([EventBatch.empty(640, 480), EventBatch.empty(346, 260)])
-    with pytest.raises(ValueError, match="0 sensor sizes"):
+    with refused("batches-none", ValueError):
         EventBatch.concat([])

@@ -7,6 +7,7 @@ import pytest
 from event_samples import assert_equal, batch_of, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import Evt3Decoder
@@ -146,12 +147,12 @@ def test_times_that_step_back_a_little_survive(steps):
 
 @pytest.mark.parametrize("t", [(50_000, 0), (0, 1 << 24), (1 << 24, (1 << 24) - 1)])
 def test_times_the_format_cannot_express_are_refused(t):
-    with pytest.raises(ValueError, match="EVT3 cannot express"):
+    with refused("evt3-time", ValueError):
         encode_evt3(batch_of(t, (1, 2), (0, 0), (0, 0)))
 
 
 def test_coordinates_the_format_cannot_express_are_refused():
-    with pytest.raises(ValueError, match="2047"):
+    with refused("evt3-coordinate", ValueError):
         encode_evt3(batch_of([0], [2048], [0], [0], 4096, 4096))
 
 

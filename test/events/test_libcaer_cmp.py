@@ -6,6 +6,7 @@ from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from event_samples import assert_equal, batch_of, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
@@ -90,10 +91,10 @@ def test_damage_is_counted():
 
 @pytest.mark.parametrize("t", [-1, 1 << 24])
 def test_times_the_format_cannot_express_are_refused(t):
-    with pytest.raises(ValueError, match=r"16\.7 s after"):
+    with refused("libcaer-cmp-time", ValueError):
         encode_libcaer_cmp(batch_of([EPOCH_US + t], [1], [1], [1]), EPOCH_NS)
 
 
 def test_coordinates_the_format_cannot_express_are_refused():
-    with pytest.raises(ValueError, match="2047"):
+    with refused("libcaer-cmp-coordinate", ValueError):
         encode_libcaer_cmp(batch_of([0], [2048], [0], [0], 4096, 4096), 0)

@@ -150,7 +150,7 @@ def test_it_sees_and_reads_what_the_checkpoint_does(checkpoint: Path, file: Path
     assert made.span == 2 + max(theirs.rows, theirs.columns) and len(made) == len(theirs.embeds) + 2
     assert theirs.embeds.abs().max() > 2
     target.llama.close()
-    with pytest.raises(RuntimeError, match="the model is closed"):
+    with pytest.raises(RuntimeError):
         target.encode(frames(target, 2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from refusals import refused
 from unprivileged import unprivileged
 
 from crossspec_ros.errors import InputError
@@ -18,7 +19,8 @@ def test_a_file_that_may_not_be_read_is_a_sentence(tmp_path, suffix):
     path.write_bytes(b"0.1 1 1 1\n")
     path.chmod(0)
     for read in (survey, open_here):
-        with unprivileged(), pytest.raises(InputError, match=rf"/a\.{suffix}' .*: [a-z]"):
+        is_bag = suffix == "db3" and read is survey
+        with refused("db3-not-permitted" if is_bag else "file-not-permitted", suffix=suffix), unprivileged():
             read(path)
 
 
@@ -43,5 +45,5 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
-    with pytest.raises(InputError, match=r"events.txt' cannot be read \(Input/output error\)"):
+    with refused("disk-fails"):
         survey(path)

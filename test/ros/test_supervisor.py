@@ -15,6 +15,7 @@ import psutil
 import pytest
 from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
+from refusals import refused
 from stand_ins import write_models
 
 from crossspec_ros.captioning.replay_parameters import replay_parameters
@@ -100,7 +101,7 @@ def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, cap
 
 def test_without_ros_nothing_is_started(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="the nodes need ROS 2, but there is no rclpy: run make setup"):
+    with refused("rclpy-missing"):
         supervise([Process("captioner", Path("nowhere.yaml"))], environment())
 
 

@@ -11,9 +11,9 @@ from event_camera_msgs.msg import EventPacket
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from refusals import refused
 from sensor_msgs.msg import Image
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stream import PacketStream
@@ -129,7 +129,7 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
     def node(name, value):
         return spinning(lambda: SynchronizerNode(parameter_overrides=[Parameter(name, value=value)]))
 
-    with pytest.raises(InputError, match="queue_size is 0, but it must be from 1"), node("queue_size", 0):
+    with refused("queue-size-zero"), node("queue_size", 0):
         pass
     with node("max_lateness_s", 1) as good:
         assert good.get_parameter("max_lateness_s").value == 1.0
@@ -166,7 +166,7 @@ def test_qos_overrides_of_one_topic_change_it_alone():
 def test_bad_qos_overrides_get_a_sentence(policies):
     overrides = overridden("events.subscription", **policies)
     with (
-        pytest.raises(InputError, match=r"qos_overrides./events.subscription.\* do not fit"),
+        refused("qos-overrides-misfit", library_text=True),
         spinning(lambda: SynchronizerNode(parameter_overrides=overrides)),
     ):
         pass

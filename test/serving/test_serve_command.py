@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from plain_target import generated
+from refusals import refused
 
 from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -231,29 +232,29 @@ def test_a_pipe_is_waited_for_by_nobody(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     settings = CaptionerSettings(target="grpcs://localhost:1", link_token_file=str(pipe))
-    with pytest.raises(InputError, match=r"the tokens .* cannot be read"):
+    with refused("tokens-pipe"):
         read_tokens(pipe)
-    with pytest.raises(InputError, match=r"the token .* cannot be read"):
+    with refused("token-pipe"):
         connected_engine(settings)
-    with pytest.raises(InputError, match=r"the certificates .* cannot be read"):
+    with refused("certificates-pipe"):
         Address(settings.target, "car", ca=str(pipe)).channel()
     with (
-        pytest.raises(InputError, match="certificate or its key cannot be read"),
+        refused("key-pipe"),
         command.tls(1, 2, pipe, pipe),
     ):
         pass
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("text", "code"),
     [
-        *((text, "no file") for text in ("", "car", "car short", f"car {TOKEN} more")),
-        (f"car {TOKEN}\ncar {TOKEN[::-1]}\n", "twice"),
+        *((text, "tokens-malformed") for text in ("", "car", "car short", f"car {TOKEN} more")),
+        (f"car {TOKEN}\ncar {TOKEN[::-1]}\n", "tokens-twice"),
     ],
 )
-def test_a_bad_file_of_tokens_is_refused(tmp_path: Path, text: str, word: str) -> None:
+def test_a_bad_file_of_tokens_is_refused(tmp_path: Path, text: str, code: str) -> None:
     (tmp_path / "tokens").write_text(text)
-    with pytest.raises(InputError, match=word):
+    with refused(code):
         read_tokens(tmp_path / "tokens")
 
 

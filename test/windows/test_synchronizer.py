@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -261,7 +262,7 @@ def test_a_frame_that_cannot_be_decoded_leaves_its_slot_to_the_next():
 def test_a_packet_with_distant_times_is_refused(later_ns):
     synchronizer = Synchronizer(GRID)
     torn = batch(0, 0).at(np.array([100 * MS, 100 * MS + later_ns]))
-    with pytest.raises(InputError, match="apart"):
+    with refused("packet-times-apart", span=f"{abs(later_ns) // SECOND} s"):
         feed(synchronizer, [(EVENTS, batch(100)), (EVENTS, torn)])
     assert closed(feed(synchronizer, heartbeats(100)))[-1].events == 1
 
@@ -309,7 +310,7 @@ def test_a_change_of_size_starts_anew(stream):
 
 def test_a_frame_that_cannot_be_decoded_opens_no_window_of_another_era():
     synchronizer = Synchronizer(GRID)
-    with pytest.raises(InputError, match="broken"):
+    with pytest.raises(InputError):
         feed(synchronizer, [(FRAMES, (1, broken))])
     # Else a thousand million windows would close now.
     updates = itertools.islice(synchronizer.add_events(batch(10**12 + 500, 10**12 + 2500)), 20)

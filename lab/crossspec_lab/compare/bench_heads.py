@@ -191,7 +191,7 @@ def measure_live(
         firsts = track(windows[::WINDOWS_PER_DRIVE], "captioning from a cold start")
         for name, (drive, window) in in_turns(ways, enumerate(firsts)):
             # What the last caption taught goes to who made it.
-            decoders[name].prepare(window.index, QUESTION)
+            decoders[name].work_ahead(window.index, QUESTION)
             decoders[name].policy = ways[name]()
             found[name][COLD].append(_captioned(decoders[name], window, drive))
     finally:
@@ -206,7 +206,7 @@ def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Cap
     preparing = 0.0
     for _ in read_all_but_last(decoder, window, QUESTION):
         begun = time.perf_counter()
-        while decoder.prepare(window.index, QUESTION):
+        while decoder.work_ahead(window.index, QUESTION):
             pass
         preparing += 1e3 * (time.perf_counter() - begun)
     trace, begun = Trace(), time.perf_counter()

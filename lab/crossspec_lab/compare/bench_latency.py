@@ -22,18 +22,28 @@ from crossspec_lab.baselines.speculative import FixedGamma, shares_words
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.plots import mode_bars
+from crossspec_lab.compare.real_time import paced
+from crossspec_lab.compare.recorded import recorded_windows
 from crossspec_lab.compare.timeline import draw_timeline
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import HEADS, make_proposers
+from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL, make_proposers
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.grid import SECOND
 
-OURS, NO_HEADS, NO_MEMORY = "ours", "ours, no heads", "ours, no memory"
-STREAMED, ALONE = "ours, no draft", "autoregressive"
+OURS, STREAMED, ALONE = "ours", "ours, no draft", "autoregressive"
+WITHOUT = {
+    "ours, no heads": (REHEARSAL, "memory", "event_draft"),
+    "ours, no memory": (REHEARSAL, "event_draft", HEADS),
+    "ours, no event draft": (REHEARSAL, "memory", HEADS),
+    "ours, rehearsal alone": (REHEARSAL,),
+    "ours, no rehearsal": USUAL,
+}
+"""Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
 HIDING, GENERATE = "published prefill hiding", "generate, plain"
 
 
@@ -43,16 +53,21 @@ def run(args: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     models = args.models or tiny_models()
     pair = measured_pair(args)
-    rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
-    windows = [window for window, _ in rendered]
+    if args.recording:
+        windows = recorded_windows(pair, args.recording, args.windows)
+    else:
+        rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+        windows = [window for window, _ in rendered]
+    period_ns = round(args.period * SECOND)
+    windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
     with ExitStack() as stack:
         ours = speculative_decoder(pair, heads=heads)
-        without_memory = make_proposers(["event_draft", HEADS], heads)
-        decoders = {
-            OURS: timed(ours, stack),
-            NO_HEADS: timed(speculative_decoder(pair), stack),
-            NO_MEMORY: timed(speculative_decoder(pair, proposers=without_memory), stack),
+        decoders = {OURS: timed(ours, stack)}
+        for name, names in WITHOUT.items():
+            proposers = make_proposers(names, heads)
+            decoders[name] = timed(speculative_decoder(pair, proposers=proposers), stack)
+        decoders |= {
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
             ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
         }
@@ -66,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     modes, cost = compared(runs, ALONE), ours.policy.cost
     assert cost is not None
     mine = modes[OURS]
-    figures: dict[str, Any] = {"windows": len(windows)}
+    figures: dict[str, Any] = {"windows": len(windows), "period_s": args.period}
     for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):
         figures |= {key: mine[key]["median"], f"{key}_spread": mine[key]}
     figures |= {

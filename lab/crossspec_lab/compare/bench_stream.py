@@ -102,6 +102,7 @@ def row(mine: Sequence[Captioned], alone: Sequence[Captioned], windows: int) -> 
         f"first {_COLD_WINDOWS}": float(np.median(late[index < _COLD_WINDOWS])),
         "new scene": float(np.median(late[is_new])) if is_new.any() else None,
         "same scene": float(np.median(late[is_same])) if is_same.any() else None,
+        "engine_s": float(np.median([one.engine_s for one in mine])),
         "tokens": float(np.mean([len(one.written.tokens) for one in mine])),
         "equal": sum(one.written.tokens == theirs[one.index] for one in both) / max(1, len(both)),
     }

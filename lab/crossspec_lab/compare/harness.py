@@ -103,6 +103,7 @@ def compared(runs: Mapping[str, Sequence[Run]], alone: str) -> dict[str, Any]:
             "last_frame_to_caption_ms": spread(waits(mine)),
             "last_frame_to_caption_ratio": ratio(waits(than), waits(mine)),
             "equal": sum(a.written.tokens == b.written.tokens for a, b in zip(mine, than, strict=True)),
+            "tokens_per_pass": tokens_per_pass(mine),
             "stages_ms": _stages(mine),
         }
         for name, mine in runs.items()

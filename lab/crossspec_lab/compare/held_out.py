@@ -99,10 +99,9 @@ def live(
             # As the captioner does, once a frame is read, and looking for other work in between.
             if take_image.func == decoder.stream_frame and isinstance(work, Future):
                 wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
-            while decoder.prepare(window.index, question) and time.perf_counter_ns() < opened + end:
+            is_time = partial(_is_before, opened + end)
+            while is_time() and decoder.work_ahead(window.index, question, is_time):
                 pass
-            if take_image.func == decoder.stream_frame:
-                decoder.rehearse(window.index, question, partial(_is_before, opened + end))
         elif opened + offset == last_ns:
             decoder.begin(window.index, question)
             decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)

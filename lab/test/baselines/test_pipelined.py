@@ -39,6 +39,6 @@ def test_a_failure_is_raised_and_leaves_no_thread(
 
     monkeypatch.setattr(*failing, fail)
     way = Pipelined(pair)
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(RuntimeError):
         way(windows[0], QUESTION, Trace())
     way.close()

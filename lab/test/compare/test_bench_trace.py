@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from crossspec_lab.compare.bench_trace import Response, read_trace, replay
+from refusals import refused
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, Context, PassResult, Proposer, make_proposers
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
 
@@ -67,18 +67,15 @@ def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "is empty"),
-        ("nonsense\n", "line 1 .* is no response"),
-    ],
+    ("text", "code"),
+    [("", "trace-empty"), ("nonsense\n", "trace-no-response")],
 )
-def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(text)
-    with pytest.raises(InputError, match=sentence):
+    with refused(code, library_text=True):
         read_trace(path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused("trace-missing"):
         read_trace(tmp_path / "missing.jsonl")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from crossspec_lab.handoff.network import Handoff, load_handoff, save_handoff
+from refusals import refused
 
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 
 FRAMES, TOKENS, IMAGES, PATCHES = 8, 17, 5, 17
@@ -41,17 +41,19 @@ def test_it_comes_back_from_its_folder_as_it_was(pair: ModelPair, handoff: Hando
 def test_what_is_no_hand_off_of_this_pair_is_refused(
     pair: ModelPair, handoff: Handoff, tmp_path: Path
 ) -> None:
-    def refused(reason: str) -> None:
-        with pytest.raises(InputError, match=reason):
-            load_handoff(tmp_path, pair.target, pair.draft)
-
-    refused("no config.json")
+    with refused("handoff-without-config"):
+        load_handoff(tmp_path, pair.target, pair.draft)
     save_handoff(handoff, tmp_path, {})
-    with pytest.raises(InputError, match="event draft"):
+    with refused("handoff-without-draft"):
         load_handoff(tmp_path, pair.target, None)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / WEIGHTS).write_bytes(b"no weights")
-    refused("damaged")
-    for key, change in (("sizes", {"draft_width": 64}), ("options", {"inner": 63}), ("options", {"more": 1})):
+    for code, key, change in (
+        ("handoff-damaged", "options", {}),
+        ("handoff-of-another-width", "sizes", {"draft_width": 64}),
+        ("handoff-options", "options", {"inner": 63}),
+        ("handoff-options", "options", {"more": 1}),
+    ):
         (tmp_path / "config.json").write_text(json.dumps(config | {key: config[key] | change}))
-        refused("draft_width" if key == "sizes" else "describes no")
+        with refused(code, library_text=key == "options"):
+            load_handoff(tmp_path, pair.target, pair.draft)

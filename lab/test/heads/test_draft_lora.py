@@ -12,11 +12,11 @@ from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.phrases import QUESTION
+from refusals import refused
 
 from crossspec_ros.captioning.asked_models import asked_heads
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
@@ -90,10 +90,10 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
 ) -> None:
     assert own.draft is not None
     (tmp_path / "adapter_config.json").write_bytes((trained[0] / "adapter_config.json").read_bytes())
-    with pytest.raises(InputError, match="has no 'adapter_model"):
+    with refused("adapter-without-weights"):
         merge(own.draft, tmp_path)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match="no adapter of this event"):
+    with refused("adapter-damaged", library_text=True):
         merge(own.draft, tmp_path)
 
 

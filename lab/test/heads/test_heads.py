@@ -14,6 +14,7 @@ from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
+from refusals import refused
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -24,7 +25,6 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -131,7 +131,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     nothing = head.loss(replace(pairs, tokens=tokens))
     nothing.backward()
     assert nothing == 0 and all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
-    with pytest.raises(InputError, match="a token of its vocabulary is below 0"):
+    with refused("head-negative-token"):
         new_head("massv", head.sizes, [-1, 2])
 
 
@@ -190,33 +190,33 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "complaint"),
+    ("old", "new", "code"),
     [
-        ('"event_head"', '"hedgehog"', "hedgehog"),
-        ('"crossspec_head": 1', '"crossspec_head": 7', "version 7"),
-        ('"inner": 256', '"inner": 264', "not those of the draft head"),
-        ('"inner": 256', '"inner": "x"', "options"),
-        ('"width": 192', '"width": 96', "width is 96"),
-        ('"vocabulary": "', '"vocabulary": "0', "vocabulary"),
-        ('"layers"', '"lairs"', "describes no draft head"),
+        ('"event_head"', '"hedgehog"', "head-kind-unknown"),
+        ('"crossspec_head": 1', '"crossspec_head": 7', "head-version-unknown"),
+        ('"inner": 256', '"inner": 264', "head-library-sizes"),
+        ('"inner": 256', '"inner": "x"', "head-library-options"),
+        ('"width": 192', '"width": 96', "head-of-another-width"),
+        ('"vocabulary": "', '"vocabulary": "0', "head-of-another-vocabulary"),
+        ('"layers"', '"lairs"', "head-library-keys"),
     ],
 )
 def test_what_is_no_head_of_this_target_is_refused(
-    old: str, new: str, complaint: str, pair: ModelPair, tmp_path: Path
+    old: str, new: str, code: str, pair: ModelPair, tmp_path: Path
 ) -> None:
     save_head(made("event_head", pair), tmp_path, {})
     config = tmp_path / "config.json"
     assert old in config.read_text()
     config.write_text(config.read_text().replace(old, new))
-    with pytest.raises(InputError, match=complaint):
+    with refused(code, library_text="library" in code):
         load_head(tmp_path, pair.target)
 
 
 def test_a_head_without_its_files_is_refused(pair: ModelPair, tmp_path: Path) -> None:
     save_head(made("event_head", pair), tmp_path, {})
-    for file, complaint in (("model.safetensors", "missing or damaged"), ("config.json", "no config.json")):
+    for file, code in (("model.safetensors", "head-without-weights"), ("config.json", "head-without-config")):
         (tmp_path / file).unlink()
-        with pytest.raises(InputError, match=complaint):
+        with refused(code, library_text=code == "head-without-weights"):
             load_head(tmp_path, pair.target)
 
 
@@ -224,7 +224,7 @@ def test_a_head_of_another_draft_is_refused_where_it_reads_the_draft(pair: Model
     sizes = replace(Sizes.of(pair.target, pair.draft), draft_width=96)
     for name in ("L1", "B1"):
         save_head(new_head(name, sizes), tmp_path / name, {})
-    with pytest.raises(InputError, match="draft width"):
+    with refused("head-of-another-draft"):
         load_head(tmp_path / "L1", pair.target, pair.draft)
     assert load_head(tmp_path / "B1", pair.target, pair.draft).sizes.draft_width == 96
     assert load_head(tmp_path / "L1", pair.target, None).sizes.draft_width == 96

@@ -1,0 +1,49 @@
+"""Windows of a recording, as the captioner would get them from the synchronizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import astuple, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.stamps import parts
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.pipeline import Pipeline
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
+from crossspec_ros.windows.window import Window
+
+
+def recorded_windows(pair: ModelPair, path: Path, count: int) -> list[Window]:
+    """The first `count` windows that have all their frames; InputError where the recording has none."""
+    found = [window for window in _windows(pair, path) if len(window.frames) == pair.frames]
+    if not found:
+        raise InputError(f"'{path}' has no second with {pair.frames} frames: name a recording with images")
+    return list(islice(found, count))
+
+
+def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
+    sizes: dict[str, Any] = {
+        "frames": pair.frames,
+        "event_images": pair.event_images,
+        "frame_size": pair.frame_size,
+        "event_image_size": pair.event_image_size,
+    }
+    with closing(ReplaySetup(path)) as setup:
+        pipeline = Pipeline(replace(setup.synchronizer, **sizes))
+        assembler = WindowAssembler(pipeline.grid)
+        for message in parts(setup.recording.messages()):
+            for update in pipeline.take_recorded(message):
+                closed: Iterable[Window]
+                if isinstance(update, FrameReady):
+                    closed = assembler.add_frame(update.stamp_ns, update.image)
+                elif isinstance(update, EventImageReady):
+                    closed = assembler.add_event_image(update.stamp_ns, update.image)
+                else:
+                    closed = assembler.close(*astuple(update))
+                yield from closed
