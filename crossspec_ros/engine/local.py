@@ -168,6 +168,8 @@ class LocalSession:
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
         self._rehearses = False
+        # The step of a rehearsal that waits for idle time.
+        self._idle_step: Future[Step] | None = None
         self.closed: Future[None] = Future()
         """Done once it was closed and its buffers are back."""
 
@@ -227,8 +229,14 @@ class LocalSession:
             return self._do(lambda sequence: sequence.step(tree, sampling, grammar, rehearses))
 
         if rehearses:
-            return self._scheduler.submit_idle(self._window, make)
+            self._idle_step = step = self._scheduler.submit_idle(self._window, make)
+            return step
         return self._scheduler.submit(make, self._window, is_pass=True)
+
+    def stop_rehearsal(self) -> None:
+        """Cancel the step of a rehearsal that waits for idle time; one that runs goes on. For any thread."""
+        if self._idle_step is not None:
+            self._idle_step.cancel()
 
     def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
         self._scheduler.begin_answer(self._window)

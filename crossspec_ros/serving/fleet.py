@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
@@ -53,7 +53,7 @@ class FleetSettings:
     they share passes, and after how many seconds without a word a robot is let go."""
 
     robots: int = 8
-    proposers: tuple[str, ...] = ("memory", "event_draft")
+    proposers: tuple[str, ...] = (REHEARSAL, "memory", "event_draft")
     memories: Path | None = None
     fleet_memory: bool = True
     shared_passes: bool = True
@@ -248,8 +248,9 @@ class Fleet:
             proposers.append(FleetMemory(self._shared, self._sharing))
         for proposer in proposers:
             proposer.load(self.target)
-        has_file = memory is not None and self.settings.memories is not None
-        keep = self._memory_file(name, memory) if has_file else None
+        keep = None
+        if memory is not None and self.settings.memories is not None:
+            keep = self._memory_file(name, memory)
         policy = Policy(proposers, self.cost, self.settings.limits)
         return Robot(name, policy, period_ns, phase_ns, keep)
 

@@ -28,7 +28,7 @@ class ServeOptions:
     engine: str = TORCH
     device: str = "auto"
     robots: int = 8
-    proposers: str = "memory,event_draft"
+    proposers: str = "rehearsal,memory,event_draft"
     memories: str = ""
     fleet_memory: bool = True
     shared_passes: bool = True
@@ -45,11 +45,11 @@ class ServeOptions:
             if name not in known:
                 raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
-        from crossspec_ros.drafting.proposer import HEADS, USUAL
+        from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL
 
         options = cls(**arguments)
         names = options.proposer_names
-        usable = [name for name in USUAL if name != HEADS]
+        usable = [REHEARSAL, *(name for name in USUAL if name != HEADS)]
         if wrong := [name for name in names if name not in usable]:
             raise InputError(
                 f"'{wrong[0]}' drafts for no fleet: proposers are of {', '.join(usable)}, comma between"

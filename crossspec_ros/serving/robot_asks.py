@@ -48,12 +48,16 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def asked_context(ask: wire.Ask, target: VideoTarget) -> Context:
-    """Return what proposers know before an answer: the question and the hint in the target's tokens."""
+def asked_context(ask: wire.Ask, target: VideoTarget, rehearsal: tuple[int, ...]) -> Context:
+    """Return what proposers know before an answer: question, rehearsal, and the hint in the target's tokens."""
     hint = hint_ids(target, ask.hint[:MAX_HINT])
-    probs = (HINT_PROB,) * len(hint)
-    prompt = target.prompt_ids(ask.question)[1]
-    return Context(ask.question, prompt_ids=prompt, draft_tokens=hint, draft_probs=probs)
+    return Context(
+        ask.question,
+        prompt_ids=target.prompt_ids(ask.question)[1],
+        rehearsal=rehearsal,
+        draft_tokens=hint,
+        draft_probs=(HINT_PROB,) * len(hint),
+    )
 
 
 def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:

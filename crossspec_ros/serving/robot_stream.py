@@ -12,6 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.drafting.align import align
+from crossspec_ros.drafting.proposer import REHEARSAL
 from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
@@ -44,6 +46,7 @@ class _Window:
         self.cut = threading.Event()
         self.fitted: Future[None] | None = None
         self.over: Future[None] | None = None
+        self.rehearsal: tuple[int, ...] = ()
 
 
 class RobotStream:
@@ -59,6 +62,11 @@ class RobotStream:
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
+        # Rehearsals are about the last window's question. One ends where the robot asks.
+        self._asked: wire.Ask | None = None
+        self._rehearsing: LocalSession | None = None
+        self._wants_turn = False
+        self._started: int | None = None
 
     def take(self, message: wire.Up) -> None:
         """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
@@ -151,7 +159,8 @@ class RobotStream:
             )
         window.frames[message.stamp_ns] = frame
         if window.over is None and list(window.frames) == sorted(window.frames):
-            window.session.append(frame, message.stamp_ns)
+            read = window.session.append(frame, message.stamp_ns)
+            read.add_done_callback(lambda read: self._rehearse(index, window, read))
 
     def _fit(self, index: int, fit: wire.Fit) -> None:
         window = self._window(index)
@@ -183,13 +192,14 @@ class RobotStream:
         check_question(ask, target)
         self._cut(window)
         begun_ns = time.perf_counter_ns()
-        context, sampling = asked_context(ask, target), asked_sampling(ask)
-        while not robot.turn.acquire(timeout=1.0):
-            if self._is_over:
-                return
-            self._fleet.lanes.beat(robot.name)
+        # Further questions about a window are not those of the next one.
+        self._asked = ask if window.over is None else self._asked
+        if not self._take_turn(robot):
+            return
         try:
-            robot.policy.start(index)
+            self._start_policy(robot, index)
+            context = asked_context(ask, target, window.rehearsal)
+            sampling = asked_sampling(ask)
             answer = Answer(
                 window.session, robot.policy, None, context, Trace(), ask.max_new_tokens, sampling
             )
@@ -201,6 +211,70 @@ class RobotStream:
             robot.turn.release()
             raise
         over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
+
+    def _take_turn(self, robot: Robot) -> bool:
+        """Wait for the policy; return False if the stream ends meanwhile. A rehearsal gives it up."""
+        self._wants_turn = True
+        try:
+            while not robot.turn.acquire(timeout=0.05):
+                self._stop_rehearsal()
+                if self._is_over:
+                    return False
+                self._fleet.lanes.beat(robot.name)
+            return True
+        finally:
+            self._wants_turn = False
+
+    def _start_policy(self, robot: Robot, index: int) -> None:
+        if self._started != index:
+            self._started = index
+            robot.policy.start(index)
+
+    def _rehearse(self, index: int, window: _Window, read: Future[None]) -> None:
+        """Begin to write the caption of the frames so far, in the engine's idle time; its thread calls.
+
+        An answer waits for the pass in flight at most.
+        """
+        robot, asked, spec = self._robot, self._asked, self._fleet.target.spec
+        if read.cancelled() or read.exception() is not None or robot is None or asked is None:
+            return
+        self._stop_rehearsal()
+        is_due = spec.frames <= 2 * spec.frames_per_unit * len(window.session.frames) < 2 * spec.frames
+        if not is_due or not robot.policy.has(REHEARSAL) or not robot.turn.acquire(blocking=False):
+            return
+
+        def more() -> bool:
+            is_open = self._windows.get(index) is window and window.over is None
+            return is_open and not self._wants_turn and not self._is_over
+
+        try:
+            if not more():
+                robot.turn.release()
+                return
+            self._start_policy(robot, index)
+            context = asked_context(asked, self._fleet.target, window.rehearsal)
+            ours = window.session, robot.policy, None, context, Trace(), asked.max_new_tokens, None
+            answer = Answer(*ours, is_rehearsal=True)
+            self._rehearsing = window.session
+            over = answer.go_on(more)
+        except BaseException as failure:  # a panic, too: the engine's thread is that of all robots
+            robot.turn.release()
+            _LOG.error("robot %s: a rehearsal could not begin: %s", robot.name, described(failure))
+            return
+        over.add_done_callback(lambda over: self._rehearsed(window, robot, answer, over))
+
+    def _rehearsed(self, window: _Window, robot: Robot, answer: Answer, over: Future[None]) -> None:
+        tokens = answer.tokens
+        if not answer.ended:
+            tokens += window.rehearsal[align(tokens, window.rehearsal) :]
+        window.rehearsal = tokens
+        if not over.cancelled() and (error := over.exception()) is not None:
+            forget_frames(error)
+        robot.turn.release()
+
+    def _stop_rehearsal(self) -> None:
+        if self._rehearsing is not None:
+            self._rehearsing.stop_rehearsal()
 
     def _ended(
         self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
@@ -255,6 +329,7 @@ class RobotStream:
         window = self._windows.pop(index, None)
         if window is not None:
             window.cut.set()
+            window.session.stop_rehearsal()
             window.session.close()
             self._closing.append(window.session.closed)
             # Its callback holds the window, and all would wait for the garbage collector.

@@ -19,7 +19,7 @@ from refusals import refused
 from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteSession, RemoteTarget
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import LinkError
+from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
@@ -110,7 +110,7 @@ def linked(address: Address) -> Iterator[tuple[Link, SimpleQueue[str]]]:
 
 def test_large_message_of_a_server_is_refused() -> None:
     large = wire.Down(refused=wire.Refused(sentence="x" * (MAX_SMALL + 1)))
-    with serving(large) as address, refused("message-too-large", library_text=True, url=address.url):
+    with serving(large) as address, pytest.raises(InputError, match="resource_exhausted"):
         RemoteEngine(address, 1.0, connect_s=2.0)
 
 
