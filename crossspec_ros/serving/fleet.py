@@ -82,6 +82,13 @@ class Robot:
         self.on_gone: Callable[[str], None] = lambda reason: None
         """Told why the robot was let go."""
         self._keep = keep
+        self._started: int | None = None
+
+    def start_policy(self, window: int) -> None:
+        """Let the policy know the window that it is asked about, once."""
+        if self._started != window:
+            self._started = window
+            self.policy.start(window)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:

@@ -49,7 +49,7 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
 
 
 def asked_context(ask: wire.Ask, target: VideoTarget, rehearsal: tuple[int, ...]) -> Context:
-    """Return what proposers know before an answer: question, rehearsal, and the hint in the target's tokens."""
+    """Return what proposers know before an answer: question, rehearsal, and the hint's tokens."""
     hint = hint_ids(target, ask.hint[:MAX_HINT])
     return Context(
         ask.question,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.proposer import REHEARSAL
 from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
+from crossspec_ros.serving.idle_rehearsals import IdleRehearsals
+from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import QuestionError, asked_context, asked_sampling, check_question
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
@@ -29,8 +29,6 @@ MOST_PIXELS = 2_500_000
 """Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MOST_PIXELS_HELD = 60_000_000
 """Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
-_PAUSE_S = 0.05
-"""Pause between two pieces of an answer; the first and the last go at once."""
 _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
     QuestionError: wire.Refused.QUESTION,
     NonFiniteError: wire.Refused.NOT_FINITE,
@@ -46,7 +44,6 @@ class _Window:
         self.cut = threading.Event()
         self.fitted: Future[None] | None = None
         self.over: Future[None] | None = None
-        self.rehearsal: tuple[int, ...] = ()
 
 
 class RobotStream:
@@ -59,14 +56,10 @@ class RobotStream:
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
+        self._rehearsals: IdleRehearsals | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
-        # Rehearsals are about the last window's question. One ends where the robot asks.
-        self._asked: wire.Ask | None = None
-        self._rehearsing: LocalSession | None = None
-        self._wants_turn = False
-        self._started: int | None = None
 
     def take(self, message: wire.Up) -> None:
         """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
@@ -125,6 +118,7 @@ class RobotStream:
             )
         fleet = self._fleet
         self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
+        self._rehearsals = IdleRehearsals(fleet.target, robot)
         spec = fleet.target.spec
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
@@ -162,6 +156,13 @@ class RobotStream:
             read = window.session.append(frame, message.stamp_ns)
             read.add_done_callback(lambda read: self._rehearse(index, window, read))
 
+    def _rehearse(self, index: int, window: _Window, read: Future[None]) -> None:
+        def more() -> bool:
+            return self._windows.get(index) is window and window.over is None and not self._is_over
+
+        if self._rehearsals is not None and not read.cancelled() and read.exception() is None:
+            self._rehearsals.begin(index, window.session, more)
+
     def _fit(self, index: int, fit: wire.Fit) -> None:
         window = self._window(index)
         # Lists are measured before they are copied: one message may hold millions.
@@ -187,97 +188,38 @@ class RobotStream:
         window = self._window(index)
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
-        target, robot = self._fleet.target, self._robot
-        assert robot is not None
+        target, robot, rehearsals = self._fleet.target, self._robot, self._rehearsals
+        assert robot is not None and rehearsals is not None
         check_question(ask, target)
         self._cut(window)
         begun_ns = time.perf_counter_ns()
         # Further questions about a window are not those of the next one.
-        self._asked = ask if window.over is None else self._asked
-        if not self._take_turn(robot):
+        rehearsals.asked = ask if window.over is None else rehearsals.asked
+
+        def wait() -> bool:
+            self._fleet.lanes.beat(robot.name)
+            return not self._is_over
+
+        if not rehearsals.take_turn(wait):
             return
         try:
-            self._start_policy(robot, index)
-            context = asked_context(ask, target, window.rehearsal)
+            robot.start_policy(index)
+            context = asked_context(ask, target, rehearsals.written.get(index, ()))
             sampling = asked_sampling(ask)
             answer = Answer(
                 window.session, robot.policy, None, context, Trace(), ask.max_new_tokens, sampling
             )
             cut = window.cut = threading.Event()
             decode = target.tokenizer.decode
-            tell = _Pieces(index, ask.number, answer, decode, begun_ns, self._tell)
+            tell = Pieces(index, ask.number, answer, decode, begun_ns, self._tell)
             over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
         except BaseException:
             robot.turn.release()
             raise
         over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
 
-    def _take_turn(self, robot: Robot) -> bool:
-        """Wait for the policy; return False if the stream ends meanwhile. A rehearsal gives it up."""
-        self._wants_turn = True
-        try:
-            while not robot.turn.acquire(timeout=0.05):
-                self._stop_rehearsal()
-                if self._is_over:
-                    return False
-                self._fleet.lanes.beat(robot.name)
-            return True
-        finally:
-            self._wants_turn = False
-
-    def _start_policy(self, robot: Robot, index: int) -> None:
-        if self._started != index:
-            self._started = index
-            robot.policy.start(index)
-
-    def _rehearse(self, index: int, window: _Window, read: Future[None]) -> None:
-        """Begin to write the caption of the frames so far, in the engine's idle time; its thread calls.
-
-        An answer waits for the pass in flight at most.
-        """
-        robot, asked, spec = self._robot, self._asked, self._fleet.target.spec
-        if read.cancelled() or read.exception() is not None or robot is None or asked is None:
-            return
-        self._stop_rehearsal()
-        is_due = spec.frames <= 2 * spec.frames_per_unit * len(window.session.frames) < 2 * spec.frames
-        if not is_due or not robot.policy.has(REHEARSAL) or not robot.turn.acquire(blocking=False):
-            return
-
-        def more() -> bool:
-            is_open = self._windows.get(index) is window and window.over is None
-            return is_open and not self._wants_turn and not self._is_over
-
-        try:
-            if not more():
-                robot.turn.release()
-                return
-            self._start_policy(robot, index)
-            context = asked_context(asked, self._fleet.target, window.rehearsal)
-            ours = window.session, robot.policy, None, context, Trace(), asked.max_new_tokens, None
-            answer = Answer(*ours, is_rehearsal=True)
-            self._rehearsing = window.session
-            over = answer.go_on(more)
-        except BaseException as failure:  # a panic, too: the engine's thread is that of all robots
-            robot.turn.release()
-            _LOG.error("robot %s: a rehearsal could not begin: %s", robot.name, described(failure))
-            return
-        over.add_done_callback(lambda over: self._rehearsed(window, robot, answer, over))
-
-    def _rehearsed(self, window: _Window, robot: Robot, answer: Answer, over: Future[None]) -> None:
-        tokens = answer.tokens
-        if not answer.ended:
-            tokens += window.rehearsal[align(tokens, window.rehearsal) :]
-        window.rehearsal = tokens
-        if not over.cancelled() and (error := over.exception()) is not None:
-            forget_frames(error)
-        robot.turn.release()
-
-    def _stop_rehearsal(self) -> None:
-        if self._rehearsing is not None:
-            self._rehearsing.stop_rehearsal()
-
     def _ended(
-        self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
+        self, index: int, window: _Window, robot: Robot, answer: Answer, tell: Pieces, over: Future[None]
     ) -> None:
         """In the engine's thread, mostly: tell the end, and learn from it."""
         try:
@@ -358,59 +300,3 @@ class RobotStream:
     def _tell(self, message: wire.Down) -> None:
         if not self._is_over:
             self._send(message)
-
-
-class _Pieces:
-    """Pieces of an answer: what passes have added since the last one was sent."""
-
-    def __init__(
-        self,
-        index: int,
-        number: int,
-        answer: Answer,
-        decode: Callable[[Sequence[int]], str],
-        begun_ns: int,
-        send: Callable[[wire.Down], None],
-    ) -> None:
-        self.number = number
-        self._index, self._answer, self._decode, self._begun_ns = index, answer, decode, begun_ns
-        self._send = send
-        self._sent, self._ended = 0, False
-        self._passes, self._sent_s = 0, 0.0
-        self._drafted: Counter[str] = Counter()
-        self._accepted: Counter[str] = Counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the question came."""
-        return (time.perf_counter_ns() - self._begun_ns) / 1e9
-
-    def __call__(self) -> bool:
-        """Send new tokens, if there are any; always return True."""
-        answer, now_s = self._answer, time.monotonic()
-        if self._ended or (len(answer.tokens) == self._sent and not answer.ended):
-            return True
-        # A message costs more than a pass of a small target.
-        if not answer.ended and now_s < self._sent_s + _PAUSE_S:
-            return True
-        step = answer.last
-        assert step is not None
-        piece = wire.Piece(
-            number=self.number,
-            token_ids=answer.tokens[self._sent :],
-            text=self._decode(answer.tokens).strip(),
-            ended=answer.ended,
-            tokens_read=step.tokens_read,
-            rows=step.rows,
-            most_read=step.most_read,
-            seconds=step.seconds,
-            drafted=answer.drafted - self._drafted,
-            accepted=answer.accepted - self._accepted,
-            since_asked_s=self.seconds,
-            passes=answer.passes - self._passes,
-        )
-        self._sent, self._ended = len(answer.tokens), answer.ended
-        self._passes, self._sent_s = answer.passes, now_s
-        self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
-        self._send(wire.Down(session=self._index, piece=piece))
-        return True

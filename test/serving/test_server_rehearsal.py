@@ -15,6 +15,7 @@ from plain_target import QUESTION, generated
 from crossspec_ros.engine.scheduler import Window as Whose
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.idle_rehearsals import IdleRehearsals
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import VERSION
@@ -64,7 +65,9 @@ class Robot:
         return tokens, accepted
 
     def rehearsal(self, session: int) -> tuple[int, ...]:
-        return self.stream._windows[session].rehearsal
+        rehearsals = self.stream._rehearsals
+        assert rehearsals is not None
+        return rehearsals.written.get(session, ())
 
 
 @pytest.fixture
@@ -102,15 +105,15 @@ def test_rehearsal_behind_another_robot_delays_no_answer(
     robot: Robot, fleet: Fleet, pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits with the robot's policy in its hands."""
-    begin, begun, scheduler = RobotStream._rehearse, threading.Event(), fleet.engine.scheduler
+    begin, begun, scheduler = IdleRehearsals.begin, threading.Event(), fleet.engine.scheduler
 
-    def begin_behind_another(stream: RobotStream, *given: Any) -> None:
-        begin(stream, *given)
+    def begin_behind_another(rehearsals: IdleRehearsals, *given: Any) -> None:
+        begin(rehearsals, *given)
         if fleet._robots["car"].turn.locked():
             scheduler.begin_answer(OTHER)
             begun.set()
 
-    monkeypatch.setattr(RobotStream, "_rehearse", begin_behind_another)
+    monkeypatch.setattr(IdleRehearsals, "begin", begin_behind_another)
     robot.send_frames(2, windows[1], 4)
     assert begun.wait(WAIT_S)
     robot.send_frames(3, windows[2], 8)
