@@ -26,9 +26,9 @@ _TURN_S = 0.05
 class IdleRehearsals:
     """Rehearsals of one robot's windows, which use its policy as long as no answer needs it.
 
-    They are about the question `asked` about the robot's last window. `written` has the tokens of the
-    newest windows'. The engine's thread calls `begin`, the robot's thread all else. An answer waits for the pass in
-    flight at most.
+    They answer the question `asked` about the robot's last window. `written` has the tokens of those of the
+    newest windows. The engine's thread calls `begin`, the robot's thread all else. An answer waits for the
+    pass in flight at most.
     """
 
     def __init__(self, target: VideoTarget, robot: Robot) -> None:
