@@ -40,10 +40,9 @@ class ServeOptions:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ServeOptions:
         """Raises InputError for a name that is none, or a value out of its range."""
-        known = {each.name: each for each in fields(cls)}
-        for name in arguments:
-            if name not in known:
-                raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
+        known = [each.name for each in fields(cls)]
+        if wrong := [name for name in arguments if name not in known]:
+            raise InputError(f"a server has no option '{wrong[0]}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
         from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL
 
@@ -61,10 +60,6 @@ class ServeOptions:
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
-
-    def given(self) -> dict[str, Any]:
-        """Arguments for `of`."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def proposer_names(self) -> tuple[str, ...]:

@@ -47,10 +47,9 @@ class _Window:
 
 
 class RobotStream:
-    """Takes a robot's messages in their order, one at a time, and gives its own to `send` from any thread;
-    None once there will be no more.
+    """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
 
-    `take` waits for the target only where another answer of this robot is in work.
+    The last one is None. `take` waits for the target only while another answer of this robot is in work.
     """
 
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
@@ -62,8 +61,7 @@ class RobotStream:
         self._is_over = False
 
     def take(self, message: wire.Up) -> None:
-        """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
-        on.
+        """Do what the message asks for; refuse an invalid one with a sentence.
 
         Raises:
             InputError: the robot is not admitted, and the stream must end.
@@ -95,11 +93,11 @@ class RobotStream:
             self._refuse(message.session, number, error)
 
     def stop(self) -> None:
-        """Let the message in work be the last; for any thread."""
+        """Take no further messages; any thread may call this."""
         self._is_over = True
 
     def end(self) -> None:
-        """The stream has ended, whoever ended it: give all back. Once no message is taken any more."""
+        """Give everything back after the last message."""
         self._is_over = True
         for index in list(self._windows):
             self._close(index)
@@ -107,7 +105,7 @@ class RobotStream:
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
-        # It holds this stream, and what the robot did not read.
+        # The function holds this stream, and messages that the robot did not read.
         self._send = lambda message: None
 
     def _admit(self, hello: wire.Hello) -> None:
@@ -126,7 +124,7 @@ class RobotStream:
             vocabulary=fleet.target.vocabulary,
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
         )
-        self._tell(wire.Down(welcome=welcome))
+        self._send_down(wire.Down(welcome=welcome))
 
     def _let_go(self, reason: str) -> None:
         self._refuse(0, 0, InputError(reason))
@@ -196,11 +194,11 @@ class RobotStream:
         # Further questions about a window are not those of the next one.
         rehearsals.asked = ask if window.over is None else rehearsals.asked
 
-        def wait() -> bool:
+        def beat() -> bool:
             self._fleet.lanes.beat(robot.name)
             return not self._is_over
 
-        if not rehearsals.take_turn(wait):
+        if not rehearsals.take_turn(beat):
             return
         try:
             robot.start_policy(index)
@@ -211,32 +209,32 @@ class RobotStream:
             )
             cut = window.cut = threading.Event()
             decode = target.tokenizer.decode
-            tell = Pieces(index, ask.number, answer, decode, begun_ns, self._tell)
-            over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
+            pieces = Pieces(index, ask.number, answer, decode, begun_ns, self._send_down)
+            over = window.over = answer.go_on(lambda: pieces() and not cut.is_set() and not self._is_over)
         except BaseException:
             robot.turn.release()
             raise
-        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
+        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, pieces, done))
 
     def _ended(
-        self, index: int, window: _Window, robot: Robot, answer: Answer, tell: Pieces, over: Future[None]
+        self, index: int, window: _Window, robot: Robot, answer: Answer, pieces: Pieces, over: Future[None]
     ) -> None:
-        """In the engine's thread, mostly: tell the end, and learn from it."""
+        """Send the end, and learn from it; mostly the engine's thread calls this."""
         try:
             error = None if over.cancelled() else over.exception()
             if error is not None:
-                # Who has closed the window waits for nothing.
+                # A robot that closed the window does not wait for it.
                 if self._windows.get(index) is window:
                     self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, tell.number, error)
+                    self._refuse(index, pieces.number, error)
                 forget_frames(error)
             else:
-                tell()
+                pieces()
                 if window.cut.is_set():
                     answer.cut()
                 elif answer.ended:
                     self._fleet.counts["answers"] += 1
-                    self._fleet.on_answer(tell.seconds)
+                    self._fleet.on_answer(pieces.seconds)
             lesson = answer.take_lesson()
             if lesson is not None:
                 robot.policy.observe(lesson)
@@ -250,7 +248,7 @@ class RobotStream:
             robot.turn.release()
 
     def _window(self, index: int) -> _Window:
-        """The window of this index, or a new one; the oldest gives way where there are too many."""
+        """Return the window of this index, or a new one; close the oldest if there are too many."""
         assert self._robot is not None
         if index not in self._windows:
             while len(self._windows) >= SESSIONS:
@@ -262,7 +260,7 @@ class RobotStream:
         return self._windows[index]
 
     def _cut(self, window: _Window) -> None:
-        """End the answer in work, if one is: another takes its place."""
+        """End the answer in work, if there is one, so that another takes its place."""
         window.cut.set()
         if window.over is not None:
             wait([window.over], TURN_S)
@@ -274,12 +272,14 @@ class RobotStream:
             window.session.stop_rehearsal()
             window.session.close()
             self._closing.append(window.session.closed)
-            # Its callback holds the window, and all would wait for the garbage collector.
+            # The future's callback holds the window: only the garbage collector would free both.
             window.over = None
 
     def _await_closed(self, most: int) -> None:
-        """Wait until at most so many closed windows have work under way, which keeps frames and buffers; not
-        for ever."""
+        """Wait until at most `most` closed windows have work in flight, which keeps frames and buffers.
+
+        Give up after `TURN_S`.
+        """
         until_s = time.monotonic() + TURN_S
         while True:
             self._closing = [one for one in self._closing if not one.done()]
@@ -293,10 +293,10 @@ class RobotStream:
         is_input = isinstance(error, InputError)
         sentence = str(error) if is_input else f"the target failed: {type(error).__name__}: {error}"
         kind = _KINDS.get(type(error), wire.Refused.FAILED)
-        self._tell(
+        self._send_down(
             wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000], kind=kind))
         )
 
-    def _tell(self, message: wire.Down) -> None:
+    def _send_down(self, message: wire.Down) -> None:
         if not self._is_over:
             self._send(message)
