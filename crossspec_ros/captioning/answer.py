@@ -37,6 +37,9 @@ class Drafted(Protocol):
     feature: np.ndarray | None
 
     @property
+    def text(self) -> str: ...
+
+    @property
     def states(self) -> tuple[torch.Tensor, ...]: ...
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
@@ -111,7 +114,8 @@ class Answer:
         if is_rehearsal:
             self._unread = session.rehearse(context.question, trace)
         else:
-            self._unread = session.ask(context.question, trace, max_new_tokens)
+            hint = draft.text if draft is not None else ""
+            self._unread = session.ask(context.question, trace, max_new_tokens, hint)
 
     @property
     def subject(self) -> str:

@@ -120,8 +120,7 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
     Raises InputError where the server is not reached, and for what its target does not allow.
     """
-    from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
-    from crossspec_ros.engine.remote_target import RemoteTarget
+    from crossspec_ros.engine.remote import RemoteTarget
 
     if settings.handoff != "off":
         raise InputError("event features cannot stand in for frames on another host: set handoff to off")
@@ -132,20 +131,16 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         )
     engine = connected_engine(settings)
     try:
-        target: Any = RemoteTarget(settings.target, engine.welcome)
+        target: Any = RemoteTarget(settings.target, engine.link.welcome)
         pair = ModelPair(target, None, None, 0)
         if settings.draft != NO_DRAFT:
             from crossspec_ros.models.loading import load_draft
 
             placement = asked_placement(settings)
-            pair = load_draft(models_folder(settings), settings.threads, placement, settings.draft, target)
-        decoder = PrefillHiddenDecoder(
-            pair,
-            Policy((EventDraftProposer(),), None),
-            settings.max_new_tokens,
-            engine=engine,
-            owns_engine=True,
-        )
+            draft = load_draft(models_folder(settings), settings.threads, placement, settings.draft)
+            pair = ModelPair(target, draft, None, 0, placement=placement)
+        policy = Policy((), None)
+        decoder = PrefillHiddenDecoder(pair, policy, settings.max_new_tokens, engine=engine, owns_engine=True)
         decoder.warm_up(with_target=False)
     except BaseException:
         engine.close()

@@ -375,7 +375,7 @@ class PrefillHiddenDecoder:
             trace.mark("first_token")
             if on_words:
                 with trace.span("tell"):
-                    on_words(self._text(answer.tokens))
+                    on_words(self._answer_text(answer))
 
         answer.finish(stop, tell)
         opened.rest()
@@ -383,7 +383,12 @@ class PrefillHiddenDecoder:
         self._learn()
         self._lesson = answer.take_lesson()
         self._last.keep(opened)
-        return answer.caption(self._text(answer.tokens), opened.source, stop.is_late)
+        return answer.caption(self._answer_text(answer), opened.source, stop.is_late)
+
+    def _answer_text(self, answer: Answer) -> str:
+        # A target on another host sends its text.
+        text = answer.last.text if answer.last is not None else None
+        return self._text(answer.tokens) if text is None else text
 
     def _text(self, tokens: Sequence[int]) -> str:
         return self.pair.target.tokenizer.decode(tokens).strip()

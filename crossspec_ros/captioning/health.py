@@ -298,7 +298,7 @@ def link_reading(decoder: object) -> dict[str, Reading]:
         "streams": link.epoch,
         "sent_mb": f"{link.sent / 1e6:.1f}",
         "received_mb": f"{link.received / 1e6:.1f}",
-        "emptiest_phase_s": f"{engine.welcome.phase_ns / 1e9:.3f}",
+        "emptiest_phase_s": f"{link.welcome.phase_ns / 1e9:.3f}",
     }
     warnings = {"unreached": link.trouble} if link.trouble else {}
     return {"link": Reading(wrong=engine.counts, values=values, warnings=warnings)}

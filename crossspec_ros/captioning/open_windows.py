@@ -208,7 +208,7 @@ class OpenWindows:
 
 def draft_model(pair: ModelPair) -> DraftModel | None:
     """Return the event draft of a pair, or None without one."""
-    if pair.draft is None or pair.translation is None:
+    if pair.draft is None:
         return None
     from crossspec_ros.drafting.draft_model import DraftModel
 

@@ -49,10 +49,10 @@ def connected_engine(settings: CaptionerSettings) -> RemoteEngine:
 
 def remote_spec(settings: CaptionerSettings) -> InputSpec:
     """Spec of the target on its server; raises InputError where that is not reached."""
-    from crossspec_ros.engine.remote_target import RemoteTarget
+    from crossspec_ros.engine.remote import RemoteTarget
 
     engine = connected_engine(settings)
     try:
-        return RemoteTarget(settings.target, engine.welcome).spec
+        return RemoteTarget(settings.target, engine.link.welcome).spec
     finally:
         engine.close()

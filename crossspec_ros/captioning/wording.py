@@ -93,9 +93,9 @@ def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
 def warning(pair: ModelPair) -> str:
     """Sentence to tell once before tiny models caption, whatever the camera; empty of others.
 
-    The vocabulary tells, for it is the checkpoint's own wherever that lies, also behind a server.
+    They have a small vocabulary, which a target's server sends too.
     """
     for name, model in (("target", pair.target), ("draft", pair.draft)):
-        if model is not None and (tokens := model.tokenizer.get_vocab_size()) < FEWEST_TOKENS:
+        if model is not None and (tokens := model.vocabulary) < FEWEST_TOKENS:
             return WARNING.format(name, tokens)
     return ""

@@ -36,7 +36,7 @@ class EventDraft:
     def __init__(
         self,
         model: EventModel,
-        translation: Translation,
+        translation: Translation | None,
         event_images: np.ndarray,
         question: str,
         max_new_tokens: int,
@@ -74,8 +74,8 @@ class EventDraft:
         return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
 
     def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return the words so far in the target's tokens, and their probabilities."""
-        return self._translation(self.tokens, self._probs)
+        """Return the words so far in the target's tokens, and their probabilities; none without them."""
+        return self._translation(self.tokens, self._probs) if self._translation else ((), ())
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -117,7 +117,7 @@ class EventDraft:
 class DraftModel:
     """Owns the draft's thread, its CUDA stream and its KV buffers, which only that thread uses."""
 
-    def __init__(self, model: EventModel, translation: Translation) -> None:
+    def __init__(self, model: EventModel, translation: Translation | None) -> None:
         self.model, self._translation = model, translation
         self._runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -168,6 +168,8 @@ class LocalSession:
         # What follows a failure would be done on a sequence that lacks something.
         self._error: BaseException | None = None
         self._rehearses = False
+        # Work of a rehearsal, which may wait for idle time: its beginning, and its last step.
+        self._idle: tuple[Future[Any], ...] = ()
         self.closed: Future[None] = Future()
         """Done once it was closed and its buffers are back."""
 
@@ -200,14 +202,15 @@ class LocalSession:
 
     def rehearse(self, question: str, trace: Trace) -> int:
         self._rehearses = True
-        self._scheduler.submit_idle(
+        begun = self._scheduler.submit_idle(
             self._window, lambda: self._do(lambda sequence: sequence.rehearse(question, trace))
         )
+        self._idle = (begun,)
         target = self._engine.target
         missing = 1 - len(self._appended) / target.spec.frames
         return round(missing * target.spec.frame_tokens) + len(target.prompt_ids(question)[1])
 
-    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0) -> int:
+    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0, hint: str = "") -> int:
         self._rehearses = False
         self._scheduler.begin_answer(self._window)
         self._engine.shared()
@@ -227,8 +230,15 @@ class LocalSession:
             return self._do(lambda sequence: sequence.step(tree, sampling, grammar, rehearses))
 
         if rehearses:
-            return self._scheduler.submit_idle(self._window, make)
+            step = self._scheduler.submit_idle(self._window, make)
+            self._idle = (*self._idle[:1], step)
+            return step
         return self._scheduler.submit(make, self._window, is_pass=True)
+
+    def stop_rehearsal(self) -> None:
+        """Cancel what waits for idle time; a pass in flight goes on. For any thread."""
+        for work in self._idle:
+            work.cancel()
 
     def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
         self._scheduler.begin_answer(self._window)

@@ -68,9 +68,9 @@ class Step:
     `path` are the accepted nodes of the tree, from the root down; `tokens` those of the path and the target's
     own next one, cut after an end of sequence, with which the response has `ended`. The pass read
     `tokens_read` tokens, the tree's included, in `seconds` of the device's time; it read up to `most_read`
-    for each of the `rows` sessions that shared it. An engine with proposers of its own, for which the tree
-    was a hint, tells what these `proposed`. `round_trip_s` is the time of the link, if there is one, over
-    which several `passes` may come as one step.
+    for each of the `rows` sessions that shared it. An engine with proposers of its own tells
+    what these `proposed`. `round_trip_s` is the time of the link, if there is one, over
+    which several `passes` may come as one step, with the `text` of the whole answer so far.
     """
 
     path: tuple[int, ...]
@@ -84,6 +84,7 @@ class Step:
     proposed: Proposed | None = None
     round_trip_s: float = 0.0
     passes: int = 1
+    text: str | None = None
 
 
 class Session(Protocol):
@@ -118,11 +119,12 @@ class Session(Protocol):
         """
         ...
 
-    def ask(self, question: str, trace: Trace, max_new_tokens: int) -> int:
+    def ask(self, question: str, trace: Trace, max_new_tokens: int, hint: str = "") -> int:
         """Begin an answer of at most so many tokens, whose spans go to `trace`; a further question takes the
         place of the last.
 
-        Returns how many tokens the first step will read before its tree, as far as is known.
+        An engine with proposers of its own drafts from the `hint`, which is the event draft's text. Returns
+        how many tokens the first step will read before its tree, as far as is known.
         """
         ...
 

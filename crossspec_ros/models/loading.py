@@ -53,14 +53,11 @@ def load_pair(
     return ModelPair(video, events, _translation(events, video), next(differing, size), names, placement)
 
 
-def load_draft(
-    models: Path | str, threads: int, placement: Placement, draft: str, target: VideoTarget
-) -> ModelPair:
-    """The event draft for a `target` that is elsewhere; see `load_pair`."""
+def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:
+    """Load the event draft alone; see `load_pair`."""
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
-    model = _loaded(draft_architecture(folder), placement, threads)
-    return ModelPair(target, model, _translation(model, target), 0, placement=placement)
+    return _loaded(draft_architecture(folder), placement, threads)
 
 
 def _translation(draft: EventModel, target: VideoTarget) -> Translation:

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from crossspec_ros.errors import InputError, described
 from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.lanes import Lane
 from crossspec_ros.serving.robot_stream import RobotStream
-from crossspec_ros.wire import SERVICE, STREAM
+from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
-from crossspec_ros.wire.bounded import read_up
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,13 +26,24 @@ HELLO_S = 10.0
 """Within which a stream must begin."""
 MOST_UNREAD = 4096
 """Messages that may wait for a robot that does not read them."""
-UNREAD_S = 180.0
-"""Within which one must have gone; a tokenizer has up to 20 MB, and links are slow."""
+UNREAD_S = 30.0
+"""Time in which one message must have gone."""
 
 
 def refusal(sentence: str) -> wire.Down:
     """After which the stream ends."""
     return wire.Down(refused=wire.Refused(sentence=sentence[:1000]))
+
+
+def read_message(data: bytes) -> wire.Up | None:
+    """Return a robot's message; None for an invalid one, or one that is too large for what it is."""
+    try:
+        message = wire.Up.FromString(data)
+    except DecodeError:
+        return None
+    kind = message.WhichOneof("what")
+    is_small = len(data) <= MAX_SMALL or kind == "frame"
+    return message if kind is not None and is_small else None
 
 
 async def converse(
@@ -74,10 +85,10 @@ async def converse(
         nonlocal lane
         try:
             async for data in messages:
-                message = read_up(data, is_first=lane is None)
-                if message.WhichOneof("what") is None:
+                message = read_message(data)
+                if message is None:
                     fleet.counts["refused_messages"] += 1
-                    raise InputError("a message cannot be read: send what captions.proto says")
+                    raise InputError(f"a message of {len(data)} bytes cannot be read: see captions.proto")
                 if message.WhichOneof("what") == "hello":
                     admit(message.hello)
                 lane = lane or fleet.lanes.enter(message.hello.robot)

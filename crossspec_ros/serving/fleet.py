@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
@@ -53,7 +53,7 @@ class FleetSettings:
     they share passes, and after how many seconds without a word a robot is let go."""
 
     robots: int = 8
-    proposers: tuple[str, ...] = ("memory", "event_draft")
+    proposers: tuple[str, ...] = (REHEARSAL, "memory", "event_draft")
     memories: Path | None = None
     fleet_memory: bool = True
     shared_passes: bool = True
@@ -71,18 +71,24 @@ class Robot:
         self,
         name: str,
         policy: Policy,
-        remembered: int,
         period_ns: int,
         phase_ns: int,
         keep: MemoryFile | None,
     ) -> None:
-        self.name, self.policy, self.remembered = name, policy, remembered
+        self.name, self.policy = name, policy
         self.period_ns, self.phase_ns = period_ns, phase_ns
         self.turn = threading.Lock()
         self.heard_s = time.monotonic()
         self.on_gone: Callable[[str], None] = lambda reason: None
         """Told why the robot was let go."""
         self._keep = keep
+        self._started: int | None = None
+
+    def start_policy(self, window: int) -> None:
+        """Let the policy know the window that it is asked about, once."""
+        if self._started != window:
+            self._started = window
+            self.policy.start(window)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -246,12 +252,11 @@ class Fleet:
             proposers.append(FleetMemory(self._shared, self._sharing))
         for proposer in proposers:
             proposer.load(self.target)
-        keep, remembered = None, 0
+        keep = None
         if memory is not None and self.settings.memories is not None:
             keep = self._memory_file(name, memory)
-            remembered = memory.known
         policy = Policy(proposers, self.cost, self.settings.limits)
-        return Robot(name, policy, remembered, period_ns, phase_ns, keep)
+        return Robot(name, policy, period_ns, phase_ns, keep)
 
     def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
         assert self.settings.memories is not None

@@ -28,7 +28,7 @@ class ServeOptions:
     engine: str = TORCH
     device: str = "auto"
     robots: int = 8
-    proposers: str = "memory,event_draft"
+    proposers: str = "rehearsal,memory,event_draft"
     memories: str = ""
     fleet_memory: bool = True
     shared_passes: bool = True
@@ -40,16 +40,15 @@ class ServeOptions:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ServeOptions:
         """Raises InputError for a name that is none, or a value out of its range."""
-        known = {each.name: each for each in fields(cls)}
-        for name in arguments:
-            if name not in known:
-                raise InputError(f"a server has no option '{name}': it has {', '.join(known)}")
+        known = [each.name for each in fields(cls)]
+        if wrong := [name for name in arguments if name not in known]:
+            raise InputError(f"a server has no option '{wrong[0]}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
-        from crossspec_ros.drafting.proposer import HEADS, USUAL
+        from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL
 
         options = cls(**arguments)
         names = options.proposer_names
-        usable = [name for name in USUAL if name != HEADS]
+        usable = [REHEARSAL, *(name for name in USUAL if name != HEADS)]
         if wrong := [name for name in names if name not in usable]:
             raise InputError(
                 f"'{wrong[0]}' drafts for no fleet: proposers are of {', '.join(usable)}, comma between"
@@ -61,10 +60,6 @@ class ServeOptions:
         if not options.idle_s > 0:
             raise InputError(f"idle_s is {options.idle_s}: give a number of seconds above 0")
         return options
-
-    def given(self) -> dict[str, Any]:
-        """Arguments for `of`."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def proposer_names(self) -> tuple[str, ...]:

@@ -1,97 +1,74 @@
-"""Checks of what a robot asks for: what a target cannot take is refused with a sentence."""
+"""Checks of a robot's question, and what an answer to it begins with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-import torch
-
 from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
+from crossspec_ros.wire import MAX_HINT
 from crossspec_ros.wire import captions_pb2 as wire
 
-MOST_NEW_TOKENS = 2048
-"""Tokens of an answer."""
-MOST_DRAFT = 512
-"""Tokens of a draft."""
-MOST_NODES = 128
-"""Nodes of a tree."""
+MAX_NEW_TOKENS = 2048
+HINT_PROB = 0.9
+"""Belief in each token of a hint, before the policy has measured it."""
 
 
-class Hint:
-    """Words of a robot's event draft, in the target's tokens."""
-
-    feature: np.ndarray | None = None
-    states: tuple[torch.Tensor, ...] = ()
-
-    def __init__(self) -> None:
-        self._said: tuple[tuple[int, ...], tuple[float, ...]] = (), ()
-
-    def take(self, draft: wire.Draft, ids: int) -> None:
-        """Take what was said so far in place of what was known; raises InputError for what is no draft in a
-        vocabulary of `ids`."""
-        if len(draft.token_ids) != len(draft.probs) or len(draft.token_ids) > MOST_DRAFT:
-            raise InputError(
-                f"a draft has {len(draft.token_ids)} tokens and {len(draft.probs)} probabilities: send as "
-                f"many of both, at most {MOST_DRAFT}"
-            )
-        tokens, probs = tuple(draft.token_ids), tuple(draft.probs)
-        if not all(0.0 <= prob <= 1.0 for prob in probs):
-            raise InputError("a draft's probabilities are not all between 0 and 1: send the draft's own")
-        _check_ids(tokens, ids)
-        self._said = tokens, probs
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return self._said
+class QuestionError(InputError):
+    """The target cannot take the question."""
 
 
 def check_question(ask: wire.Ask, target: VideoTarget) -> None:
-    """Raise InputError for a question, a length or a sampling that the target cannot take."""
+    """Raise QuestionError for a question, a length or a sampling that the target cannot take."""
     question = ask.question
     if not question.strip() or len(question) > MOST_QUESTION:
-        raise InputError(
+        raise QuestionError(
             f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
         )
     used = sum(map(len, target.prompt_ids(question)))
     if used > MOST_TEXT:
-        raise InputError(f"the question makes {used} tokens, but at most {MOST_TEXT} are taken: shorten it")
+        raise QuestionError(f"the question has {used} tokens: shorten it to at most {MOST_TEXT}")
     room = target.spec.most_tokens - target.spec.frame_tokens
-    if not 1 <= ask.max_new_tokens <= min(MOST_NEW_TOKENS, room - used):
-        raise InputError(
-            f"a question of {used} tokens and an answer of {ask.max_new_tokens} are asked for, but the "
-            f"target takes {room} beside the frames: shorten them"
+    if not 1 <= ask.max_new_tokens <= min(MAX_NEW_TOKENS, room - used):
+        raise QuestionError(
+            f"the target has room for {room} tokens beside the frames, not for a question of {used} and an "
+            f"answer of {ask.max_new_tokens}: shorten them"
         )
     if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
-        raise InputError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
-    sampling_of(ask)
+        raise QuestionError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
+    try:
+        asked_sampling(ask)
+    except InputError as error:
+        raise QuestionError(str(error)) from None
 
 
-def sampling_of(ask: wire.Ask) -> Sampling | None:
-    """Sampling of the answer; None for the likeliest tokens."""
+def asked_sampling(ask: wire.Ask) -> Sampling | None:
+    """Return the sampling of an answer; None for the likeliest tokens."""
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def tree_of(draft: wire.Draft, ids: int) -> DraftTree:
-    """The tree that a robot drafted; raises InputError for what is none in a vocabulary of `ids`."""
-    counts = len(draft.token_ids), len(draft.parents), len(draft.probs)
-    if len(set(counts)) > 1 or counts[0] > MOST_NODES:
-        raise InputError(
-            "a tree has {} tokens, {} parents and {} probabilities: send as many of each, at most {}".format(
-                *counts, MOST_NODES
-            )
-        )
-    tokens, parents, probs = tuple(draft.token_ids), tuple(draft.parents), tuple(draft.probs)
-    if not all(ROOT <= parent < i for i, parent in enumerate(parents)):
-        raise InputError("a tree's parents do not come before their children: send them in their order")
-    _check_ids(tokens, ids)
-    return DraftTree(tokens, parents, probs, (("robot",),) * len(tokens))
+def asked_context(ask: wire.Ask, target: VideoTarget, rehearsal: tuple[int, ...]) -> Context:
+    """Return what proposers know before an answer: question, rehearsal, and the hint's tokens."""
+    hint = hint_ids(target, ask.hint[:MAX_HINT])
+    return Context(
+        ask.question,
+        prompt_ids=target.prompt_ids(ask.question)[1],
+        rehearsal=rehearsal,
+        draft_tokens=hint,
+        draft_probs=(HINT_PROB,) * len(hint),
+    )
 
 
-def _check_ids(tokens: Sequence[int], ids: int) -> None:
-    # An embedding that there is not would end all work on a GPU.
-    if wrong := [token for token in tokens if token >= ids]:
-        raise InputError(f"a draft has the token id {wrong[0]}, but the target has {ids}: send the target's")
+def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:
+    """Return the token ids of a text that follows the target's prompt."""
+    if not text:
+        return ()
+    before = target.tokenizer.decode(target.prompt_ids("")[1])
+    # Behind white space, as in ChatML, a response begins without a space.
+    space = " " if before[-1:].strip() else ""
+    known, whole = (
+        target.tokenizer.encode(part, add_special_tokens=False).ids
+        for part in (before, f"{before}{space}{text}")
+    )
+    return tuple(whole[len(known) :])

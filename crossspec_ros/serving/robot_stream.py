@@ -1,25 +1,23 @@
-"""One robot's stream: what it says becomes work of its sessions, and each pass of an answer goes back."""
+"""One robot's stream: its messages become work of sessions, and the passes of an answer go back as pieces."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from typing import Any
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalSession
-from crossspec_ros.engine.session import Step
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, described, forget_frames
+from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
-from crossspec_ros.serving.robot_asks import Hint, check_question, sampling_of, tree_of
+from crossspec_ros.serving.idle_rehearsals import IdleRehearsals
+from crossspec_ros.serving.pieces import Pieces
+from crossspec_ros.serving.robot_asks import QuestionError, asked_context, asked_sampling, check_question
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -31,8 +29,10 @@ MOST_PIXELS = 2_500_000
 """Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MOST_PIXELS_HELD = 60_000_000
 """Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
-_PAUSE_S = 0.05
-"""Between two pieces of an answer; the first and the last go at once."""
+_KINDS: dict[type[BaseException], wire.Refused.Kind] = {
+    QuestionError: wire.Refused.QUESTION,
+    NonFiniteError: wire.Refused.NOT_FINITE,
+}
 
 
 class _Window:
@@ -41,33 +41,27 @@ class _Window:
     def __init__(self, session: LocalSession) -> None:
         self.session = session
         self.frames: dict[int, np.ndarray] = {}
-        self.hint = Hint()
         self.cut = threading.Event()
         self.fitted: Future[None] | None = None
         self.over: Future[None] | None = None
-        # Of an answer whose trees the robot sends.
-        self.asked: wire.Ask | None = None
-        self.left = 0
 
 
 class RobotStream:
-    """Takes a robot's messages in their order, one at a time, and gives its own to `send` from any thread;
-    None once there will be no more.
+    """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
 
-    `take` waits for the target only where another answer of this robot is in work.
+    The last one is None. `take` waits for the target only while another answer of this robot is in work.
     """
 
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
+        self._rehearsals: IdleRehearsals | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
-        self._ids = fleet.target.vocabulary
 
     def take(self, message: wire.Up) -> None:
-        """Do what the message asks for. What it cannot take is refused with a sentence, and the stream goes
-        on.
+        """Do what the message asks for; refuse an invalid one with a sentence.
 
         Raises:
             InputError: the robot is not admitted, and the stream must end.
@@ -89,8 +83,6 @@ class RobotStream:
                     self._fit(message.session, message.fit)
                 case "ask":
                     self._ask(message.session, message.ask)
-                case "draft":
-                    self._take_draft(message.session, message.draft)
                 case "close":
                     self._close(message.session)
                 case _:
@@ -98,14 +90,14 @@ class RobotStream:
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
-            self._refuse(message.session, number, str(error))
+            self._refuse(message.session, number, error)
 
     def stop(self) -> None:
-        """Let the message in work be the last; for any thread."""
+        """Take no further messages; any thread may call this."""
         self._is_over = True
 
     def end(self) -> None:
-        """The stream has ended, whoever ended it: give all back. Once no message is taken any more."""
+        """Give everything back after the last message."""
         self._is_over = True
         for index in list(self._windows):
             self._close(index)
@@ -113,7 +105,7 @@ class RobotStream:
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
-        # It holds this stream, and what the robot did not read.
+        # The function holds this stream, and messages that the robot did not read.
         self._send = lambda message: None
 
     def _admit(self, hello: wire.Hello) -> None:
@@ -124,20 +116,18 @@ class RobotStream:
             )
         fleet = self._fleet
         self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
+        self._rehearsals = IdleRehearsals(fleet.target, robot)
         spec = fleet.target.spec
-        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids"
+        sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
-            version=VERSION,
             **{name: getattr(spec, name) for name in sizes},
-            closing_ids=fleet.target.prompt_ids("")[1],
-            tokenizer=fleet.target.tokenizer.to_str(),
+            vocabulary=fleet.target.vocabulary,
             phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
-            remembered=robot.remembered,
         )
-        self._tell(wire.Down(welcome=welcome))
+        self._send_down(wire.Down(welcome=welcome))
 
     def _let_go(self, reason: str) -> None:
-        self._refuse(0, 0, reason)
+        self._refuse(0, 0, InputError(reason))
         self._is_over = True
         self._send(None)
 
@@ -161,7 +151,15 @@ class RobotStream:
             )
         window.frames[message.stamp_ns] = frame
         if window.over is None and list(window.frames) == sorted(window.frames):
-            window.session.append(frame, message.stamp_ns)
+            read = window.session.append(frame, message.stamp_ns)
+            read.add_done_callback(lambda read: self._rehearse(index, window, read))
+
+    def _rehearse(self, index: int, window: _Window, read: Future[None]) -> None:
+        def more() -> bool:
+            return self._windows.get(index) is window and window.over is None and not self._is_over
+
+        if self._rehearsals is not None and not read.cancelled() and read.exception() is None:
+            self._rehearsals.begin(index, window.session, more)
 
     def _fit(self, index: int, fit: wire.Fit) -> None:
         window = self._window(index)
@@ -188,97 +186,55 @@ class RobotStream:
         window = self._window(index)
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
-        check_question(ask, self._fleet.target)
+        target, robot, rehearsals = self._fleet.target, self._robot, self._rehearsals
+        assert robot is not None and rehearsals is not None
+        check_question(ask, target)
         self._cut(window)
-        # Whoever is refused below has asked nothing that a later tree goes on with.
-        window.asked = None
-        if ask.stepwise:
-            tree = tree_of(ask.draft, self._ids).cut(ask.max_new_tokens - 1)
-            window.session.ask(ask.question, Trace(), ask.max_new_tokens)
-            window.asked, window.left = ask, ask.max_new_tokens
-            self._step(index, window, ask, tree)
-            return
-        window.hint = Hint()
-        window.hint.take(ask.draft, self._ids)
-        robot = self._robot
-        assert robot is not None
-        sampling = sampling_of(ask)
-        context = Context(ask.question, prompt_ids=self._fleet.target.prompt_ids(ask.question)[1])
         begun_ns = time.perf_counter_ns()
-        while not robot.turn.acquire(timeout=1.0):
-            if self._is_over:
-                return
+        # Further questions about a window are not those of the next one.
+        rehearsals.asked = ask if window.over is None else rehearsals.asked
+
+        def beat() -> bool:
             self._fleet.lanes.beat(robot.name)
+            return not self._is_over
+
+        if not rehearsals.take_turn(beat):
+            return
         try:
-            robot.policy.start(index)
+            robot.start_policy(index)
+            context = asked_context(ask, target, rehearsals.written.get(index, ()))
+            sampling = asked_sampling(ask)
             answer = Answer(
-                window.session, robot.policy, window.hint, context, Trace(), ask.max_new_tokens, sampling
+                window.session, robot.policy, None, context, Trace(), ask.max_new_tokens, sampling
             )
             cut = window.cut = threading.Event()
-            tell = _Pieces(index, ask.number, answer, begun_ns, self._tell)
-            over = window.over = answer.go_on(lambda: tell() and not cut.is_set() and not self._is_over)
+            decode = target.tokenizer.decode
+            pieces = Pieces(index, ask.number, answer, decode, begun_ns, self._send_down)
+            over = window.over = answer.go_on(lambda: pieces() and not cut.is_set() and not self._is_over)
         except BaseException:
             robot.turn.release()
             raise
-        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, tell, done))
-
-    def _take_draft(self, index: int, draft: wire.Draft) -> None:
-        window = self._window(index)
-        if window.asked is None:
-            raise InputError("a tree came without an answer that it is for: ask stepwise before")
-        if window.over is not None and not window.over.done():
-            raise InputError("a tree came before the piece that its last one led to: send one at a time")
-        if draft.number == window.asked.number:
-            self._step(index, window, window.asked, tree_of(draft, self._ids).cut(window.left - 1))
-
-    def _step(self, index: int, window: _Window, ask: wire.Ask, tree: DraftTree) -> None:
-        """One pass over a tree of the robot's own."""
-        begun_ns = time.perf_counter_ns()
-        future = window.session.step(tree, sampling_of(ask))
-        window.over = over = Future[None]()
-
-        def tell(done: Future[Step]) -> None:
-            # Frames of others must not wait for a tree that comes late, or never.
-            window.session.rest()
-            error = CancelledError() if done.cancelled() else done.exception()
-            if error is not None:
-                window.asked = None
-                over.set_result(None)
-                if self._windows.get(index) is window:
-                    self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, ask.number, f"the target failed: {error!r}")
-                forget_frames(error)
-                return
-            step = done.result()
-            window.left -= len(step.tokens)
-            ended = step.ended or window.left <= 0
-            if ended:
-                window.asked = None
-            over.set_result(None)
-            piece = _piece(ask.number, step, begun_ns, token_ids=step.tokens, ended=ended, passes=1)
-            self._tell(wire.Down(session=index, piece=piece))
-
-        future.add_done_callback(tell)
+        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, pieces, done))
 
     def _ended(
-        self, index: int, window: _Window, robot: Robot, answer: Answer, tell: _Pieces, over: Future[None]
+        self, index: int, window: _Window, robot: Robot, answer: Answer, pieces: Pieces, over: Future[None]
     ) -> None:
-        """In the engine's thread, mostly: tell the end, and learn from it."""
+        """Send the end, and learn from it; mostly the engine's thread calls this."""
         try:
             error = None if over.cancelled() else over.exception()
             if error is not None:
-                # Who has closed the window waits for nothing.
+                # A robot that closed the window does not wait for it.
                 if self._windows.get(index) is window:
                     self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, tell.number, f"the target failed: {type(error).__name__}: {error}")
+                    self._refuse(index, pieces.number, error)
                 forget_frames(error)
             else:
-                tell()
+                pieces()
                 if window.cut.is_set():
                     answer.cut()
                 elif answer.ended:
                     self._fleet.counts["answers"] += 1
-                    self._fleet.on_answer(tell.seconds)
+                    self._fleet.on_answer(pieces.seconds)
             lesson = answer.take_lesson()
             if lesson is not None:
                 robot.policy.observe(lesson)
@@ -292,7 +248,7 @@ class RobotStream:
             robot.turn.release()
 
     def _window(self, index: int) -> _Window:
-        """The window of this index, or a new one; the oldest gives way where there are too many."""
+        """Return the window of this index, or a new one; close the oldest if there are too many."""
         assert self._robot is not None
         if index not in self._windows:
             while len(self._windows) >= SESSIONS:
@@ -304,7 +260,7 @@ class RobotStream:
         return self._windows[index]
 
     def _cut(self, window: _Window) -> None:
-        """End the answer in work, if one is: another takes its place."""
+        """End the answer in work, if there is one, so that another takes its place."""
         window.cut.set()
         if window.over is not None:
             wait([window.over], TURN_S)
@@ -313,14 +269,17 @@ class RobotStream:
         window = self._windows.pop(index, None)
         if window is not None:
             window.cut.set()
+            window.session.stop_rehearsal()
             window.session.close()
             self._closing.append(window.session.closed)
-            # Its callback holds the window, and all would wait for the garbage collector.
+            # The future's callback holds the window: only the garbage collector would free both.
             window.over = None
 
     def _await_closed(self, most: int) -> None:
-        """Wait until at most so many closed windows have work under way, which keeps frames and buffers; not
-        for ever."""
+        """Wait until at most `most` closed windows have work in flight, which keeps frames and buffers.
+
+        Give up after `TURN_S`.
+        """
         until_s = time.monotonic() + TURN_S
         while True:
             self._closing = [one for one in self._closing if not one.done()]
@@ -330,71 +289,14 @@ class RobotStream:
             if self._robot is not None:
                 self._fleet.lanes.beat(self._robot.name)
 
-    def _refuse(self, index: int, number: int, sentence: str) -> None:
-        self._tell(wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000])))
+    def _refuse(self, index: int, number: int, error: BaseException) -> None:
+        is_input = isinstance(error, InputError)
+        sentence = str(error) if is_input else f"the target failed: {type(error).__name__}: {error}"
+        kind = _KINDS.get(type(error), wire.Refused.FAILED)
+        self._send_down(
+            wire.Down(session=index, refused=wire.Refused(number=number, sentence=sentence[:1000], kind=kind))
+        )
 
-    def _tell(self, message: wire.Down) -> None:
+    def _send_down(self, message: wire.Down) -> None:
         if not self._is_over:
             self._send(message)
-
-
-class _Pieces:
-    """Pieces of an answer: what passes have added since the last one was sent."""
-
-    def __init__(
-        self, index: int, number: int, answer: Answer, begun_ns: int, send: Callable[[wire.Down], None]
-    ) -> None:
-        self.number = number
-        self._index, self._answer, self._begun_ns, self._send = index, answer, begun_ns, send
-        self._told, self._ended = 0, False
-        self._passes, self._sent_s = 0, 0.0
-        self._drafted: Counter[str] = Counter()
-        self._accepted: Counter[str] = Counter()
-
-    @property
-    def seconds(self) -> float:
-        """Time since the question came."""
-        return _seconds(self._begun_ns)
-
-    def __call__(self) -> bool:
-        """Send what is new, if anything is; always true."""
-        answer, now_s = self._answer, time.monotonic()
-        if self._ended or (len(answer.tokens) == self._told and not answer.ended):
-            return True
-        # A message costs more than a pass of a small target.
-        if not answer.ended and now_s < self._sent_s + _PAUSE_S:
-            return True
-        step = answer.last
-        assert step is not None
-        piece = _piece(
-            self.number,
-            step,
-            self._begun_ns,
-            token_ids=answer.tokens[self._told :],
-            ended=answer.ended,
-            passes=answer.passes - self._passes,
-            drafted=answer.drafted - self._drafted,
-            accepted=answer.accepted - self._accepted,
-        )
-        self._told, self._ended = len(answer.tokens), answer.ended
-        self._passes, self._sent_s = answer.passes, now_s
-        self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
-        self._send(wire.Down(session=self._index, piece=piece))
-        return True
-
-
-def _piece(number: int, step: Step, begun_ns: int, **added: Any) -> wire.Piece:
-    """A piece of an answer, with the figures of its last pass."""
-    return wire.Piece(
-        number=number,
-        tokens_read=step.tokens_read,
-        rows=step.rows,
-        most_read=step.most_read,
-        seconds=step.seconds,
-        since_asked_s=_seconds(begun_ns),
-        **added,
-    )
-
-
-def _seconds(since_ns: int) -> float:
-    return (time.perf_counter_ns() - since_ns) / 1e9

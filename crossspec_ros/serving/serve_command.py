@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from crossspec_ros.children import start
@@ -191,7 +192,7 @@ def served(
         logging.getLogger("ray.serve").setLevel(level)
         for name, options in applications.items():
             try:
-                serve.run(build(options.given()), name=name, route_prefix=f"/{name}")
+                serve.run(build(asdict(options)), name=name, route_prefix=f"/{name}")
             except RuntimeError:
                 raise InputError(f"the target cannot be served: {_reason(name)}") from None
         yield

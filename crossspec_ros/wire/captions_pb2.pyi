@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
@@ -6,22 +7,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Up(_message.Message):
-    __slots__ = ("session", "hello", "frame", "fit", "ask", "draft", "close")
+    __slots__ = ("session", "hello", "frame", "fit", "ask", "close")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
     FIT_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
-    DRAFT_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     session: int
     hello: Hello
     frame: Frame
     fit: Fit
     ask: Ask
-    draft: Draft
     close: Close
-    def __init__(self, session: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., fit: _Optional[_Union[Fit, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., draft: _Optional[_Union[Draft, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., fit: _Optional[_Union[Fit, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "robot", "period_ns", "phase_ns")
@@ -56,36 +55,22 @@ class Fit(_message.Message):
     def __init__(self, stamps_ns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("number", "question", "max_new_tokens", "temperature", "top_p", "seed", "stepwise", "draft")
+    __slots__ = ("number", "question", "max_new_tokens", "temperature", "top_p", "seed", "hint")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
-    STEPWISE_FIELD_NUMBER: _ClassVar[int]
-    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
     number: int
     question: str
     max_new_tokens: int
     temperature: float
     top_p: float
     seed: int
-    stepwise: bool
-    draft: Draft
-    def __init__(self, number: _Optional[int] = ..., question: _Optional[str] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., stepwise: bool = ..., draft: _Optional[_Union[Draft, _Mapping]] = ...) -> None: ...
-
-class Draft(_message.Message):
-    __slots__ = ("number", "token_ids", "probs", "parents")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    PROBS_FIELD_NUMBER: _ClassVar[int]
-    PARENTS_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    token_ids: _containers.RepeatedScalarFieldContainer[int]
-    probs: _containers.RepeatedScalarFieldContainer[float]
-    parents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., probs: _Optional[_Iterable[float]] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
+    hint: str
+    def __init__(self, number: _Optional[int] = ..., question: _Optional[str] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., hint: _Optional[str] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ()
@@ -104,33 +89,25 @@ class Down(_message.Message):
     def __init__(self, session: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "eos_ids", "tokenizer", "closing_ids", "phase_ns", "remembered")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens", "vocabulary", "phase_ns")
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     FRAMES_PER_UNIT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     FRAME_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MOST_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    EOS_IDS_FIELD_NUMBER: _ClassVar[int]
-    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
-    CLOSING_IDS_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     PHASE_NS_FIELD_NUMBER: _ClassVar[int]
-    REMEMBERED_FIELD_NUMBER: _ClassVar[int]
-    version: int
     frames: int
     frames_per_unit: int
     image_size: int
     frame_tokens: int
     most_tokens: int
-    eos_ids: _containers.RepeatedScalarFieldContainer[int]
-    tokenizer: str
-    closing_ids: _containers.RepeatedScalarFieldContainer[int]
+    vocabulary: int
     phase_ns: int
-    remembered: int
-    def __init__(self, version: _Optional[int] = ..., frames: _Optional[int] = ..., frames_per_unit: _Optional[int] = ..., image_size: _Optional[int] = ..., frame_tokens: _Optional[int] = ..., most_tokens: _Optional[int] = ..., eos_ids: _Optional[_Iterable[int]] = ..., tokenizer: _Optional[str] = ..., closing_ids: _Optional[_Iterable[int]] = ..., phase_ns: _Optional[int] = ..., remembered: _Optional[int] = ...) -> None: ...
+    def __init__(self, frames: _Optional[int] = ..., frames_per_unit: _Optional[int] = ..., image_size: _Optional[int] = ..., frame_tokens: _Optional[int] = ..., most_tokens: _Optional[int] = ..., vocabulary: _Optional[int] = ..., phase_ns: _Optional[int] = ...) -> None: ...
 
 class Piece(_message.Message):
-    __slots__ = ("number", "token_ids", "ended", "tokens_read", "rows", "most_read", "seconds", "drafted", "accepted", "since_asked_s", "passes")
+    __slots__ = ("number", "token_ids", "text", "ended", "tokens_read", "rows", "most_read", "seconds", "drafted", "accepted", "since_asked_s", "passes")
     class DraftedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +124,7 @@ class Piece(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     TOKENS_READ_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +136,7 @@ class Piece(_message.Message):
     PASSES_FIELD_NUMBER: _ClassVar[int]
     number: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
+    text: str
     ended: bool
     tokens_read: int
     rows: int
@@ -167,12 +146,22 @@ class Piece(_message.Message):
     accepted: _containers.ScalarMap[str, int]
     since_asked_s: float
     passes: int
-    def __init__(self, number: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., ended: bool = ..., tokens_read: _Optional[int] = ..., rows: _Optional[int] = ..., most_read: _Optional[int] = ..., seconds: _Optional[float] = ..., drafted: _Optional[_Mapping[str, int]] = ..., accepted: _Optional[_Mapping[str, int]] = ..., since_asked_s: _Optional[float] = ..., passes: _Optional[int] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., ended: bool = ..., tokens_read: _Optional[int] = ..., rows: _Optional[int] = ..., most_read: _Optional[int] = ..., seconds: _Optional[float] = ..., drafted: _Optional[_Mapping[str, int]] = ..., accepted: _Optional[_Mapping[str, int]] = ..., since_asked_s: _Optional[float] = ..., passes: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("number", "sentence")
+    __slots__ = ("number", "sentence", "kind")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FAILED: _ClassVar[Refused.Kind]
+        QUESTION: _ClassVar[Refused.Kind]
+        NOT_FINITE: _ClassVar[Refused.Kind]
+    FAILED: Refused.Kind
+    QUESTION: Refused.Kind
+    NOT_FINITE: Refused.Kind
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     number: int
     sentence: str
-    def __init__(self, number: _Optional[int] = ..., sentence: _Optional[str] = ...) -> None: ...
+    kind: Refused.Kind
+    def __init__(self, number: _Optional[int] = ..., sentence: _Optional[str] = ..., kind: _Optional[_Union[Refused.Kind, str]] = ...) -> None: ...

@@ -20,7 +20,7 @@ MODELS = share_dir() / "models"
 
 
 def model(tokens: int) -> Any:
-    return SimpleNamespace(tokenizer=SimpleNamespace(get_vocab_size=lambda: tokens))
+    return SimpleNamespace(vocabulary=tokens)
 
 
 @pytest.mark.parametrize(

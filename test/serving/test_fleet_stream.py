@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -20,19 +21,20 @@ from killing import kill
 from plain_target import QUESTION, generated
 from refusals import refused
 
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.link import Address, Link, split_url
-from crossspec_ros.engine.remote import RemoteEngine
-from crossspec_ros.engine.remote_target import RemoteTarget
+from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import LinkError
+from crossspec_ros.errors import LinkError, NonFiniteError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import add_servicer, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
 from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.serving.robot_asks import hint_ids
 from crossspec_ros.serving.serve_command import await_end
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -108,18 +110,17 @@ def server(fleet: Fleet) -> Iterator[Server]:
 def robot(server: Server, name: str, patience_s: float = WAIT_S) -> PrefillHiddenDecoder:
     """A robot's decoder, as the captioner makes it where there is no event draft."""
     engine = RemoteEngine(Address(server.url, name), patience_s, WAIT_S)
-    target = RemoteTarget(server.url, engine.welcome)
+    target = RemoteTarget(server.url, engine.link.welcome)
     pair = ModelPair(target, None, None, 0)  # type: ignore[arg-type]
-    policy = Policy((EventDraftProposer(),), None)
-    return PrefillHiddenDecoder(pair, policy, engine=engine, owns_engine=True)
+    return PrefillHiddenDecoder(pair, Policy((), None), engine=engine, owns_engine=True)
 
 
-def caption(decoder: PrefillHiddenDecoder, window: Window) -> tuple[int, ...]:
+def caption(decoder: PrefillHiddenDecoder, window: Window) -> Caption:
     for i, frame in enumerate(window.frames):
         decoder.stream_frame(window.index, frame, window.frame_stamps_ns[i], i + 1 == len(window.frames))
     decoder.begin(window.index, QUESTION)
     decoder.advance(window.index, lambda: True)
-    return decoder.caption(window, QUESTION, Trace()).token_ids
+    return decoder.caption(window, QUESTION, Trace())
 
 
 def test_captions_of_many_robots_at_once_are_those_of_the_target_alone(
@@ -155,7 +156,9 @@ def check_many_robots(server: Server, pair: ModelPair, windows: list[Window]) ->
         try:
             for i in [rng.randrange(len(windows)) for _ in range(6)]:
                 time.sleep(rng.uniform(0, 0.05))
-                assert caption(decoder, windows[i]) == wanted[i]
+                answer = caption(decoder, windows[i])
+                assert answer.token_ids == wanted[i]
+                assert answer.text == pair.target.tokenizer.decode(wanted[i]).strip()
             answer = decoder.ask(OTHER, Trace())
             assert answer.token_ids == generated(pair, windows[i], question=OTHER)
         finally:
@@ -204,10 +207,52 @@ def test_what_other_robots_said_changes_no_caption(
     decoder = robot(server, "gullible")
     try:
         for window in windows[:3]:
-            assert caption(decoder, window) == generated(pair, window)
+            assert caption(decoder, window).token_ids == generated(pair, window)
     finally:
         decoder.close()
     assert asked
+
+
+def test_non_finite_logits_are_no_link_error(
+    server: Server, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A LinkError is a warning only, and the event draft's caption would stand in."""
+
+    def accept(*given: object) -> None:
+        raise NonFiniteError
+
+    monkeypatch.setattr(Verifier, "accept", accept)
+    with contextlib.closing(robot(server, "nan")) as decoder, pytest.raises(NonFiniteError):
+        decoder.caption(windows[0], QUESTION, Trace())
+
+
+def test_too_long_question_is_no_link_error(server: Server, windows: list[Window]) -> None:
+    """The robot has no tokenizer that counts the tokens."""
+    with contextlib.closing(robot(server, "wordy")) as decoder:
+        caption(decoder, windows[0])
+        with refused("question-too-many-tokens") as raised:
+            decoder.ask("? " * 4900, Trace())
+        assert not isinstance(raised.value, LinkError)
+
+
+def test_hint_is_the_caption_in_the_targets_tokens(pair: ModelPair, windows: list[Window]) -> None:
+    tokens = generated(pair, windows[0])
+    text = pair.target.tokenizer.decode(tokens).strip()
+    assert hint_ids(pair.target, text) == tokens[:-1]
+
+
+def test_hint_drafts(server: Server, pair: ModelPair, windows: list[Window]) -> None:
+    decoder = robot(server, "hinted")
+    session = decoder.engine.open(0, Trace())
+    session.fit(list(windows[0].frames), windows[0].frame_stamps_ns)
+    tokens = generated(pair, windows[0])
+    session.ask(QUESTION, Trace(), 64, pair.target.tokenizer.decode(tokens))
+    steps = [session.step(DraftTree()).result(WAIT_S)]
+    while not steps[-1].ended:
+        steps.append(session.step(DraftTree()).result(WAIT_S))
+    decoder.close()
+    assert sum((step.tokens for step in steps), ()) == tokens
+    assert sum(step.proposed.accepted.get("event_draft", 0) for step in steps if step.proposed) > 10
 
 
 def link(server: Server, name: str) -> Link:
@@ -249,7 +294,7 @@ def test_a_lost_link_fails_what_is_under_way_and_the_next_windows_are_captioned(
     decoder = robot(server, "torn")
     try:
         wanted = generated(pair, windows[1])
-        assert caption(decoder, windows[0]) == generated(pair, windows[0])
+        assert caption(decoder, windows[0]).token_ids == generated(pair, windows[0])
         server.stop()
         assert _settles(lambda: not decoder.engine.link.is_up)  # type: ignore[attr-defined]
         with refused("server-lost", LinkError, library_text=True, url=server.url):
@@ -328,7 +373,7 @@ def test_a_robot_whose_frames_take_for_ever_keeps_no_other_waiting(
         # At most one of its frames is in work, however often it comes.
         assert len(in_work) == 1
         good = robot(server, "good")
-        assert caption(good, windows[0]) == generated(pair, windows[0])
+        assert caption(good, windows[0]).token_ids == generated(pair, windows[0])
         good.close()
         assert "the thread of the robot 'bad' has been stuck for 3 s" in [watch.look() for _ in range(4)][-1]
     finally:
@@ -377,8 +422,8 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
 ) -> None:
     frame = frame_message(windows[0].frames[0], 1)
 
-    def ask(question: str = QUESTION, tokens: int = 8, draft: wire.Draft | None = None) -> dict[str, object]:
-        return {"ask": wire.Ask(number=6, question=question, max_new_tokens=tokens, draft=draft)}
+    def ask(question: str = QUESTION, tokens: int = 8, **more: Any) -> dict[str, object]:
+        return {"ask": wire.Ask(number=6, question=question, max_new_tokens=tokens, **more)}
 
     refused: list[tuple[dict[str, object], str]] = [
         ({"frame": wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")}, "is held of a robot"),
@@ -387,8 +432,7 @@ def test_what_cannot_be_taken_is_refused_and_the_stream_goes_on(
         ({"frame": frame}, "already"),
         ({"fit": wire.Fit(stamps_ns=[5])}, "lacks the frames"),
         ({"fit": wire.Fit(stamps_ns=[1])}, ""),
-        ({"draft": wire.Draft(token_ids=[5, 6], probs=[0.5])}, "a tree came"),
-        (ask(draft=wire.Draft(token_ids=[10**6], probs=[0.5])), "the token id 1000000"),
+        (ask(temperature=1.0, top_p=1.0, seed=-5), "seed -5"),
         (ask(tokens=10**6), "1000000"),
         ({"hello": wire.Hello(version=VERSION, robot="clumsy")}, "once more"),
     ]
@@ -465,8 +509,7 @@ def test_a_server_that_serves_another_target_now_is_not_taken(server: Server, pa
     one = link(server, "loyal")
     try:
         assert one.wait(WAIT_S)
-        assert one.welcome is not None
-        one.welcome.tokenizer += " "
+        one.welcome.image_size += 1
         server.stop()
         server.start()
         assert _settles(lambda: "serves another target" in one.trouble) and not one.is_up

@@ -131,8 +131,8 @@ def test_a_robot_that_reads_nothing_is_let_go_and_heard_no_more(
         yield HELLO
         while said < 10 * MOST:
             said += 1
-            # Each is refused with a sentence, for nothing was asked.
-            yield wire.Up(session=1, draft=wire.Draft(number=1)).SerializeToString()
+            # Each is refused with a sentence.
+            yield wire.Up(session=1, ask=wire.Ask(number=1)).SerializeToString()
         await asyncio.sleep(60)
 
     async def live() -> list[wire.Down]:
