@@ -61,8 +61,7 @@ class PrefillHiddenDecoder:
         drafts: DraftModel | None = None,
         handoff: StandIn | None = None,
     ) -> None:
-        self.pair, self.policy = pair, policy
-        self._handoff = handoff
+        self.pair, self.policy, self._handoff = pair, policy, handoff
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.grammar: GrammarState | None = None
         self.first: tuple[Choices, ...] = ()
@@ -146,7 +145,7 @@ class PrefillHiddenDecoder:
             if can_rehearse and opened.needs_rehearsal(self.pair.target.spec):
                 answer = self._rehearse(opened, question, more)
                 if answer.ended:
-                    on_rehearsal(self._text(answer.tokens))
+                    on_rehearsal(self._text(answer))
                 return answer.ended
             frames = opened.session.frames if opened.session is not None else ()
             return self.policy.prepare(drafted_context(self._context(question), opened.draft, frames))
@@ -230,8 +229,7 @@ class PrefillHiddenDecoder:
             on_first: gets the answers to what is asked first, before the caption is made.
         """
         with self._turn:
-            begun_ns = time.perf_counter_ns()
-            stop = Stop(cancel, deadline_ns)
+            begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
             opened = self._open.close(window)
             self.forget()
             # Beside the target it goes on, unless it would take the CPU from it.
@@ -375,7 +373,7 @@ class PrefillHiddenDecoder:
             trace.mark("first_token")
             if on_words:
                 with trace.span("tell"):
-                    on_words(self._answer_text(answer))
+                    on_words(self._text(answer))
 
         answer.finish(stop, tell)
         opened.rest()
@@ -383,15 +381,12 @@ class PrefillHiddenDecoder:
         self._learn()
         self._lesson = answer.take_lesson()
         self._last.keep(opened)
-        return answer.caption(self._answer_text(answer), opened.source, stop.is_late)
+        return answer.caption(self._text(answer), opened.source, stop.is_late)
 
-    def _answer_text(self, answer: Answer) -> str:
+    def _text(self, answer: Answer) -> str:
         # A target on another host sends its text.
         text = answer.last.text if answer.last is not None else None
-        return self._text(answer.tokens) if text is None else text
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        return self.pair.target.tokenizer.decode(tokens).strip()
+        return self.pair.target.tokenizer.decode(answer.tokens).strip() if text is None else text
 
     def _learn(self) -> None:
         """Tell the policy how the last pass ended; that of a caption is told later, to save time."""
