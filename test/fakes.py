@@ -39,8 +39,7 @@ class FakeDecoder:
         self.cancelled = []
         self.streamed = []
         self.begun = []
-        words = SimpleNamespace(get_vocab_size=lambda: 32_000)
-        target = SimpleNamespace(device="cpu", dtype="float32", tokenizer=words)
+        target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000)
         self.pair = SimpleNamespace(frames=8, placement=None, target=target, draft=None, known_as={})
         self.closed = False
         self.max_new_tokens = 64

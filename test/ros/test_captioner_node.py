@@ -27,6 +27,7 @@ from std_msgs.msg import String
 
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
+from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode
@@ -176,8 +177,12 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         spans = {span.name: (span.start_ms, span.end_ms) for span in report.spans}
         assert spans["total"] == (0.0, stages["total"]) and "verify[0]" in spans
     stage.wait(lambda: stage["caption_stamped"] == [report.caption for report in stage.told()])
-    for topic, told in (("caption", text), ("caption_draft", "draft"), ("caption_partial", text)):
-        stage.wait(lambda topic=topic, told=told: [one.data for one in stage[topic]] == [told] * 3)
+    for topic in ("caption", "caption_partial"):
+        stage.wait(lambda topic=topic: [one.data for one in stage[topic]] == [text] * 3)
+    stage.wait(lambda: len(stage["caption_draft"]) == 3)
+    assert {(one.text, one.source, one.verified) for one in stage["caption_draft"]} == {
+        ("draft", "event_draft", False)
+    }
     for name in STAGES:
         expected = 0 if name == "draft_prefill" else 3  # the fake has no such stage
         stage.wait(lambda name=name, n=expected: len(stage[f"latency/{name}"]) == n)
@@ -210,7 +215,8 @@ def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
     view = SimpleNamespace(text=lambda *told: texts.append(told), captioned=lambda *told: None)
     monkeypatch.setattr(stage.node._outcomes, "view", view)
     for index in (0, 1):
-        stage.node._outcomes.drafted(stage.start + index, f"draft {index}")
+        end_ns = (stage.start + index + 1) * SECOND
+        stage.node._outcomes.drafted(stage.start + index, end_ns, f"draft {index}", "event_draft")
     for index in (0, 1):
         stage.report(index)
     stage.wait(lambda: len(texts) == 2)
@@ -297,10 +303,10 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     decoder, change = stage.decoder, stage.change
     assert change("question", "where?").successful and change("max_new_tokens", 7).successful
     assert stage.report(0).message == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
-    assert decoder.policy.limits == Limits(128, 1e-4, ("memory", "event_draft", "heads", "grammar"))
+    assert decoder.policy.limits == Limits(128, 1e-4, (REHEARSAL, *USUAL))
     assert change("proposers", "memory").successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
-    assert decoder.policy.limits == Limits(0, 0.5, ("memory",))
+    assert decoder.policy.limits == Limits(0, 0.5, (REHEARSAL, "memory"))
     assert change("mode", "autoregressive").successful and not decoder.policy.limits.proposers
     assert change("mode", "prefill_hidden").successful and decoder.policy.limits.proposers == ("memory",)
     assert change("temperature", 0.7).successful and change("top_p", 0.9).successful

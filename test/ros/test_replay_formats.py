@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -19,6 +18,7 @@ from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rosbags.rosbag2 import StoragePlugin, Writer
 
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.events.batch import EventBatch
@@ -170,21 +170,8 @@ class Witness(FakeDecoder):
     def caption(self, window, *_, **named):
         shown = hashlib.sha256(window.frames.tobytes() + window.event_images.tobytes()).hexdigest()[:12]
         # As if the event draft had spoken alone, which needs no marks of a target's passes.
-        return SimpleNamespace(
-            lossy=False,
-            traffic=(0, 0),
-            round_trip_s=0.0,
-            unreached="",
-            text=f"{len(window.frames)} frames, {len(window.event_images)} event images, {shown}",
-            token_ids=[1],
-            source="event_draft",
-            target_passes=0,
-            drafted={},
-            accepted={},
-            late=False,
-            mean_acceptance_length=0.0,
-            is_json=False,
-        )
+        text = f"{len(window.frames)} frames, {len(window.event_images)} event images, {shown}"
+        return Caption(text, (1,), "event_draft")
 
 
 def captioned(setup):
