@@ -71,4 +71,7 @@ def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:
         target.tokenizer.encode(part, add_special_tokens=False).ids
         for part in (before, f"{before}{space}{text}")
     )
-    return tuple(whole[len(known) :])
+    ids = whole[len(known) :]
+    # No response begins with a space alone.
+    is_space = bool(ids) and not target.tokenizer.decode(ids[:1]).strip()
+    return tuple(ids[is_space:])

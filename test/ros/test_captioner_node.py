@@ -308,14 +308,17 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert change("least_prob", 0.5).successful
     assert decoder.policy.limits == Limits(0, 0.5, (REHEARSAL, "memory"))
     assert change("mode", "autoregressive").successful and not decoder.policy.limits.proposers
-    assert change("mode", "prefill_hidden").successful and decoder.policy.limits.proposers == ("memory",)
+    assert change("mode", "prefill_hidden").successful and decoder.policy.limits.proposers == (
+        REHEARSAL,
+        "memory",
+    )
     assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
     assert decoder.sampling == Sampling(0.7, 0.9, 0)
     bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
     bad |= {"temperature": 1e-9, "question": 101 * "x", "when": "sometimes", "schema": "{"}
     for name, value in (*bad.items(), ("questions", "who? [yes]")):
         assert not change(name, value).successful, name
-    assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == ("memory",)
+    assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == (REHEARSAL, "memory")
     assert decoder.sampling.temperature == 0.7 and stage.report(1).message.endswith("where?")
     assert change("temperature", 0.0).successful and decoder.sampling is None
 
