@@ -160,6 +160,8 @@ class OpenWindows:
                 opened = self._get(index)
             if opened.session is None and self._engine is not None:
                 opened.session = self._engine.open(index, opened.trace)
+            if opened.session is not None:
+                opened.session.stop_rehearsal()
             opened.frames.append(frame)
             # Last: whoever reads both has a frame for every stamp.
             opened.stamps_ns.append(stamp_ns)

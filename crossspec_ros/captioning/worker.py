@@ -229,6 +229,7 @@ class CaptionWorker:
                     self.turns.begin(told, self.standing)
                 if waiting:
                     self._is_behind = bool(self._waiting)
+                    self._decoder.speculates = True
                 elif not self._advance() and not self._answer() and not self._choose():
                     self._work_ahead()
         self._decoder.give_up()
@@ -275,16 +276,15 @@ class CaptionWorker:
         """Rehearse and prepare for the window of which a frame was read last, until there is other work."""
         with self._changed:
             index, self._read = self._read, None
-        # Where a frame waits, this comes again once it is read.
         if index is None or not self._is_idle():
             return
-
         tell = partial(self._tell_draft, index, "rehearsal")
         with failures_logged(_LOG, logging.WARNING, "the caption could not be rehearsed"):
-            if self._decoder.work_ahead(index, self.question, self._is_idle, tell):
-                with self._changed:
-                    # Other work comes first.
-                    self._read = index if self._read is None else self._read
+            more = self._decoder.work_ahead(index, self.question, self._is_idle, tell)
+            with self._changed:
+                # Other work comes first. A frame that waits brings the window back once it is read.
+                if self._read is None and (more or not (self._unread or self._is_idle())):
+                    self._read = index
 
     def _is_idle(self) -> bool:
         return self._has_time() and not self._unread and not self.turns and not self._is_asked()
@@ -375,10 +375,10 @@ class CaptionWorker:
         speculates = self._decoder.speculates = not self._is_behind or self._arms.choose()
         begun = time.perf_counter()
         caption = tried(look)
-        if self._is_behind:
-            self._arms.observe(speculates, time.perf_counter() - begun)
         if isinstance(caption, Exception):
             return Outcome(item.window, trace, error=caption, flags=faults)
+        if self._is_behind and caption.source == "target" and not caption.late:
+            self._arms.observe(speculates, time.perf_counter() - begun)
         faults = (*faults, *caption_faults(caption, self._decoder.grammar is not None))
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:

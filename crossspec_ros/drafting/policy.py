@@ -128,7 +128,6 @@ class _Source:
 
         `others` are faster proposers, which expect to get `known` tokens right.
         """
-        self.proposal, self._was_asked = DraftTree(), False
         at = self._situation = int(bool(context.tokens)), min(int(np.log2(1 + known)), _SITUATIONS - 1)
         self._others = others
         self._rounds[at] += 1
@@ -166,6 +165,10 @@ class _Source:
         """Note that this window has opened."""
         self._resting = max(0, self._resting - 1)
         self.proposer.start(window)
+
+    def forget(self) -> None:
+        """Drop the last proposal, which may be a rehearsal's, that nobody learns from."""
+        self.proposal, self._was_asked = DraftTree(), False
 
     def observe(self, result: PassResult) -> int:
         """Learn from a pass; returns how many of its tokens none but this source had proposed."""
@@ -253,6 +256,8 @@ class Policy:
         """The tree for a pass that also reads `unread` tokens, when `left` tokens may still be written; a
         single path where it may not branch."""
         limits = self.limits
+        for source in self._sources:
+            source.forget()
         asked = self._asked(context)
         if left <= 1 or not asked or not limits.max_nodes:
             return DraftTree()

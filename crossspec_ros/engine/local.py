@@ -170,6 +170,7 @@ class LocalSession:
         self._rehearses = False
         # Work of a rehearsal, which may wait for idle time: its beginning, and its last step.
         self._idle: tuple[Future[Any], ...] = ()
+        self._is_stopped = False
         self.closed: Future[None] = Future()
         """Done once it was closed and its buffers are back."""
 
@@ -186,6 +187,7 @@ class LocalSession:
             )
             self._encoded_only = 0 if is_read else self._encoded_only + 1
 
+        self.stop_rehearsal()
         future = self._scheduler.submit_ahead(self._window, read)
         self._appended.append(future)
         return future
@@ -201,7 +203,7 @@ class LocalSession:
         return self._scheduler.submit(fit, self._window)
 
     def rehearse(self, question: str, trace: Trace) -> int:
-        self._rehearses = True
+        self._rehearses, self._is_stopped = True, False
         begun = self._scheduler.submit_idle(
             self._window, lambda: self._do(lambda sequence: sequence.rehearse(question, trace))
         )
@@ -232,11 +234,14 @@ class LocalSession:
         if rehearses:
             step = self._scheduler.submit_idle(self._window, make)
             self._idle = (*self._idle[:1], step)
+            # In this order: whoever stops it meanwhile sets the flag first.
+            if self._is_stopped:
+                step.cancel()
             return step
         return self._scheduler.submit(make, self._window, is_pass=True)
 
     def stop_rehearsal(self) -> None:
-        """Cancel what waits for idle time; a pass in flight goes on. For any thread."""
+        self._is_stopped = True
         for work in self._idle:
             work.cancel()
 
@@ -266,6 +271,7 @@ class LocalSession:
         if self._is_closed:
             return
         self._is_closed = True
+        self.stop_rehearsal()
         self.rest()
         for future in self._appended:
             future.cancel()

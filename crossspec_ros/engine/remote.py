@@ -164,6 +164,9 @@ class RemoteSession:
         return _done()
 
     def ask(self, question: str, trace: Trace, max_new_tokens: int, hint: str = "") -> int:
+        if type(self._error) is InputError:
+            # It refused the question before.
+            self._error = None
         with self._lock:
             self._trace, self._answer, self._left = trace, next(self._engine.numbers), max_new_tokens
             self._ask = wire.Ask(
@@ -192,6 +195,9 @@ class RemoteSession:
 
     def rehearse(self, question: str, trace: Trace) -> int:
         raise AssertionError("the server rehearses by itself")
+
+    def stop_rehearsal(self) -> None:
+        """The server stops its own."""
 
     def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
         raise AssertionError("it does not score")

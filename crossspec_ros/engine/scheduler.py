@@ -171,6 +171,8 @@ class Scheduler:
             if self._closing:
                 work.future.cancel()
             else:
+                # A cancelled one would hold what its answer holds.
+                self._idle = deque(one for one in self._idle if not one.future.cancelled())
                 self._idle.append(work)
                 self._changed.notify()
         return work.future

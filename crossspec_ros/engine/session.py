@@ -119,6 +119,10 @@ class Session(Protocol):
         """
         ...
 
+    def stop_rehearsal(self) -> None:
+        """Cancel the steps that wait for idle time; a pass in flight goes on. For any thread."""
+        ...
+
     def ask(self, question: str, trace: Trace, max_new_tokens: int, hint: str = "") -> int:
         """Begin an answer of at most so many tokens, whose spans go to `trace`; a further question takes the
         place of the last.

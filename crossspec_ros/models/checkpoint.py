@@ -46,6 +46,10 @@ def read_tensors(folder: Path) -> Tensors:
             raise InputError(
                 f"'{file}' is cut off or damaged ({first_line(error)}): copy it again"
             ) from error
+    if any(not one.is_floating_point() for name, one in tensors.items() if name.endswith("weight")):
+        raise InputError(
+            f"'{folder}' holds quantised tensors: take the checkpoint as it was before, and set models.dtype"
+        )
     return tensors
 
 

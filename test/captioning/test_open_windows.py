@@ -14,7 +14,9 @@ from crossspec_ros.windows.window import Window
 
 def test_a_window_that_gets_frames_without_end_begins_anew() -> None:
     closed: list[int] = []
-    session = SimpleNamespace(append=lambda *_: Future(), close=lambda: closed.append(1))
+    session = SimpleNamespace(
+        append=lambda *_: Future(), close=lambda: closed.append(1), stop_rehearsal=lambda: None
+    )
     engine = SimpleNamespace(open=lambda *_: session)
     windows = OpenWindows(engine)
     for i in range(2 * MAX_IMAGES + 1):

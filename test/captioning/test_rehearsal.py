@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 import torch
@@ -148,7 +149,7 @@ def test_a_frame_is_read_before_the_next_pass_of_a_rehearsal(pair: ModelPair, wi
     step, read = session.step(DraftTree()), session.append(window.frames[7], 7)
     go.set()
     read.result(20)
-    with pytest.raises(RehearsalOverError):
+    with pytest.raises(CancelledError):
         step.result(20)
     # The session goes on.
     session.ask(QUESTION, Trace(), 8)

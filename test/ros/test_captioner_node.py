@@ -311,6 +311,7 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert change("mode", "prefill_hidden").successful
     assert decoder.policy.limits.proposers == (REHEARSAL, "memory")
     assert change("rehearse", False).successful and decoder.policy.limits.proposers == ("memory",)
+    assert change("rehearse", True).successful
     assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
     assert decoder.sampling == Sampling(0.7, 0.9, 0)
     bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
