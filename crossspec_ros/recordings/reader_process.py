@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import resource
 import signal
 import subprocess
@@ -123,8 +122,8 @@ class _Child:
     def __init__(self, job: str, path: Path, *arguments: Any) -> None:
         self._path = path
         folders = [one.images for one in arguments if isinstance(one, ReadOptions) and one.images]
-        # Only the parent's own request is ever unpickled.
-        request = pickle.dumps((job, (path, *arguments), _limits(path, *folders))).hex()
+        # JSON has ReadOptions as a list.
+        request = json.dumps((job, path, arguments, _limits(path, *folders)), default=os.fspath)
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
         changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -194,7 +193,8 @@ def _limits(*paths: Path) -> tuple[int, int]:
 
 def main(request: str) -> None:
     """Run the job of a request in this process and send what it yields to standard output."""
-    job, arguments, (memory_bytes, processor_s) = pickle.loads(bytes.fromhex(request))
+    job, path, arguments, (memory_bytes, processor_s) = json.loads(request)
+    arguments = [_options(*one) if isinstance(one, list) else one for one in arguments]
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Without a parent there is nobody to send to.
@@ -208,7 +208,7 @@ def main(request: str) -> None:
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     last = "end", ""
     try:
-        for item in resolve_name(job)(*arguments):
+        for item in resolve_name(job)(Path(path), *arguments):
             _send(out, item)
     except InputError as error:
         last = "refused", str(error)
@@ -220,6 +220,10 @@ def main(request: str) -> None:
         last = "died", f"failed ({type(error).__name__}: {one_line(error)[:1000]})"
     out.write(json.dumps(last).encode() + b"\n")
     out.close()
+
+
+def _options(events: str, image: str, columns: str, time_unit: str, images: str | None) -> ReadOptions:
+    return ReadOptions(events, image, columns, time_unit, Path(images) if images else None)
 
 
 def _send(out: BinaryIO, item: RecordedMessage | Word) -> None:
