@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
-from crossspec_ros.drafting.align import align
+from crossspec_ros.drafting.align import rest
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.engine.session import Session, Step
@@ -139,11 +139,13 @@ class Answer:
         begun = time.perf_counter()
         with suppress(RehearsalOverError, CancelledError):
             self.advance(more)
-        tokens = self.tokens
-        if not self.ended:
-            tokens += before.token_ids[align(tokens, before.token_ids) :]
+        tokens = self.rehearsed(before.token_ids)
         seconds = before.seconds + time.perf_counter() - begun
         return Rehearsal(tokens, before.passes + self.passes, seconds, self.ended)
+
+    def rehearsed(self, before: tuple[int, ...]) -> tuple[int, ...]:
+        """What was written, and of an answer that is not at its end the rest of the rehearsal before."""
+        return self.tokens if self.ended else self.tokens + rest(self.tokens, before)
 
     def finish(self, stop: Stop, tell: Callable[[], None]) -> None:
         """Advance to the end, or until `stop` says so; `tell` is called after each pass, and at once where

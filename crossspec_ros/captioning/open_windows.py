@@ -93,7 +93,7 @@ class OpenWindow:
         """Whether at least half of a window's units of frames are encoded, and the last rehearsal was about
         fewer than these."""
         units = 0 if self.session is None else len(self.session.frames)
-        return units > self.rehearsed and 2 * units * spec.frames_per_unit >= spec.frames
+        return units > self.rehearsed and spec.is_half(units)
 
     def give_up(self) -> None:
         """Drop the answer that was begun: it is made anew where somebody still wants it."""

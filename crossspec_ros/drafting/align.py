@@ -24,6 +24,11 @@ def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
     return len(draft)
 
 
+def rest(verified: tuple[int, ...], draft: tuple[int, ...]) -> tuple[int, ...]:
+    """What the draft says after `verified`."""
+    return draft[align(verified, draft) :]
+
+
 def _common_end(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Number of last tokens that are the same, up to LONGEST."""
     length = 0

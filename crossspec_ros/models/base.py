@@ -114,6 +114,10 @@ class InputSpec:
     axes: int = 1
     added_layers: int = 0
 
+    def is_half(self, units: int) -> bool:
+        """Whether so many units have at least half of a window's frames."""
+        return 2 * units * self.frames_per_unit >= self.frames
+
     @property
     def unit_tokens(self) -> float:
         """Tokens of a unit of frames, with the text around it."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.proposer import REHEARSAL
 from crossspec_ros.engine.local import LocalSession
 from crossspec_ros.errors import described, forget_frames
@@ -45,7 +44,9 @@ class IdleRehearsals:
         """
         robot, asked, spec = self._robot, self.asked, self._target.spec
         self.stop()
-        is_due = spec.frames <= 2 * spec.frames_per_unit * len(session.frames) < 2 * spec.frames
+        is_due = (
+            spec.is_half(len(session.frames)) and spec.frames_per_unit * len(session.frames) < spec.frames
+        )
         if asked is None or not is_due or not robot.policy.has(REHEARSAL) or self._is_stopped or not more():
             return
         if not robot.turn.acquire(blocking=False):
@@ -78,8 +79,7 @@ class IdleRehearsals:
         return has_turn
 
     def _end(self, index: int, answer: Answer, over: Future[None]) -> None:
-        before, tokens = self.written.get(index, ()), answer.tokens
-        self.written[index] = tokens if answer.ended else tokens + before[align(tokens, before) :]
+        self.written[index] = answer.rehearsed(self.written.get(index, ()))
         while len(self.written) > SESSIONS:
             del self.written[min(self.written)]
         if not over.cancelled() and (error := over.exception()) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossspec_ros.drafting.align import align
+from crossspec_ros.drafting.align import rest
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
@@ -17,5 +17,5 @@ class RehearsalProposer(Proposer):
     needs = frozenset({REHEARSAL})
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        rest = context.rehearsal[align(context.tokens, context.rehearsal) :][:budget]
-        return DraftTree.chain(rest, [PROB] * len(rest), self.name)
+        tokens = rest(context.tokens, context.rehearsal)[:budget]
+        return DraftTree.chain(tokens, [PROB] * len(tokens), self.name)
