@@ -48,10 +48,6 @@ class NonFiniteError(InputError):
         )
 
 
-class RehearsalOverError(Exception):
-    """A frame or a question has ended the rehearsal; what it wrote so far stays a good draft."""
-
-
 def described(error: BaseException) -> str:
     """For a log: the sentence about a bad input, of all else where it was raised.
 

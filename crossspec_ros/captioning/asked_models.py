@@ -24,7 +24,7 @@ from crossspec_ros.models.placement import (
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.open_windows import StandIn
+    from crossspec_ros.captioning.event_drafts import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair

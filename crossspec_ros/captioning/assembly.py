@@ -18,8 +18,8 @@ from crossspec_ros.captioning.asked_models import (
     models_folder,
 )
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.event_drafts import draft_model
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.open_windows import draft_model
 from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
@@ -33,7 +33,7 @@ from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.captioning.open_windows import StandIn
+    from crossspec_ros.captioning.event_drafts import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.runner import Runner

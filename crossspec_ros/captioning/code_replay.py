@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, nullcontext
 from dataclasses import astuple, dataclass
-from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
-from crossspec_ros.captioning.outcome import Holding, Outcome, caption_faults
+from crossspec_ros.captioning.outcome import Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
+from crossspec_ros.captioning.standing import Answered, Standing, read_standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -30,9 +29,9 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.quality import flags, trustworthy
+from crossspec_ros.windows.quality import flags
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
-from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -63,24 +62,32 @@ class Captioned:
 class CodeReplay:
     """Captions each window of a recording; what is wrong with its streams is in `counts`.
 
-    The event draft gets the time that it needs, and captions are the target's own in either mode, so two runs
-    in float32 give the same records.
+    The event draft gets the time that it needs, and nothing is rehearsed, so that two runs in float32 give
+    the same records.
     """
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
-        self._setup, self._decoder = setup, decoder
-        self._question = setup.captioner.question
-        decoder.check_question(self._question)
-        schema = setup.captioner.schema
-        self._grammar = decoder.grammar = decoder.grammars.compiled(schema) if schema else None
-        standing = decoder.standing(read_standing(setup.captioner.questions))
-        decoder.first, self._later = standing.first, standing.later
+        self._setup = setup
+        question = setup.captioner.question
+        decoder.check_question(question)
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
+        self._outcomes: list[Outcome] = []
+        self._answers: list[tuple[Standing, Answered | Exception]] = []
+        self._captioner = Captioner(
+            decoder,
+            question,
+            on_draft=lambda *draft: None,
+            on_words=lambda text: None,
+            on_outcome=self._outcomes.append,
+            standing=decoder.standing(read_standing(setup.captioner.questions)),
+            on_standing=self._take_answer,
+            gate=ChangeGate(setup.captioner.gate),
+        )
+        schema = setup.captioner.schema
+        self._captioner.grammar = decoder.grammars.compiled(schema) if schema else None
         self._event_image_stamps: dict[int, list[int]] = {}
         self._draft: Future[None] | None = None
-        self._gate = ChangeGate(setup.captioner.gate)
-        self._holding: Holding | None = None
         self._unusable: Counter[str] = Counter()
 
     @property
@@ -115,55 +122,42 @@ class CodeReplay:
     def _take(self, update: Update) -> Iterator[Captioned]:
         grid = self._pipeline.grid
         if isinstance(update, FrameReady):
-            index = grid.index(update.stamp_ns)
-            read = partial(self._decoder.stream_frame, index, update.image, update.stamp_ns)
-            self._gate.stream(index, FRAMES, update.image, read)
+            self._captioner.add_frame(grid.index(update.stamp_ns), update.image, update.stamp_ns)
             windows = self._assembler.add_frame(update.stamp_ns, update.image)
         elif isinstance(update, EventImageReady):
             index = grid.index(update.stamp_ns - 1)
             self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
-            draft = partial(self._begin_draft, index, update.image)
-            self._gate.stream(index, EVENTS, update.image, draft)
+            self._wait_for_draft()  # another one would end it
+            self._draft = self._captioner.add_event_image(index, update.image) or self._draft
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
             windows = self._assembler.close(*astuple(update))
         yield from map(self._caption, windows)
 
-    def _begin_draft(self, index: int, image: np.ndarray) -> None:
-        self._wait_for_draft()  # another one would end it
-        self._draft = self._decoder.stream_event_image(index, image, self._question) or self._draft
-
     def _caption(self, window: Window) -> Captioned:
         self._wait_for_draft()
-        trace = Trace()
-        trace.mark("closed")
-        faults = flags(window)
-        stamps = self._event_image_stamps.pop(window.index, [])
-        holds = None if self._holding is None else self._holding.window.index
-        if self._gate.judge(window, holds) == "unchanged":
-            assert self._holding is not None
-            same = Caption(self._holding.caption.text, (), "unchanged")
-            return Captioned(window, stamps, faults, same, trace, self._holding.window.end_ns)
+        self._answers = []
+        self._captioner.close(window, time.perf_counter_ns())
+        self._captioner.step()
+        self._captioner.settle()
+        outcome = self._outcomes.pop()
+        stamps, faults = self._event_image_stamps.pop(window.index, []), flags(window)
+        if outcome.holds is not None:
+            same = Caption(outcome.holds.caption.text, (), "unchanged")
+            return Captioned(window, stamps, faults, same, outcome.trace, outcome.holds.window.end_ns)
+        if outcome.error is not None:
+            raise outcome.error
+        assert outcome.caption is not None
         answers: list[tuple[Standing, Answered]] = []
+        for standing, answered in self._answers:
+            if isinstance(answered, Exception):
+                raise answered
+            answers.append((standing, answered))
+        own = outcome.flags, outcome.caption, outcome.trace
+        return Captioned(window, stamps, *own, answers=tuple(answers))
 
-        def take(choices: Choices, told: Told) -> None:
-            for standing, answered in paired(choices, told):
-                if isinstance(answered, Exception):
-                    raise answered
-                answers.append((standing, answered))
-
-        caption = self._decoder.caption(
-            trustworthy(window, faults),
-            self._question,
-            trace,
-            on_first=take,
-        )
-        faults = (*faults, *caption_faults(caption, self._grammar is not None))
-        self._holding = Outcome(window, trace, caption, faults).holding
-        for choices in self._later:
-            if caption.askable:
-                take(choices, self._decoder.choose(choices, Trace()))
-        return Captioned(window, stamps, faults, caption, trace, answers=tuple(answers))
+    def _take_answer(self, standing: Standing, answered: Answered | Exception, window: Window) -> None:
+        self._answers.append((standing, answered))
 
     def _wait_for_draft(self) -> None:
         if self._draft is not None:

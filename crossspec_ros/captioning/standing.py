@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, tried
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
-    from crossspec_ros.engine.session import Engine, Session
+    from crossspec_ros.engine.protocols import Engine
+    from crossspec_ros.engine.work import Frames
     from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.telemetry.trace import Trace
+    from crossspec_ros.windows.window import Window
 
 MOST_STANDING = 16
 """Standing questions of a captioner, at most."""
@@ -104,18 +107,26 @@ class Choices:
         self._tree = _tree(asked)
         self._asked = [(one, one.nodes(self._tree)) for one in asked]
 
-    def answer(self, session: Session | None, source: str, trace: Trace) -> tuple[Answered, ...]:
-        """The choices that the target makes about the frames of a session, question by question; `source` as
-        in `Caption`."""
-        assert session is not None
-        scores = session.score(self._tree, trace).result()
-        return tuple(one.answered(nodes, scores, source) for one, nodes in self._asked)
+    def score(
+        self, engine: Engine, window: Any, trace: Trace, frames: Frames | None = None, can_wait: bool = False
+    ) -> Future[tuple[float, ...]]:
+        """Let the target score the tree behind a window's frames, see `Engine.score`."""
+        return engine.score(window, self._tree, trace, frames, can_wait)
+
+    def answered(self, scores: Future[tuple[float, ...]], source: str) -> Told:
+        """Return the choices that the target makes, question by question; `source` as in `Caption`."""
+        made = tried(scores.result)
+        if isinstance(made, Exception):
+            return made
+        return tuple(one.answered(nodes, made, source) for one, nodes in self._asked)
 
 
 Told = tuple[Answered, ...] | Exception
 """Answers of a pass, question by question, or why there are none."""
-OnFirst = Callable[[Choices, Told], None]
-"""Takes the answers to what is asked first."""
+OnAnswered = Callable[[Choices, Told], None]
+"""Takes the answers of a pass."""
+OnStanding = Callable[[Standing, Answered | Exception, "Window"], None]
+"""Takes the answer to a standing question about a window, or why there is none."""
 
 
 def paired(choices: Choices, told: Told) -> Iterator[tuple[Standing, Answered | Exception]]:

@@ -209,6 +209,7 @@ class Policy:
         # Expected tokens per second.
         self._rate = 1 / float(cost.seconds(1, 1)) if cost else 0.0
         self._answers, self._has_draft = 0, True
+        self._window: int | None = None
         self._draft_tokens = 2 * _PAYING_TOKENS
 
     def draft_pays(self) -> bool:
@@ -231,7 +232,10 @@ class Policy:
         return any(name in source.proposer.needs for source in self._sources)
 
     def start(self, window: int) -> None:
-        """Tell all proposers that this window has opened."""
+        """Tell all proposers, once, that this window is the one in work."""
+        if window == self._window:
+            return
+        self._window = window
         for source in self._sources:
             source.start(window)
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from crossspec_ros.engine.session import Step
+from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 
 if TYPE_CHECKING:

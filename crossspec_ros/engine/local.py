@@ -1,45 +1,47 @@
-"""The target in this process: one thread for it, and a session for each window of each robot."""
+"""The target in this process: one thread and one loop for all windows of all robots."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+import atexit
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.batching import Batcher, Requests, together
 from crossspec_ros.engine.cuda_stream import CudaStream
+from crossspec_ros.engine.loop import Loop
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
+from crossspec_ros.engine.request import Frame, Request
 from crossspec_ros.engine.runner import BATCHES, Runner
-from crossspec_ros.engine.scheduler import Scheduler, Window
-from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.engine.session import Step
+from crossspec_ros.engine.scheduler import Batch, schedule
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, NonFiniteError, RehearsalOverError
+from crossspec_ros.engine.work import Ask, Frames, Score
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
 
-    from crossspec_ros.engine.json_grammar import GrammarState
-    from crossspec_ros.engine.sampling import Sampling
+    from crossspec_ros.engine.protocols import Answering
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
-_JOINED_UNITS = 3
-"""Units that are read together where another robot's caption may wait for it."""
-_NOISE_QUESTION = "What is this?"
-_WARM_UP_TOKENS = 8
+MAX_AHEAD = 64
+"""Frames of a window that may wait. A window whose frames were dropped is read when it closes."""
+_FAREWELL_S = 5.0
+"""Patience at the end of the process for a pass in work."""
 
 
 class LocalEngine:
-    """See `session.Engine`; up to `robots` robots share passes. Without a `runner` the target's own body
-    runs. Only the scheduler's thread uses what the engine owns."""
+    """See `protocols.Engine`; windows of up to `robots` robots share passes.
+
+    Any thread may call its methods. Weights, sequences, proposers and the CUDA stream belong to its own
+    thread, so that they need no locks. Without a `runner` the target's own body runs.
+    """
+
+    masks = rehearses = True
 
     def __init__(
         self,
@@ -49,9 +51,7 @@ class LocalEngine:
         runner: Runner | None = None,
     ) -> None:
         self.target, self._robots = target, robots
-        self.joined_units = math.inf if robots == 1 else _JOINED_UNITS
-        """Units of frames that a pass ahead of a question reads at most."""
-        self.stream = CudaStream(target.device, first=True)
+        self._stream = CudaStream(target.device, first=True)
         spec = target.spec
         if runner is None:
             # Another runner need not wait for transformers.
@@ -59,249 +59,191 @@ class LocalEngine:
 
             runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.runner: Runner = runner
-        self.batcher = Batcher(target, self.runner, self.stream)
-        self.scheduler = Scheduler(self.stream, "target", self.batcher)
-        self.verifiers: dict[str, Verifier] = {}
+        self._loop = Loop(target, self.runner, self._stream, robots)
+        self._changed = self._loop.lock
+        self._requests: list[Request] = []
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._is_closing = False
+        self.pulse = Pulse("target")
+        self._thread = self.pulse.start(self._run, "target")
+        # torch aborts the process if one of its passes is cut off.
+        atexit.register(self.close, _FAREWELL_S)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        return (self.scheduler.pulse,)
-
-    @property
-    def masks(self) -> bool:
-        return True
+        return (self.pulse,)
 
     @property
     def scores(self) -> bool:
         return self.runner.branches
 
     @property
-    def rehearses(self) -> bool:
-        return True
+    def answering(self) -> int:
+        """Number of windows that have an answer in work."""
+        return sum(bool(request.tasks) for request in list(self._requests))
 
-    def open(self, window: int, trace: Trace, robot: str = "") -> LocalSession:
-        return LocalSession(self, Window(window, robot), trace)
+    def open(
+        self,
+        window: int,
+        trace: Trace,
+        robot: str = "",
+        plan: Callable[[], Answering | None] = lambda: None,
+    ) -> Request:
+        request = Request(window, robot, trace, plan)
+        with self._changed:
+            self._requests.append(request)
+        return request
+
+    def add_frame(self, window: Request, frame: np.ndarray, stamp_ns: int) -> Future[None]:
+        waiting = Frame(frame, stamp_ns)
+        with self._wake(window):
+            window.frames.append(waiting)
+            if len(window.frames) > MAX_AHEAD:
+                window.frames.popleft().read.cancel()
+        return waiting.read
+
+    def ask(self, window: Request, answer: Answering, frames: Frames | None = None) -> Future[None]:
+        self._add(window, Ask(answer, frames))
+        return answer.future
+
+    def score(
+        self,
+        window: Request,
+        tree: DraftTree,
+        trace: Trace,
+        frames: Frames | None = None,
+        can_wait: bool = False,
+    ) -> Future[tuple[float, ...]]:
+        work = Score(tree, trace, frames, can_wait)
+        self._add(window, work)
+        return work.future
+
+    def cancel(self, window: Request) -> None:
+        with self._wake(window):
+            self._cancel_tasks(window)
+
+    def traffic(self, window: Request) -> tuple[int, int]:
+        return 0, 0
+
+    def drop(self, window: Request) -> Future[None]:
+        with self._wake(window):
+            if not window.is_closed:
+                window.is_closed = True
+                self._cancel_tasks(window)
+                self._cancel_frames(window)
+                if window in self._requests:
+                    self._requests.remove(window)
+                self._calls.append((lambda: self._loop.reset(window), window.closed))
+        return window.closed
 
     def forget(self, robot: str) -> None:
-        """Drop what is known of a robot that has gone; its sessions are closed by whoever opened them."""
-        self.scheduler.forget(robot)
-        self.verifiers.pop(robot, None)
+        """Drop what is known of a robot that has gone, its windows excepted."""
+        self._loop.verifiers.pop(robot, None)
 
     def tap(self, layers: Sequence[int]) -> None:
-        self.scheduler.submit(lambda: self.runner.tap(layers)).result()
+        self._call(lambda: self.runner.tap(layers))
 
-    def warm_up(self, sessions: int) -> None:
-        count = sessions * self._robots
-        self.scheduler.submit(lambda: self.runner.warm_up(count, self._robots)).result()
-        self.scheduler.submit(lambda: self._noise(1)[0].close()).result()
+    def warm_up(self, windows: int) -> None:
+        count = windows * self._robots
+        self._call(lambda: self.runner.warm_up(count, self._robots))
+        self._call(lambda: self._loop.noise(1)[0].close())
 
     def measure(self, shared: bool = True) -> PassCost:
         """Passes are only shared where that was measured."""
         batches = [b for b in BATCHES if shared and b < 2 * self._robots and b <= self.runner.rows]
 
         def measure() -> PassCost:
-            noise = self._noise(max(batches, default=1))
-
-            def read(rows: int, tokens: int) -> float:
-                # Together, whatever that costs: that is what is asked.
-                self.batcher.cost = None if rows == 1 else PassCost.all_together(rows)
-                steps = [sequence.step(DraftTree.filler(tokens - 1), None) for sequence in noise[:rows]]
-                return together(steps, self.batcher)[0].seconds
-
+            noise = self._loop.noise(max(batches, default=1))
             try:
+                read = lambda rows, tokens: self._loop.noise_pass(noise[:rows], tokens - 1)  # noqa: E731
                 return measured_cost(read, self.runner.is_static, batches)
             finally:
                 for sequence in noise:
                     sequence.close()
 
-        self.batcher.cost = self.scheduler.submit(measure).result()
-        return self.batcher.cost
+        cost = self._loop.passes.cost = self._call(measure)
+        return cost
 
-    def sequence(self, trace: Trace, robot: str = "") -> TargetSequence:
-        """An empty one, for the scheduler's thread."""
-        verifier = self.verifiers.setdefault(robot, Verifier())
-        return TargetSequence(self.target, self.runner, self.stream, verifier, trace)
+    def close(self, timeout_s: float | None = None) -> None:
+        atexit.unregister(self.close)
+        self.pulse.end()
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
 
-    def shared(self) -> None:
-        """Tell the cost how many answers share a pass now."""
-        if self.batcher.cost is not None:
-            self.batcher.cost.rows = max(1, self.scheduler.answering)
+    @contextmanager
+    def _wake(self, window: Request) -> Iterator[None]:
+        """Change a window's lists under the lock; what is put on a closed one is cancelled."""
+        with self._changed:
+            yield
+            if window.is_closed or self._is_closing:
+                self._cancel_tasks(window)
+                self._cancel_frames(window)
+            self._changed.notify()
 
-    def close(self) -> None:
-        self.scheduler.submit(self.runner.release)
-        self.scheduler.close()
+    def _add(self, window: Request, work: Ask | Score) -> None:
+        with self._wake(window):
+            window.tasks.append(work)
+            if not work.can_wait:
+                window.was_asked = True
+            if work.frames is not None:
+                # They come with it.
+                self._cancel_frames(window)
 
-    def _noise(self, count: int) -> list[TargetSequence]:
-        """Windows of noise whose question was asked and read."""
-        spec, rng = self.target.spec, np.random.default_rng(0)
-        shape = (spec.frames, spec.image_size, spec.image_size, 3)
+    def _cancel_tasks(self, window: Request) -> None:
+        while window.tasks:
+            window.tasks.popleft().fail(CancelledError())
 
-        def read(sequence: TargetSequence) -> Requests[None]:
-            *first, last = rng.integers(0, 256, shape, np.uint8)
-            for i, frame in enumerate(first):
-                yield from sequence.read_ahead(frame, i)
-            yield from sequence.append(last, len(first))
-            yield from sequence.ask(_NOISE_QUESTION, Trace())
-            yield from sequence.step(DraftTree.filler(_WARM_UP_TOKENS), None)
+    def _cancel_frames(self, window: Request) -> None:
+        while window.frames:
+            window.frames.popleft().read.cancel()
 
-        sequences = [self.sequence(Trace()) for _ in range(count)]
-        together([read(sequence) for sequence in sequences], self.batcher)
-        return sequences
+    def _call(self, do: Callable[[], _Result]) -> _Result:
+        """Return what `do` returns in the engine's thread."""
+        future: Future[_Result] = Future()
+        with self._changed:
+            if self._is_closing:
+                raise CancelledError
+            self._calls.append((do, future))
+            self._changed.notify()
+        return future.result()
 
-
-class LocalSession:
-    """See `session.Session`.
-
-    `_sequence` and `_error` belong to the engine's thread, the other fields to the one that calls; `frames`
-    alone is for any.
-    """
-
-    def __init__(self, engine: LocalEngine, window: Window, trace: Trace) -> None:
-        self._engine, self._scheduler = engine, engine.scheduler
-        self._window, self._trace = window, trace
-        self._appended: list[Future[None]] = []
-        self._unread = 0
-        # Frames that wait to be read together with the next.
-        self._encoded_only = 0
-        self._is_closed = False
-        self._sequence: TargetSequence | None = None
-        # What follows a failure would be done on a sequence that lacks something.
-        self._error: BaseException | None = None
-        self._rehearses = False
-        # Work of a rehearsal, which may wait for idle time: its beginning, and its last step.
-        self._idle: tuple[Future[Any], ...] = ()
-        self._is_stopped = False
-        self.closed: Future[None] = Future()
-        """Done once it was closed and its buffers are back."""
-
-    @property
-    def branches(self) -> bool:
-        return self._engine.runner.branches
-
-    def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        def read() -> Requests[None]:
-            is_read = yield from self._do(
-                lambda sequence: sequence.read_ahead(
-                    frame, stamp_ns, self._has_read_up, self._engine.joined_units
-                )
-            )
-            self._encoded_only = 0 if is_read else self._encoded_only + 1
-
-        self.stop_rehearsal()
-        future = self._scheduler.submit_ahead(self._window, read)
-        self._appended.append(future)
-        return future
-
-    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> Future[None]:
-        def fit() -> Requests[None]:
-            self._error = None
-            yield from self._do(lambda sequence: sequence.fit(frames, stamps_ns))
-
-        read = sum(not future.cancel() for future in self._appended) - self._encoded_only
-        spec = self._engine.target.spec
-        self._unread = max(0, len(frames) - read) * (spec.frame_tokens // spec.frames)
-        return self._scheduler.submit(fit, self._window)
-
-    def rehearse(self, question: str, trace: Trace) -> int:
-        self._rehearses, self._is_stopped = True, False
-        begun = self._scheduler.submit_idle(
-            self._window, lambda: self._do(lambda sequence: sequence.rehearse(question, trace))
-        )
-        self._idle = (begun,)
-        target = self._engine.target
-        missing = 1 - len(self._appended) / target.spec.frames
-        return round(missing * target.spec.frame_tokens) + len(target.prompt_ids(question)[1])
-
-    def ask(self, question: str, trace: Trace, max_new_tokens: int = 0, hint: str = "") -> int:
-        self._rehearses = False
-        self._scheduler.begin_answer(self._window)
-        self._engine.shared()
-        self._scheduler.submit(lambda: self._do(lambda sequence: sequence.ask(question, trace)), self._window)
-        unread, self._unread = self._unread, 0
-        return unread + len(self._engine.target.prompt_ids(question)[1])
-
-    def step(
-        self,
-        tree: DraftTree,
-        sampling: Sampling | None = None,
-        grammar: GrammarState | None = None,
-    ) -> Future[Step]:
-        rehearses = self._rehearses
-
-        def make() -> Requests[Step]:
-            return self._do(lambda sequence: sequence.step(tree, sampling, grammar, rehearses))
-
-        if rehearses:
-            step = self._scheduler.submit_idle(self._window, make)
-            self._idle = (*self._idle[:1], step)
-            # In this order: whoever stops it meanwhile sets the flag first.
-            if self._is_stopped:
-                step.cancel()
-            return step
-        return self._scheduler.submit(make, self._window, is_pass=True)
-
-    def stop_rehearsal(self) -> None:
-        self._is_stopped = True
-        for work in self._idle:
-            work.cancel()
-
-    def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
-        self._scheduler.begin_answer(self._window)
-        self._engine.shared()
-        self._unread = 0
-        return self._scheduler.submit(
-            lambda: self._do(lambda sequence: sequence.score(tree, trace)), self._window, is_pass=True
-        )
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
-    @property
-    def frames(self) -> tuple[torch.Tensor, ...]:
-        # It may end meanwhile.
-        sequence = self._sequence
-        return () if sequence is None else tuple(sequence.frames)
-
-    def rest(self) -> None:
-        self._scheduler.end_answer(self._window)
-        self._engine.shared()
-
-    def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.stop_rehearsal()
-        self.rest()
-        for future in self._appended:
-            future.cancel()
-        self.closed = self._scheduler.submit(self._close, self._window)
-
-    def _do(self, work: Callable[[TargetSequence], Requests[Result]]) -> Requests[Result]:
-        if self._is_closed:
-            # What waits still is for nobody, and would take buffers and the time of others.
-            raise RuntimeError("the session is closed")
-        if self._error is not None:
-            raise self._error
+    def _run(self) -> None:
         try:
-            if self._sequence is None:
-                # Buffers are taken once they are needed.
-                self._sequence = self._engine.sequence(self._trace, self._window.robot)
-            return (yield from work(self._sequence))
-        except NonFiniteError as error:
-            self._error = error
-            raise
-        except (InputError, RehearsalOverError):
-            # The frames that were read are as good as before.
-            raise
-        except BaseException as error:
-            self._error = error
-            raise
+            with self._stream():
+                while (batch := self._next()) is not None:
+                    with self.pulse.busy():
+                        self._loop.turn(batch)
+                    # What it holds must not live until the next one comes.
+                    del batch
+                for request in self._requests:
+                    self._loop.reset(request)
+                self.runner.release()
+        finally:
+            # Nobody may wait for what is never done.
+            with self._changed:
+                self._is_closing = True
+                for request in self._requests:
+                    self._cancel_tasks(request)
+                    self._cancel_frames(request)
+                    request.closed.cancel()
+                for _, future in self._calls:
+                    future.cancel()
 
-    def _has_read_up(self) -> bool:
-        return not self._scheduler.waits_ahead(self._window)
-
-    def _close(self) -> None:
-        if self._sequence is not None:
-            self._sequence.close()
-            self._sequence = None
+    def _next(self) -> Batch | None:
+        """Wait for the next batch, and make calls meanwhile; None at the end."""
+        while True:
+            with self._changed:
+                while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
+                    self._changed.wait()
+                if not self._calls:
+                    return None if self._is_closing else batch
+                do, future = self._calls.popleft()
+            with self.pulse.busy():
+                if future.set_running_or_notify_cancel():
+                    try:
+                        future.set_result(do())
+                    except BaseException as error:
+                        future.set_exception(error)
+            del do, future

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.engine.link import Address, Link
-from crossspec_ros.engine.session import Proposed, Step
+from crossspec_ros.engine.protocols import Proposed, Step
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError, NonFiniteError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.telemetry.pulse import Pulse
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from crossspec_ros.engine.pass_cost import PassCost
-    from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.engine.tree import DraftTree
+    from crossspec_ros.engine.protocols import Answering
+    from crossspec_ros.engine.work import Frames
 
 
 class RemoteTarget:
@@ -49,8 +50,30 @@ class RemoteTarget:
         return (), ()
 
 
+@dataclass(eq=False)
+class RemoteWindow:
+    """A window on the server: the frames that were sent to it, and the answer in work."""
+
+    number: int
+    trace: Trace
+    sent: set[tuple[int, int]] = field(default_factory=set)
+    """Frames by stream and stamp: a server knows the frames of one stream."""
+    answer: Answering | None = None
+    answer_number: int = 0
+    passes: int = 0
+    left: int = 0
+    """Tokens that may still come."""
+    asked_ns: int = 0
+    heard_ns: int = 0
+    traffic: tuple[int, int] = (0, 0)
+    closed: Future[None] = field(default_factory=Future)
+
+
 class RemoteEngine:
-    """See `session.Engine`. An answer fails if no piece comes within `patience_s`, or if the link breaks."""
+    """See `protocols.Engine`.
+
+    An answer fails if no piece comes within `patience_s`, or if the link breaks.
+    """
 
     masks = scores = False
     # The server rehearses by itself.
@@ -61,8 +84,9 @@ class RemoteEngine:
     ) -> None:
         """Raise InputError if the server is not reached within `connect_s`."""
         self.url, self.patience_s = address.url, patience_s
-        self.sessions: dict[int, RemoteSession] = {}
-        self.numbers = itertools.count(1)
+        self._windows: dict[int, RemoteWindow] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
         self.counts = {"lost_links": 0, "late_passes": 0}
         self._ending = threading.Event()
         self.link = connect(address, self._take, self._lost)
@@ -77,20 +101,85 @@ class RemoteEngine:
     def pulses(self) -> tuple[Pulse, ...]:
         return self.link.pulse, self.pulse
 
-    def open(self, window: int, trace: Trace, robot: str = "") -> RemoteSession:
-        number = next(self.numbers)
-        self.sessions[number] = session = RemoteSession(self, number, trace)
-        return session
-
     def tap(self, layers: Sequence[int]) -> None:
         assert not layers, "hidden states stay on the server"
 
-    def warm_up(self, sessions: int) -> None:
-        """The server is warm."""
+    def warm_up(self, windows: int) -> None:
+        """Do nothing: the server is warm."""
 
     def measure(self) -> PassCost | None:
         """Return no cost: the server decides what it verifies."""
         return None
+
+    def open(
+        self,
+        window: int,
+        trace: Trace,
+        robot: str = "",
+        plan: Callable[[], Answering | None] = lambda: None,
+    ) -> RemoteWindow:
+        opened = RemoteWindow(next(self._numbers), trace)
+        with self._lock:
+            self._windows[opened.number] = opened
+        return opened
+
+    def add_frame(self, window: RemoteWindow, frame: np.ndarray, stamp_ns: int) -> Future[None]:
+        # Without a link, `ask` sends the frame once there is one.
+        self._send_frame(window, frame, stamp_ns)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def ask(self, window: RemoteWindow, answer: Answering, frames: Frames | None = None) -> Future[None]:
+        with self._lock:
+            self.cancel(window)
+            if window.number not in self._windows:
+                answer.future.set_exception(CancelledError())
+                return answer.future
+            window.answer, window.answer_number = answer, next(self._numbers)
+            window.passes, window.left = 0, answer.max_new_tokens
+            window.asked_ns = window.heard_ns = time.perf_counter_ns()
+            ask = wire.Ask(
+                number=window.answer_number,
+                question=answer.question,
+                max_new_tokens=answer.max_new_tokens,
+                hint=answer.hint[:MAX_HINT],
+            )
+            if (sampling := answer.sampling) is not None:
+                ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
+            messages = [wire.Up(ask=ask)]
+            if frames is not None:
+                for frame, stamp_ns in zip(*frames, strict=True):
+                    self._send_frame(window, frame, stamp_ns)
+                messages.insert(0, wire.Up(fit=wire.Fit(stamps_ns=frames[1])))
+            if not all(self._send(window, message) for message in messages):
+                trouble = self.link.trouble or "more waits for the link than it carries"
+                self._end(window, LinkError(trouble))
+        return answer.future
+
+    def score(
+        self,
+        window: RemoteWindow,
+        tree: DraftTree,
+        trace: Trace,
+        frames: Frames | None = None,
+        can_wait: bool = False,
+    ) -> Future[tuple[float, ...]]:
+        raise AssertionError("it does not score")
+
+    def cancel(self, window: RemoteWindow) -> None:
+        self._end(window, CancelledError())
+
+    def traffic(self, window: RemoteWindow) -> tuple[int, int]:
+        return window.traffic
+
+    def drop(self, window: RemoteWindow) -> Future[None]:
+        with self._lock:
+            if self._windows.pop(window.number, None) is not None:
+                self._send(window, wire.Up(close=wire.Close()))
+                self.cancel(window)
+                window.closed.set_result(None)
+        return window.closed
 
     def close(self) -> None:
         self.pulse.end()
@@ -100,138 +189,33 @@ class RemoteEngine:
         self._fail(LinkError("this node ends"))
 
     def _take(self, message: wire.Down) -> None:
-        session = self.sessions.get(message.session)
-        if session is None:
-            return
-        if message.WhichOneof("what") == "piece":
-            session.take(message.piece)
-        elif message.WhichOneof("what") == "refused":
-            session.fail(_error(message.refused), message.refused.number)
-
-    def _lost(self, reason: str) -> None:
-        self.counts["lost_links"] += 1
-        self._fail(LinkError(reason))
-
-    def _fail(self, error: LinkError) -> None:
-        for session in list(self.sessions.values()):
-            session.fail(error)
-
-    def _watch_time(self) -> None:
-        while not self._ending.wait(0.02):
-            with self.pulse.busy():
-                for session in list(self.sessions.values()):
-                    if session.waits_s > self.patience_s:
-                        self.counts["late_passes"] += 1
-                        late = f"the target's server has not answered for {self.patience_s:g} s"
-                        session.fail(LinkError(late))
-                self.link.check()
-
-
-class RemoteSession:
-    """See `session.Session`."""
-
-    branches = True
-    frames = ()
-
-    def __init__(self, engine: RemoteEngine, number: int, trace: Trace) -> None:
-        self._engine, self._link, self.number, self._trace = engine, engine.link, number, trace
-        self._sent: set[tuple[int, int]] = set()
-        self._lock = threading.Lock()
-        self._ask: wire.Ask | None = None
-        # The number of the answer, and how many tokens of it may still come.
-        self._answer = self._left = 0
-        self._pieces: deque[Step] = deque()
-        self._waiting: Future[Step] | None = None
-        self._asked_ns = self._since_ns = self._passes = 0
-        self._error: InputError | None = None
-        self.traffic = 0, 0
-
-    @property
-    def waits_s(self) -> float:
-        """Seconds for which a step has waited for its piece."""
-        return (time.perf_counter_ns() - self._since_ns) / 1e9 if self._waiting is not None else 0.0
-
-    def append(self, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        # Without a link, `fit` sends the frame once there is one.
-        self._send_frame(frame, stamp_ns)
-        return _done()
-
-    def fit(self, frames: Sequence[Any], stamps_ns: Sequence[int]) -> Future[None]:
-        self._error = None
-        for frame, stamp_ns in zip(frames, stamps_ns, strict=True):
-            self._send_frame(frame, stamp_ns)
-        self._send(wire.Up(fit=wire.Fit(stamps_ns=stamps_ns)))
-        return _done()
-
-    def ask(self, question: str, trace: Trace, max_new_tokens: int, hint: str = "") -> int:
-        if type(self._error) is InputError:
-            # It refused the question before.
-            self._error = None
         with self._lock:
-            self._trace, self._answer, self._left = trace, next(self._engine.numbers), max_new_tokens
-            self._ask = wire.Ask(
-                number=self._answer, question=question, max_new_tokens=max_new_tokens, hint=hint[:MAX_HINT]
-            )
-            self._pieces.clear()
-            self._waiting, self._passes = None, 0
-        return 0
-
-    def step(
-        self, tree: DraftTree, sampling: Sampling | None = None, grammar: object | None = None
-    ) -> Future[Step]:
-        future: Future[Step] = Future()
-        with self._lock:
-            ask, self._ask = self._ask, None
-            self._waiting, self._since_ns = future, time.perf_counter_ns()
-        if ask is not None:
-            self._asked_ns = self._since_ns
-            if sampling is not None:
-                ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
-            self._send(wire.Up(ask=ask))
-        if self._error is not None:
-            self.fail(self._error)
-        self._give()
-        return future
-
-    def rehearse(self, question: str, trace: Trace) -> int:
-        raise AssertionError("the server rehearses by itself")
-
-    def stop_rehearsal(self) -> None:
-        """The server stops its own."""
-
-    def score(self, tree: DraftTree, trace: Trace) -> Future[tuple[float, ...]]:
-        raise AssertionError("it does not score")
-
-    def rest(self) -> None:
-        """The server rests by itself."""
-
-    def close(self) -> None:
-        if self._engine.sessions.pop(self.number, None) is not None:
-            self._send(wire.Up(close=wire.Close()))
-            self.fail(LinkError("the window was dropped while the target's server had it"))
-
-    def take(self, piece: wire.Piece) -> None:
-        """Take tokens of a pass; those of an earlier answer are dropped."""
-        now_ns, count = time.perf_counter_ns(), len(piece.token_ids)
-        with self._lock:
-            up, down = self.traffic
-            self.traffic = up, down + piece.ByteSize()
-            if piece.number != self._answer or not self._left:
+            window = self._windows.get(message.session)
+            if window is None:
                 return
-            # Without this check an answer may never end.
-            is_valid = count <= self._left and (count > 0 or piece.ended)
-            self._left = self._left - count if is_valid and not piece.ended else 0
-            if is_valid:
-                self._pieces.append(self._step(piece, now_ns))
-        if not is_valid:
-            self.fail(LinkError(f"the target's server sent a piece of {count} tokens, which is invalid"))
-        self._give()
+            kind = message.WhichOneof("what")
+            if kind == "piece":
+                self._take_piece(window, message.piece)
+            elif kind == "refused" and message.refused.number in (0, window.answer_number):
+                self._end(window, _error(message.refused))
 
-    def _step(self, piece: wire.Piece, now_ns: int) -> Step:
-        name = f"verify[{self._passes}]" if self._passes else "target_prefill"
-        self._trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
-        self._passes += 1
-        return Step(
+    def _take_piece(self, window: RemoteWindow, piece: wire.Piece) -> None:
+        """Take tokens of a pass; those of an earlier answer are dropped."""
+        now_ns, count, answer = time.perf_counter_ns(), len(piece.token_ids), window.answer
+        up, down = window.traffic
+        window.traffic = up, down + piece.ByteSize()
+        if answer is None or piece.number != window.answer_number:
+            return
+        # Without this check an answer may never end.
+        if count > window.left or not (count or piece.ended):
+            error = LinkError(f"the target's server sent a piece of {count} tokens, which is invalid")
+            self._end(window, error)
+            return
+        window.left, window.heard_ns = window.left - count, now_ns
+        name = f"verify[{window.passes}]" if window.passes else "target_prefill"
+        answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
+        window.passes += 1
+        step = Step(
             (),
             tuple(piece.token_ids),
             piece.ended,
@@ -240,44 +224,59 @@ class RemoteSession:
             rows=piece.rows,
             most_read=piece.most_read,
             proposed=Proposed(dict(piece.drafted), dict(piece.accepted)),
-            round_trip_s=max(0.0, (now_ns - self._asked_ns) / 1e9 - piece.since_asked_s),
+            round_trip_s=max(0.0, (now_ns - window.asked_ns) / 1e9 - piece.since_asked_s),
             passes=piece.passes,
             text=piece.text,
         )
+        try:
+            if not answer.take(DraftTree(), step):
+                self._end(window, None)
+        except BaseException as error:  # the link lives on
+            self._end(window, error)
 
-    def fail(self, error: InputError, number: int = 0) -> None:
-        """Fail the answer of this `number`, or whatever answer there is."""
+    def _end(self, window: RemoteWindow, error: BaseException | None) -> None:
+        """End the answer in work, if there is one."""
         with self._lock:
-            if number not in (0, self._answer):
-                return
-            self._error = error
-            future, self._waiting = self._waiting, None
-        if future is not None:
-            future.set_exception(error)
+            answer, window.answer = window.answer, None
+        if answer is None or answer.future.done():
+            return
+        if error is None:
+            answer.future.set_result(None)
+            answer.learn()
+        else:
+            answer.future.set_exception(error)
 
-    def _give(self) -> None:
-        with self._lock:
-            if self._waiting is None or not self._pieces:
-                return
-            future, self._waiting = self._waiting, None
-            step = self._pieces.popleft()
-        future.set_result(step)
+    def _lost(self, reason: str) -> None:
+        self.counts["lost_links"] += 1
+        self._fail(LinkError(reason))
 
-    def _send_frame(self, frame: np.ndarray, stamp_ns: int) -> None:
-        # A server knows the frames of one stream.
-        key = self._link.epoch, stamp_ns
-        if key not in self._sent and self._send(wire.Up(frame=frame_message(frame, stamp_ns))):
-            self._sent.add(key)
+    def _fail(self, error: LinkError) -> None:
+        for window in list(self._windows.values()):
+            self._end(window, error)
 
-    def _send(self, message: wire.Up) -> bool:
-        message.session = self.number
-        if self._link.send(message):
-            up, down = self.traffic
-            self.traffic = up + message.ByteSize(), down
-            return True
-        if message.WhichOneof("what") != "frame":
-            self._error = LinkError(self._link.trouble or "more waits for the link than it carries")
-        return False
+    def _watch_time(self) -> None:
+        while not self._ending.wait(0.02):
+            with self.pulse.busy():
+                late_ns = time.perf_counter_ns() - round(self.patience_s * 1e9)
+                for window in list(self._windows.values()):
+                    if window.answer is not None and window.heard_ns < late_ns:
+                        self.counts["late_passes"] += 1
+                        late = f"the target's server has not answered for {self.patience_s:g} s"
+                        self._end(window, LinkError(late))
+                self.link.check()
+
+    def _send_frame(self, window: RemoteWindow, frame: Any, stamp_ns: int) -> None:
+        key = self.link.epoch, stamp_ns
+        if key not in window.sent and self._send(window, wire.Up(frame=frame_message(frame, stamp_ns))):
+            window.sent.add(key)
+
+    def _send(self, window: RemoteWindow, message: wire.Up) -> bool:
+        message.session = window.number
+        if not self.link.send(message):
+            return False
+        up, down = window.traffic
+        window.traffic = up + message.ByteSize(), down
+        return True
 
 
 def _error(refused: wire.Refused) -> InputError:
@@ -286,9 +285,3 @@ def _error(refused: wire.Refused) -> InputError:
     if refused.kind == wire.Refused.QUESTION:
         return InputError(refused.sentence)
     return LinkError(f"the target's server refused: {refused.sentence}")
-
-
-def _done() -> Future[None]:
-    future: Future[None] = Future()
-    future.set_result(None)
-    return future

@@ -14,6 +14,7 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.assembly import load_decoder
+from crossspec_ros.captioning.caption_thread import CaptionThread
 from crossspec_ros.captioning.comparison import load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
@@ -23,7 +24,6 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import StandingQuestions, read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
-from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.json_grammar import GrammarState, read_schema
 from crossspec_ros.errors import InputError, as_exception, described, one_line
@@ -82,12 +82,12 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._load = load
         self._inputs: list = []
         self._decoder: Decoder | None = None
-        self._worker: CaptionWorker | None = None
+        self._worker: CaptionThread | None = None
         # Made of the settings, ready to be asked.
         self._standing = StandingQuestions()
         self._grammar: GrammarState | None = None
         # One that was stopped, and is still in the middle of a pass.
-        self._old: CaptionWorker | None = None
+        self._old: CaptionThread | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid.at(self._settings.window_phase_s))
         self._health = CaptionHealth()
@@ -161,7 +161,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         assert self._decoder is not None
         self._outcomes.open()
         grid = self._assembler.grid
-        self._worker = CaptionWorker(
+        self._worker = CaptionThread(
             self._decoder,
             self._settings.question,
             on_draft=lambda index, *draft: self._outcomes.drafted(index, grid.end(index), *draft),
@@ -173,8 +173,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             gate=ChangeGate(self._settings.gate),
             grid=replace(grid, slots=self._decoder.pair.frames),
         )
-        self._worker.grammar = self._grammar
-        self._questions = Questions(self, self._worker, self._outcomes, grid)
+        self._worker.captioner.grammar = self._grammar
+        self._questions = Questions(self, self._worker.captioner, self._outcomes, grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outcomes.open_report()
@@ -317,9 +317,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._worker is not None and reads_ahead:
             grid = self._assembler.grid
             if is_frame:
-                self._worker.stream_frame(grid.index(stamp_ns), image, stamp_ns)
+                self._worker.captioner.add_frame(grid.index(stamp_ns), image, stamp_ns)
             else:
-                self._worker.stream_event_image(grid.index(stamp_ns - 1), image)
+                self._worker.captioner.add_event_image(grid.index(stamp_ns - 1), image)
         return windows
 
     def _take_closed(self, message: WindowClosed, info: MessageInfo) -> None:
@@ -341,7 +341,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._windows += 1
             closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
             if self._worker is not None:
-                self._worker.submit(window, closed_ns)
+                self._worker.captioner.close(window, closed_ns)
             else:
                 self._outcomes.miss([without_images(window)])
 
@@ -362,10 +362,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
             self._standing, self._grammar = standing, grammar
         if self._worker is not None:
-            self._worker.question, self._worker.deadline_s = settings.question, settings.deadline_s
-            self._worker.standing, self._worker.grammar = self._standing, self._grammar
+            captioner = self._worker.captioner
+            captioner.question, captioner.deadline_s = settings.question, settings.deadline_s
+            captioner.standing, captioner.grammar = self._standing, self._grammar
             # Once more, whatever was set: what it changes is to be seen.
-            self._worker.gate.settings = settings.gate
+            captioner.gate.settings = settings.gate
         self._settings = settings
 
     def _pulses(self) -> list[Pulse]:
@@ -379,12 +380,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": self._worker.turns.unanswered if self._worker else 0}
+        wrong |= {"unanswered_questions": self._worker.captioner.unanswered if self._worker else 0}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}
         worker = self._worker
-        health = self._health.readings(self._settings.deadline_s, worker.waiting if worker else None)
+        waiting = worker.captioner.waiting if worker else None
+        health = self._health.readings(self._settings.deadline_s, waiting)
         if worker and not self._windows and time.monotonic() - self._active_s > HOLD_S:
             health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
         return {"captions": Reading(flow, wrong, unread), **health, **link_reading(self._decoder)}

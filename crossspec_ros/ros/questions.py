@@ -23,8 +23,7 @@ from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.question_queue import OnAnswer
-from crossspec_ros.captioning.worker import CaptionWorker
+from crossspec_ros.captioning.captioner import Captioner, OnAnswer
 from crossspec_ros.engine.json_grammar import MOST_SCHEMA
 from crossspec_ros.errors import InputError
 from crossspec_ros.plain_text import plain_text
@@ -60,10 +59,8 @@ class Questions:
     action's, so that it hears of goals and cancellations while the service waits.
     """
 
-    def __init__(
-        self, node: GuardedNode, worker: CaptionWorker, outcomes: Outcomes, grid: WindowGrid
-    ) -> None:
-        self._owner, self._worker, self._outcomes, self._grid = node, worker, outcomes, grid
+    def __init__(self, node: GuardedNode, captioner: Captioner, outcomes: Outcomes, grid: WindowGrid) -> None:
+        self._owner, self._captioner, self._outcomes, self._grid = node, captioner, outcomes, grid
         self._subscription = node.create_subscription(String, "~/question", self._take, RELIABLE)
         self._stopping = threading.Event()
         # A leading underscore keeps a node out of `ros2 node list`.
@@ -222,6 +219,6 @@ class Questions:
         try:
             if not question.strip():
                 raise InputError("the question is empty: ask a sentence")
-            self._worker.ask(question, answered, schema, hear, cancel)
+            self._captioner.ask(question, answered, schema, hear, cancel)
         except InputError as error:
             tell(error, None)

@@ -118,7 +118,7 @@ class CaptionServer:
         gc.collect()
         values = self._fleet.counts | {
             "robots": self._fleet.robots,
-            "answering": self._fleet.engine.scheduler.answering,
+            "answering": self._fleet.engine.answering,
         }
         for name, gauge in self._gauges.items():
             gauge.set(values[name])

@@ -62,10 +62,7 @@ class FleetSettings:
 
 
 class Robot:
-    """Robot whose stream lasts: its policy, with proposers of its own.
-
-    `turn` is held by whoever uses the policy.
-    """
+    """Robot whose stream lasts: its policy, with proposers of its own, which the engine's thread uses."""
 
     def __init__(
         self,
@@ -77,18 +74,10 @@ class Robot:
     ) -> None:
         self.name, self.policy = name, policy
         self.period_ns, self.phase_ns = period_ns, phase_ns
-        self.turn = threading.Lock()
         self.heard_s = time.monotonic()
         self.on_gone: Callable[[str], None] = lambda reason: None
         """Told why the robot was let go."""
         self._keep = keep
-        self._started: int | None = None
-
-    def start_policy(self, window: int) -> None:
-        """Let the policy know the window that it is asked about, once."""
-        if self._started != window:
-            self._started = window
-            self.policy.start(window)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -104,26 +93,21 @@ class Robot:
 
 
 class FleetMemory(Proposer):
-    """One robot's view of the captions of all, which are used by one at a time.
-
-    What others said is proposed only: the target says what it says of its own frames, whoever drafts.
-    """
+    """One robot's view of the captions of all: drafts like others, for the target decides by its frames."""
 
     name = "fleet_memory"
 
-    def __init__(self, shared: CaptionMemory, lock: threading.Lock) -> None:
-        self._shared, self._lock = shared, lock
+    def __init__(self, shared: CaptionMemory) -> None:
+        self._shared = shared
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
         """Propose as the caption memory does, under this name."""
-        with self._lock:
-            tree = self._shared.propose(context, budget, worth)
+        tree = self._shared.propose(context, budget, worth)
         return DraftTree(tree.token_ids, tree.parents, tree.probs, ((self.name,),) * len(tree))
 
     def observe(self, result: PassResult) -> None:
         """Learn the robot's captions for the others."""
-        with self._lock:
-            self._shared.observe(result)
+        self._shared.observe(result)
 
 
 class Fleet:
@@ -139,7 +123,6 @@ class Fleet:
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)
         self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
-        self._sharing = threading.Lock()
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -195,11 +178,7 @@ class Fleet:
 
     def leave(self, robot: Robot) -> None:
         """Its stream has ended; a second time does nothing."""
-        # An answer that does not end must not keep the robot out.
-        is_mine = robot.turn.acquire(timeout=TURN_S)
         robot.close()
-        if is_mine:
-            robot.turn.release()
         with self._lock:
             # Not before its memory is saved; and the name may be that of its next stream by now.
             if self._robots.get(robot.name) is robot:
@@ -249,7 +228,7 @@ class Fleet:
         proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            proposers.append(FleetMemory(self._shared, self._sharing))
+            proposers.append(FleetMemory(self._shared))
         for proposer in proposers:
             proposer.load(self.target)
         keep = None

@@ -38,14 +38,14 @@ class Pieces:
         """Seconds since the question came."""
         return (time.perf_counter_ns() - self._begun_ns) / 1e9
 
-    def __call__(self) -> bool:
-        """Send new tokens, if there are any; always return True."""
+    def __call__(self) -> None:
+        """Send new tokens, if there are any."""
         answer, now_s = self._answer, time.monotonic()
         if self._ended or (len(answer.tokens) == self._sent and not answer.ended):
-            return True
+            return
         # A message costs more than a pass of a small target.
         if not answer.ended and now_s < self._sent_s + _PAUSE_S:
-            return True
+            return
         step = answer.last
         assert step is not None
         piece = wire.Piece(
@@ -66,4 +66,3 @@ class Pieces:
         self._passes, self._sent_s = answer.passes, now_s
         self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
         self._send(wire.Down(session=self._index, piece=piece))
-        return True

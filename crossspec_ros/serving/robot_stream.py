@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from functools import partial
 
 import numpy as np
 
-from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.engine.local import LocalSession
-from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
+from crossspec_ros.captioning.answer import Answer, Drafted
+from crossspec_ros.captioning.caption import Rehearsal
+from crossspec_ros.engine.request import Request
+from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
-from crossspec_ros.serving.idle_rehearsals import IdleRehearsals
 from crossspec_ros.serving.pieces import Pieces
-from crossspec_ros.serving.robot_asks import QuestionError, asked_context, asked_sampling, check_question
+from crossspec_ros.serving.robot_asks import (
+    Hint,
+    QuestionError,
+    asked_context,
+    asked_sampling,
+    check_question,
+)
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.packed_frames import read_frame
-
-_LOG = logging.getLogger(__name__)
 
 MOST_PIXELS = 2_500_000
 """Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
@@ -36,26 +39,29 @@ _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
 
 
 class _Window:
-    """Window of a robot: its session, its frames, and the answer in work."""
+    """Window of a robot: its frames by stamp, the stamps that it is asked about, and what was drafted."""
 
-    def __init__(self, session: LocalSession) -> None:
-        self.session = session
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.handle: Request | None = None
         self.frames: dict[int, np.ndarray] = {}
-        self.cut = threading.Event()
-        self.fitted: Future[None] | None = None
-        self.over: Future[None] | None = None
+        self.stamps_ns: list[int] = []
+        self.draft: Drafted | None = None
+        self.rehearsal = Rehearsal()
+        self.was_asked = False
 
 
 class RobotStream:
     """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
 
-    The last one is None. `take` waits for the target only while another answer of this robot is in work.
+    The last one is None. `take` waits for the target only while buffers of closed windows come back.
     """
 
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
-        self._rehearsals: IdleRehearsals | None = None
+        # The question about the robot's last window, with which the next one is rehearsed.
+        self._asked: wire.Ask | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self._closing: list[Future[None]] = []
         self._is_over = False
@@ -116,7 +122,6 @@ class RobotStream:
             )
         fleet = self._fleet
         self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
-        self._rehearsals = IdleRehearsals(fleet.target, robot)
         spec = fleet.target.spec
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
@@ -150,16 +155,8 @@ class RobotStream:
                 f"window {index} has {len(window.frames)} frames, as many as the target takes: send no more"
             )
         window.frames[message.stamp_ns] = frame
-        if window.over is None and list(window.frames) == sorted(window.frames):
-            read = window.session.append(frame, message.stamp_ns)
-            read.add_done_callback(lambda read: self._rehearse(index, window, read))
-
-    def _rehearse(self, index: int, window: _Window, read: Future[None]) -> None:
-        def more() -> bool:
-            return self._windows.get(index) is window and window.over is None and not self._is_over
-
-        if self._rehearsals is not None and not read.cancelled() and read.exception() is None:
-            self._rehearsals.begin(index, window.session, more)
+        if not window.was_asked and list(window.frames) == sorted(window.frames):
+            self._fleet.engine.add_frame(self._handle(window), frame, message.stamp_ns)
 
     def _fit(self, index: int, fit: wire.Fit) -> None:
         window = self._window(index)
@@ -176,76 +173,55 @@ class RobotStream:
                 f"window {index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked for: "
                 f"send frames before they are asked about"
             )
-        self._cut(window)
-        # One at a time, or those of one robot would pile up before the answers of all.
-        if window.fitted is not None:
-            wait([window.fitted], TURN_S)
-        window.fitted = window.session.fit([window.frames[stamp] for stamp in stamps_ns], stamps_ns)
+        self._fleet.engine.cancel(self._handle(window))
+        window.stamps_ns = stamps_ns
 
     def _ask(self, index: int, ask: wire.Ask) -> None:
         window = self._window(index)
         if not window.frames:
             raise InputError(f"window {index} has no frames: send them before a question")
-        target, robot, rehearsals = self._fleet.target, self._robot, self._rehearsals
-        assert robot is not None and rehearsals is not None
-        check_question(ask, target)
-        self._cut(window)
+        fleet, robot = self._fleet, self._robot
+        assert robot is not None
+        check_question(ask, fleet.target)
+        handle = self._handle(window)
+        fleet.engine.cancel(handle)
         begun_ns = time.perf_counter_ns()
-        # Further questions about a window are not those of the next one.
-        rehearsals.asked = ask if window.over is None else rehearsals.asked
+        if not window.was_asked:
+            # Further questions about a window are not those of the next one.
+            self._asked, window.was_asked = ask, True
+        window.draft = Hint.of(ask, fleet.target)
+        ours = window, asked_context(ask, fleet.target), robot.policy, Trace(), ask.max_new_tokens
+        answer = Answer(*ours, asked_sampling(ask))
+        pieces = Pieces(index, ask.number, answer, fleet.target.tokenizer.decode, begun_ns, self._send_down)
+        answer.on_step = pieces
+        answer.future.add_done_callback(lambda over: self._ended(window, pieces, over))
+        stamps_ns = window.stamps_ns or sorted(window.frames)
+        fleet.engine.ask(handle, answer, ([window.frames[stamp] for stamp in stamps_ns], stamps_ns))
 
-        def beat() -> bool:
-            self._fleet.lanes.beat(robot.name)
-            return not self._is_over
+    def _rehearsal(self, window: _Window) -> Answer | None:
+        """Return what an open window is rehearsed with, in the engine's thread."""
+        robot, ask, target = self._robot, self._asked, self._fleet.target
+        if robot is None or ask is None or window.was_asked or self._is_over:
+            return None
+        ours = window, asked_context(ask, target), robot.policy, Trace(), ask.max_new_tokens
 
-        if not rehearsals.take_turn(beat):
-            return
-        try:
-            robot.start_policy(index)
-            context = asked_context(ask, target, rehearsals.written.get(index, ()))
-            sampling = asked_sampling(ask)
-            answer = Answer(
-                window.session, robot.policy, None, context, Trace(), ask.max_new_tokens, sampling
-            )
-            cut = window.cut = threading.Event()
-            decode = target.tokenizer.decode
-            pieces = Pieces(index, ask.number, answer, decode, begun_ns, self._send_down)
-            over = window.over = answer.go_on(lambda: pieces() and not cut.is_set() and not self._is_over)
-        except BaseException:
-            robot.turn.release()
-            raise
-        over.add_done_callback(lambda done: self._ended(index, window, robot, answer, pieces, done))
+        def keep(answer: Answer) -> None:
+            window.rehearsal = answer.rehearsal(window.rehearsal)
 
-    def _ended(
-        self, index: int, window: _Window, robot: Robot, answer: Answer, pieces: Pieces, over: Future[None]
-    ) -> None:
-        """Send the end, and learn from it; mostly the engine's thread calls this."""
-        try:
-            error = None if over.cancelled() else over.exception()
-            if error is not None:
-                # A robot that closed the window does not wait for it.
-                if self._windows.get(index) is window:
-                    self._fleet.counts["failed_answers"] += 1
-                    self._refuse(index, pieces.number, error)
-                forget_frames(error)
-            else:
-                pieces()
-                if window.cut.is_set():
-                    answer.cut()
-                elif answer.ended:
-                    self._fleet.counts["answers"] += 1
-                    self._fleet.on_answer(pieces.seconds)
-            lesson = answer.take_lesson()
-            if lesson is not None:
-                robot.policy.observe(lesson)
-                robot.policy.finish()
-        except BaseException as failure:  # a panic, too: the engine's thread is that of all robots
-            _LOG.error(
-                "robot %s: an answer could not be ended as it should: %s", robot.name, described(failure)
-            )
-        finally:
-            window.session.rest()
-            robot.turn.release()
+        return Answer(*ours, on_rehearsed=keep)
+
+    def _ended(self, window: _Window, pieces: Pieces, over: Future[None]) -> None:
+        """Send the end; mostly the engine's thread calls this."""
+        error = over.exception()
+        if error is None:
+            window.rehearsal = Rehearsal()
+            self._fleet.counts["answers"] += 1
+            self._fleet.on_answer(pieces.seconds)
+        # A robot that asks anew or has closed the window does not wait for this one.
+        elif not isinstance(error, CancelledError):
+            self._fleet.counts["failed_answers"] += 1
+            self._refuse(window.index, pieces.number, error)
+            forget_frames(error)
 
     def _window(self, index: int) -> _Window:
         """Return the window of this index, or a new one; close the oldest if there are too many."""
@@ -256,24 +232,21 @@ class RobotStream:
             self._await_closed(SESSIONS)
             if len(self._closing) > SESSIONS:
                 raise InputError(f"earlier windows have not ended within {TURN_S:g} s: send fewer of them")
-            self._windows[index] = _Window(self._fleet.engine.open(index, Trace(), self._robot.name))
+            self._windows[index] = _Window(index)
         return self._windows[index]
 
-    def _cut(self, window: _Window) -> None:
-        """End the answer in work, if there is one, so that another takes its place."""
-        window.cut.set()
-        if window.over is not None:
-            wait([window.over], TURN_S)
+    def _handle(self, window: _Window) -> Request:
+        """Return the engine's handle on a window."""
+        if window.handle is None:
+            assert self._robot is not None
+            plan = partial(self._rehearsal, window)
+            window.handle = self._fleet.engine.open(window.index, Trace(), self._robot.name, plan)
+        return window.handle
 
     def _close(self, index: int) -> None:
         window = self._windows.pop(index, None)
-        if window is not None:
-            window.cut.set()
-            window.session.stop_rehearsal()
-            window.session.close()
-            self._closing.append(window.session.closed)
-            # The future's callback holds the window: only the garbage collector would free both.
-            window.over = None
+        if window is not None and window.handle is not None:
+            self._closing.append(self._fleet.engine.drop(window.handle))
 
     def _await_closed(self, most: int) -> None:
         """Wait until at most `most` closed windows have work in flight, which keeps frames and buffers.

@@ -1,0 +1,120 @@
+"""Event drafts: the event model of a pair captions a window's event images while frames are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.live_windows import LiveWindow, LiveWindows
+from crossspec_ros.windows.assembler import MAX_IMAGES
+from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    import torch
+
+    from crossspec_ros.drafting.draft_model import DraftModel
+    from crossspec_ros.engine.work import Frames
+    from crossspec_ros.models.pair import ModelPair
+
+
+class StandIn(Protocol):
+    """Event features that may stand in for a window's frames, which is lossy; an extension brings one."""
+
+    def reads_ahead(self, frame: int) -> bool:
+        """Whether the `frame`-th frame of a window is prefilled on arrival."""
+        ...
+
+    def frames(
+        self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int], events: torch.Tensor | None
+    ) -> Frames | None:
+        """Return features made of `events` (k + patches, width) in place of these frames (H, W, 3), with
+        stamps; None if the frames themselves are to be read."""
+        ...
+
+
+def draft_model(pair: ModelPair) -> DraftModel | None:
+    """Return the event draft of a pair, or None without one."""
+    if pair.draft is None:
+        return None
+    from crossspec_ros.drafting.draft_model import DraftModel
+
+    return DraftModel(pair.draft, pair.translation)
+
+
+class EventDrafts:
+    """Drafts of each of the `windows`; none without a `model`. One draft runs at a time."""
+
+    def __init__(self, pair: ModelPair, model: DraftModel | None, windows: LiveWindows) -> None:
+        self.model, self._windows = model, windows
+        devices = {str(model.device) for model in (pair.target, pair.draft) if model}
+        self.is_on_cpu = devices == {"cpu"}
+        self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self.is_on_cpu
+
+    def take(
+        self,
+        index: int,
+        image: np.ndarray,
+        question: str,
+        max_new_tokens: int,
+        on_draft: Callable[[str], None] | None = None,
+    ) -> Future[None] | None:
+        """Take the next event image of the open window `index`; return the draft's work once it has begun.
+
+        All images but the last are enough to begin, so that the draft is done when the window closes.
+        """
+        if self.model is None:
+            return None
+        live = self._windows.get(index)
+        if live.draft is not None or len(live.event_images) >= MAX_IMAGES:
+            return live.drafting
+        live.event_images.append(image)
+        if self._windows.can_draft(live):
+            self.stop()
+            live.draft = self.model.draft(np.stack(live.event_images), question, max_new_tokens)
+            live.drafting = self.model.start(live.draft, live.trace, live.stop_draft.is_set, on_draft)
+        return live.drafting
+
+    def stop(self) -> None:
+        """Stop the drafts of all open windows."""
+        for live in self._windows.all():
+            if live.draft is not None:
+                live.stop_draft.set()
+
+    def give_way(self, live: LiveWindow, pays: Callable[[], bool]) -> None:
+        """Stop the draft of a window whose answer begins: on the CPU it would slow the target, and on the
+        target's GPU unless it `pays`."""
+        if live.draft is None or live.stop_draft.is_set():
+            return
+        if self.is_on_cpu or (self._shares_gpu and not pays()):
+            live.stop_draft.set()
+
+    def features(self, live: LiveWindow, event_images: np.ndarray | None) -> torch.Tensor | None:
+        """Return the event tokens that the draft has seen, or else those of the given images."""
+        assert self.model is not None
+        events = live.draft.event_tokens if live.draft else None
+        if events is None and event_images is not None and len(event_images):
+            events = self.model.submit(self.model.model.encode, event_images).result()
+        return events
+
+    def caption(
+        self,
+        live: LiveWindow,
+        window: Window,
+        question: str,
+        max_new_tokens: int,
+        stopped: Callable[[], bool],
+    ) -> Caption:
+        """Return the draft's own caption of a window that has closed; it is late if it was `stopped`."""
+        if not len(window.event_images) or self.model is None:
+            return Caption("", (), "none")
+        draft, is_finished = live.draft, True
+        if draft is None or not draft.ended or draft.question != question:
+            self.stop()
+            draft = self.model.draft(window.event_images, question, max_new_tokens)
+            is_finished = self.model.submit(draft.run, live.trace, stopped).result()
+        return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)
