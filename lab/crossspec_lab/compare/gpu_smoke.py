@@ -91,7 +91,7 @@ class Smoke:
                 "hiding": timed(PublishedPrefillHiding(pair), stack),
                 "generate": timed(TransformersGenerate(pair, "plain"), stack),
             }
-            captured = graphs(ours.engine.runner), graphs(ours._drafts._runner)  # type: ignore[attr-defined,union-attr]
+            captured = graphs(ours.engine.runner), graphs(ours._drafts._runner)  # type: ignore[union-attr]
             take_turns(decoders, windows[:1])
             runs = take_turns(decoders, windows)
             before_mb = self._gpu_mb()
@@ -124,12 +124,15 @@ class Smoke:
             engine.warm_up(1)
             # Passes are shared only where that was measured.
             engine.measure()
-            answers: list[GuessedAnswer] = []
-            for robot, window in enumerate(shown):
+
+            def ask(robot: int, window: Window) -> GuessedAnswer:
                 tree = DraftTree.filler(2 * robot)
-                answers.append(GuessedAnswer(QUESTION, Trace(), lambda tokens, tree=tree: tree))
+                answer = GuessedAnswer(QUESTION, Trace(), lambda tokens: tree)
                 handle = engine.open(0, Trace(), f"robot{robot}")
-                engine.ask(handle, answers[-1], (list(window.frames), list(window.frame_stamps_ns)))
+                engine.ask(handle, answer, (list(window.frames), list(window.frame_stamps_ns)))
+                return answer
+
+            answers = [ask(robot, window) for robot, window in enumerate(shown)]
             for answer in answers:
                 answer.future.result()
             equal = sum(answer.tokens == wanted[robot % len(windows)] for robot, answer in enumerate(answers))
