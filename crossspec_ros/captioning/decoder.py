@@ -323,7 +323,7 @@ class PrefillHiddenDecoder:
     ) -> Caption:
         """Wait for the answer's end, or until it is cut short; from now on its words are published."""
 
-        def tell() -> None:
+        def tell(answer: Answer) -> None:
             trace.mark("first_token")
             if on_words:
                 with trace.span("tell"):
@@ -331,7 +331,7 @@ class PrefillHiddenDecoder:
 
         answer.stop, answer.on_step = stop, tell
         if answer.tokens:
-            tell()
+            tell(answer)
         answer.future.result()
         self._last = live
         return answer.caption(self._text(answer), live.source, self.engine.traffic(live.handle))
