@@ -32,7 +32,7 @@ def window(index, frames=1):
 class Stage:
     """A captioner without a thread, its decoder and what it told."""
 
-    def __init__(self, decoder=None, when="", captioner=Captioner, **options):
+    def __init__(self, decoder=None, when="", **options):
         self.decoder = decoder or FakeDecoder()
         self.outcomes, self.answers, self.standing, self.words, self.drafts = [], [], [], [], []
         told = {"on_draft": lambda *draft: self.drafts.append(draft), "on_words": self.words.append}
@@ -42,7 +42,7 @@ class Stage:
         }
         if when:
             told["gate"] = ChangeGate(GateSettings(when))
-        self.captioner = captioner(self.decoder, "what?", **(told | options))
+        self.captioner = Captioner(self.decoder, "what?", **(told | options))
 
     def close(self, *windows, ago_s=0.0):
         """Close windows, given as such or by their numbers."""
@@ -60,10 +60,12 @@ class Stage:
         self.run()
         return self.outcomes[-1]
 
-    def film(self, index, frames, slot=0):
-        """Let frames come, the first of them in this slot of eight."""
+    def film(self, index, frames, slot=0, images=0):
+        """Let frames come, the first of them in this slot of eight, and event images."""
         for i in range(slot, slot + frames):
             self.captioner.add_frame(index, PIXELS, index * 10**9 + i * 10**9 // 8)
+        for _ in range(images):
+            self.captioner.add_event_image(index, PIXELS)
 
     def bring(self, index, level):
         """Let a window of this brightness come image by image, and close it."""
@@ -130,8 +132,7 @@ def test_failure_is_an_outcome_and_the_next_window_is_captioned(error, monkeypat
     stage = Stage()
     with monkeypatch.context() as broken:
         broken.setattr(FakeDecoder, "check", fail)
-        stage.captioner.add_event_image(0, PIXELS)
-        stage.film(0, 1)
+        stage.film(0, 1, images=1)
         failed = stage.caption(0).error
         assert isinstance(failed, RuntimeError) and "no memory" in str(failed)
         assert "no memory" in str(stage.answer("who?"))
@@ -148,21 +149,16 @@ def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned
     assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
 
 
-def test_answer_begins_with_the_frame_of_the_last_slot():
-    stage = Stage(grid=WindowGrid())
-    stage.film(0, 7)
-    assert stage.decoder.begun == []
-    stage.film(0, 1, slot=7)
+def test_grid_says_when_an_answer_begins_and_that_windows_are_rehearsed():
+    stage, alone = Stage(grid=WindowGrid()), Stage()
+    for one in (stage, alone):
+        one.film(0, 7)
+        assert one.decoder.begun == []
+        one.film(0, 1, slot=7)
     # Also of a camera that leaves slots empty.
     stage.film(1, 1, slot=2)
     stage.film(1, 1, slot=7)
-    assert stage.decoder.begun == [0, 1]
-
-
-def test_windows_are_rehearsed_with_the_question_where_a_grid_says_when_they_end():
-    stage, alone = Stage(grid=WindowGrid()), Stage()
-    for one in (stage, alone):
-        one.film(0, 1)
+    assert (stage.decoder.begun, alone.decoder.begun) == ([0, 1], [])
     assert (stage.decoder.rehearsed_question, alone.decoder.rehearsed_question) == ("what?", "")
     stage.decoder.on_rehearsal(0, "words")
     stage.end()
@@ -186,17 +182,13 @@ def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun
     stage.close(0)
     stage.captioner.step()
     for index in range(1, 9):
-        stage.film(index, 8)
-        for _ in range(4):
-            stage.captioner.add_event_image(index, PIXELS)
+        stage.film(index, 8, images=4)
         stage.captioner.step()
     assert arms[0] and sum(arms[1:]) <= 4 and not all(arms)
     assert not stage.decoder.begun and not stage.drafts and len(stage.decoder.streamed) == 64
     # It has caught up.
     stage.caption(10)
-    stage.film(11, 8)
-    for _ in range(4):
-        stage.captioner.add_event_image(11, PIXELS)
+    stage.film(11, 8, images=4)
     stage.caption(11)
     assert arms[-1] and stage.decoder.begun == [11] and stage.drafts == [(11, "draft", "event_draft")]
 
@@ -219,16 +211,21 @@ def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(caplog):
     assert all(reason in caplog.text for reason in ("out of memory", "no place", "no engine"))
 
 
-def test_outcome_that_cannot_be_told_does_not_end_the_captions(caplog):
+def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(caplog):
+    told, left = [], []
+
     def tell(outcome):
         told.append(outcome.window.index)
+        if len(told) == 2:
+            left.extend(stage.end())
         raise RuntimeError("no publisher")
 
-    told, stage = [], Stage(on_outcome=tell)
+    stage = Stage(on_outcome=tell)
     for index in (0, 1):
         stage.close(index)
         stage.run()
-    assert told == [0, 1] and "no publisher" in caplog.text and stage.end() == []
+    # To be told otherwise.
+    assert told == [0, 1] and "no publisher" in caplog.text and [one.index for one in left] == [1]
 
 
 def test_deadline_and_question_hold_from_the_next_window_on():
@@ -251,41 +248,18 @@ def test_stopping_cancels_the_window_in_work_and_nothing_of_it_is_told():
     stage.close(3)
     stage.captioner.step()
     left = stage.captioner.end()
-    for _ in range(4):
-        stage.captioner.add_event_image(5, PIXELS)
+    stage.film(5, 0, images=4)
     assert stage.decoder.cancelled == [True] and not stage.outcomes and not stage.words and not stage.drafts
     assert [(one.index, one.frames.size) for one in left] == [(3, 0), (4, 0)]
     assert "deactivated" in str(stage.answers[0][1])
 
 
-def test_window_whose_telling_outlasts_the_end_is_left_to_be_told_otherwise():
-    left = []
-
-    def tell(outcome):
-        left.extend(stage.end())
-        raise KeyError("report")
-
-    stage = Stage(on_outcome=tell)
-    stage.close(0)
-    stage.run()
-    assert [one.index for one in left] == [0]
-
-
 def test_window_that_closes_twice_has_two_outcomes():
     """As after a step back of the clock."""
-    left = []
-
-    def gate(seen, cancel):
-        if len(seen.frames) == 1:
-            stage.close(window(5, frames=2))
-        else:
-            left.extend(stage.end())
-
-    stage = Stage(FakeDecoder(gate))
-    stage.close(5)
-    stage.captioner.step()
-    stage.captioner.step()
-    assert len(stage.outcomes) == 1 and [one.index for one in left] == [5]
+    stage = Stage(FakeDecoder(lambda seen, cancel: stage.end() if len(seen.frames) == 2 else None))
+    stage.caption(5)
+    stage.caption(window(5, frames=2))
+    assert len(stage.outcomes) == 1 and [one.index for one in stage.end()] == [5]
 
 
 def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
@@ -354,39 +328,19 @@ def test_standing_questions_are_told_before_or_after_the_caption_of_each_window(
     assert stage.captioner.unanswered == 0
 
 
-def test_standing_questions_wait_and_dropped_ones_are_counted_and_not_told():
+def test_standing_questions_that_fail_or_are_dropped_are_counted_and_only_failures_are_told():
     class Decoder(FakeDecoder):
-        waiting = ()
-
         def choose(self, choices, trace, on_answered):
-            self.waiting = (*self.waiting, lambda made: on_answered(choices, made))
-
-        def caption(self, *how):
-            for drop in self.waiting:
-                drop(CancelledError())
-            self.waiting = ()
-            return super().caption(*how)
+            self.tell = lambda made: on_answered(choices, made)
 
     stage = Stage(Decoder(), standing=asked("who?", "where?"))
-    stage.caption(0)
-    stage.caption(1)
-    assert not stage.standing and stage.captioner.unanswered == 2
-    (tell,) = stage.decoder.waiting
-    answers = ["me", "here"]
-    threading.Timer(0.1, lambda: tell(answers)).start()
-    stage.captioner.settle()
-    assert stage.standing == [("who?", "me", 1), ("where?", "here", 1)]
-
-
-def test_standing_question_that_fails_is_told_and_the_next_window_is_asked_again(monkeypatch):
-    stage = Stage(standing=asked("who?"))
-    with monkeypatch.context() as broken:
-        error = RuntimeError("out of memory")
-        broken.setattr(FakeDecoder, "choose", lambda self, choices, trace, tell: tell(choices, error))
-        stage.caption(1)
-    stage.caption(2)
-    assert [(question, index) for question, _, index in stage.standing] == [("who?", 1), ("who?", 2)]
-    assert stage.standing[0][1] is error and stage.captioner.unanswered == 1
+    error = RuntimeError("out of memory")
+    for index, made in enumerate((CancelledError(), error, ["me", "here"])):
+        stage.caption(index)
+        threading.Timer(0.05, stage.decoder.tell, [made]).start()
+        stage.captioner.settle()
+    told = [("who?", error, 1), ("where?", error, 1), ("who?", "me", 2), ("where?", "here", 2)]
+    assert stage.standing == told and stage.captioner.unanswered == 4
 
 
 def test_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds():
@@ -420,11 +374,8 @@ def test_still_window_behind_one_that_is_skipped_is_captioned():
 
     stage = Stage(FakeDecoder(gate), when="changed")
     stage.show(0, 100)
-    assert [(o.holds is not None, o.skipped, o.caption is not None) for o in stage.outcomes[1:]] == [
-        (True, False, False),
-        (False, True, False),
-        (False, False, True),
-    ]
+    _, still, skipped, last = stage.outcomes
+    assert still.holds is not None and skipped.skipped and last.caption is not None
 
 
 def test_where_only_questions_are_answered_they_are_about_the_newest_window():
@@ -468,8 +419,7 @@ def test_caption_and_answer_tell_that_they_get_on():
         counts.append(len(beats))
     assert len(set(counts)) == 4
     # What the event draft says in its own thread is no step of this one.
-    for _ in range(4):
-        stage.captioner.add_event_image(1, PIXELS)
+    stage.film(1, 0, images=4)
     assert stage.drafts and len(beats) == counts[-1]
 
 
@@ -489,21 +439,16 @@ class Hold:
 
 @pytest.mark.parametrize("obeys", [True, False])
 def test_thread_ends_in_time_and_says_where_it_does_not(obeys):
-    hold, threads = Hold(obeys), []
-
-    def captioner(*given, **named):
-        threads.append(CaptionThread(*given, **named))
-        return threads[0].captioner
-
-    stage = Stage(FakeDecoder(hold), captioner=captioner)
-    (thread,) = threads
-    stage.close(0)
+    hold = Hold(obeys)
+    decoder, ignore = FakeDecoder(hold), lambda *told: None
+    thread = CaptionThread(decoder, "what?", ignore, ignore, ignore)
+    thread.captioner.close(window(0), 0)
     assert hold.begun.wait(WAIT_S)
     before = thread.pulse.beats
     time.sleep(0.05)
     # What gets on, as a caption that is asked whether to, is not stuck.
     assert thread.pulse.is_busy and (thread.pulse.beats > before) == obeys
     assert [one.index for one in thread.stop(WAIT_S if obeys else 0.05)] == [0]
-    assert thread.is_over() == stage.decoder.gave_up == obeys
+    assert thread.is_over() == decoder.gave_up == obeys
     hold.released.set()
-    assert thread.is_over(WAIT_S) and stage.decoder.gave_up and not thread.pulse.death
+    assert thread.is_over(WAIT_S) and decoder.gave_up and not thread.pulse.death
