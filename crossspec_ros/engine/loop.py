@@ -237,8 +237,8 @@ class Loop:
 
     def _remove(self, request: Request, work: Work) -> None:
         with self.lock:
-            if request.tasks and request.tasks[0] is work:
-                request.tasks.popleft()
+            if work in request.tasks:
+                request.tasks.remove(work)
 
     def _sequence(self, robot: str, trace: Trace) -> TargetSequence:
         verifier = self.verifiers.setdefault(robot, Verifier())

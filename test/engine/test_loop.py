@@ -312,7 +312,9 @@ def test_a_rehearsal_that_fails_costs_the_answer_nothing(
     assert answer.tokens == generated(pair, windows[0]) and "no words" in caplog.text
 
 
-def test_scores_that_can_wait_come_after_frames(windows: list[Window], engine: LocalEngine) -> None:
+def test_scores_that_can_wait_come_after_questions_and_frames(
+    windows: list[Window], engine: LocalEngine
+) -> None:
     request, order = engine.open(0, Trace()), list[str]()
     other = engine.open(1, Trace())
     answer = Asked()
@@ -324,8 +326,10 @@ def test_scores_that_can_wait_come_after_frames(windows: list[Window], engine: L
     for i in range(2):
         read = engine.add_frame(other, windows[1].frames[i], i)
         read.add_done_callback(lambda done: order.append("frame"))
+    further = engine.ask(request, Asked())
+    further.add_done_callback(lambda done: order.append("answer"))
     release()
-    assert len(scores.result(WAIT_S)) == 2 and order == ["frame", "frame", "scores"]
+    assert len(scores.result(WAIT_S)) == 2 and order == ["answer", "frame", "frame", "scores"]
 
 
 def test_a_window_that_is_not_finite_spoils_no_later_one(pair: ModelPair, windows: list[Window]) -> None:
