@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.runner import Runner
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.engine.session import Engine
+    from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.models.base import VideoTarget
 
 

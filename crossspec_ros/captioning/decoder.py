@@ -286,10 +286,10 @@ class PrefillHiddenDecoder:
         live.first = [
             (choices, choices.score(self.engine, handle, live.trace, given)) for choices in self.first
         ]
-        live.answer = self._new_answer(live, question, live.trace, self.grammar)
-        live.answered_ns = stamps_ns
-        self.engine.ask(handle, live.answer, given)
-        return live.answer
+        answer = self._new_answer(live, question, live.trace, self.grammar)
+        live.answer, live.answered_ns = answer, stamps_ns
+        self.engine.ask(handle, answer, given)
+        return answer
 
     def _new_answer(
         self, live: LiveWindow, question: str, trace: Trace, grammar: GrammarState | None

@@ -184,9 +184,10 @@ class LocalEngine:
 
     def _add(self, window: Request, work: Ask | Score) -> None:
         with self._wake(window):
-            window.tasks.append(work)
-            if not work.can_wait:
-                window.was_asked = True
+            # What is urgent goes before what can wait.
+            patient = sum(task.can_wait for task in window.tasks) if not work.can_wait else 0
+            window.tasks.insert(len(window.tasks) - patient, work)
+            window.was_asked |= not work.can_wait
             if work.frames is not None:
                 # They come with it.
                 self._cancel_frames(window)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from asked import WAIT_S, Asked, ahead_of
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,7 @@ from tiny_targets import QUESTION, TINY_FAMILIES, noise
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
 from crossspec_ros.cli import main
-from crossspec_ros.engine.local import LocalEngine, LocalSession
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.qwen3_vl import Features, Qwen3VL, read_size, unit_patches
@@ -46,41 +46,30 @@ def target(folder: Path) -> Qwen3VL:
     return known.model(known.load(Placement()), known.tokenizer())
 
 
-def said(session: LocalSession, tokens: tuple[int, ...], question: str = QUESTION) -> tuple[int, ...]:
-    """Tokens of the engine about the frames that the session has, whose drafts are right."""
-    session.ask(question, Trace())
-    answer = tuple[int, ...]()
-    while len(answer) < len(tokens):
-        ahead = tokens[len(answer) :][:5]
-        answer += session.step(DraftTree.chain(ahead, [0.9] * len(ahead), "guess")).result(20).tokens
-    return answer[: len(tokens)]
-
-
 def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) -> None:
     """Those behind them move up, and pairs are made anew."""
     frames, kept = film(8), [0, 1, 2, 4, 5, 6, 7]
+    tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
     with closing(LocalEngine(target)) as engine:
-        session = engine.open(0, Trace())
+        request, answer = engine.open(0, Trace()), Asked(ahead_of(tokens), 2)
         for i, frame in enumerate(frames):
-            session.append(frame, i).result(20)
-        session.fit(frames[kept], kept)
-        tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
-        assert said(session, tokens) == tokens
-        session.close()
+            engine.add_frame(request, frame, i).result(WAIT_S)
+        engine.ask(request, answer, (frames[kept], kept)).result(WAIT_S)
+        assert answer.tokens[: len(tokens)] == tokens
 
 
 def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:
-    frames, engine = film(7), LocalEngine(target, is_static=True)
-    engine.warm_up(1)
-    session = engine.open(0, Trace())
-    for i, frame in enumerate(frames[:5]):
-        session.append(frame, i).result(20)
-    session.fit(frames, range(7))
-    for question in (QUESTION, "Who?", QUESTION):
-        tokens = FAMILY.generated(folder, frames, question, 12)
-        assert len(set(tokens)) > 4 and said(session, tokens, question) == tokens
-    session.close()
-    engine.close()
+    frames = film(7)
+    with closing(LocalEngine(target, is_static=True)) as engine:
+        engine.warm_up(1)
+        request = engine.open(0, Trace())
+        for i, frame in enumerate(frames[:5]):
+            engine.add_frame(request, frame, i).result(WAIT_S)
+        for question in (QUESTION, "Who?", QUESTION):
+            tokens = FAMILY.generated(folder, frames, question, 12)
+            answer = Asked(ahead_of(tokens), 3, question)
+            engine.ask(request, answer, (list(frames), list(range(7)))).result(WAIT_S)
+            assert len(set(tokens)) > 4 and answer.tokens[: len(tokens)] == tokens
 
 
 @pytest.mark.parametrize("count", SHAPES)
@@ -175,17 +164,15 @@ def test_a_pair_that_could_not_be_encoded_is_encoded_again(
         return encode(given)
 
     monkeypatch.setattr(target, "encode", failing)
-    engine = LocalEngine(target)
-    session = engine.open(0, Trace())
-    for i in range(3):
-        session.append(frames[i], i).result(20)
-    with pytest.raises(torch.OutOfMemoryError):
-        session.append(frames[3], 3).result(20)
-    session.fit(frames, range(7))
-    assert said(session, tokens) == tokens
-    session.close()
-    engine.close()
-    # The first pair is not encoded twice; the second and the third go together, the odd frame alone.
+    with closing(LocalEngine(target)) as engine:
+        request, answer = engine.open(0, Trace()), Asked(ahead_of(tokens), 2)
+        for i in range(3):
+            engine.add_frame(request, frames[i], i).result(WAIT_S)
+        with pytest.raises(torch.OutOfMemoryError):
+            engine.add_frame(request, frames[3], 3).result(WAIT_S)
+        engine.ask(request, answer, (list(frames), list(range(7)))).result(WAIT_S)
+        assert answer.tokens[: len(tokens)] == tokens
+    # Whole pairs go together, the odd frame alone.
     assert calls == 4
 
 

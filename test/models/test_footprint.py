@@ -70,10 +70,10 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
 
 
 def test_the_estimate_counts_the_caches_that_the_decoder_has() -> None:
-    from crossspec_ros.captioning import open_windows
+    from crossspec_ros.captioning import live_windows
     from crossspec_ros.drafting import draft_model
 
-    assert footprint.SESSIONS == open_windows.OPEN_WINDOWS + 1
+    assert footprint.SESSIONS == live_windows.OPEN_WINDOWS + 1
     assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from asked import answered
 from tiny_targets import TINY_FAMILIES, noise
 
 from crossspec_ros.captioning.assembly import load_decoder
@@ -29,7 +30,6 @@ from crossspec_ros.models.gguf_header import Embeddings
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.paths import share_dir
-from crossspec_ros.telemetry.trace import Trace
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
@@ -97,16 +97,8 @@ def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
 
 
 def answer(engine: LocalEngine, seen: np.ndarray, ahead: int, draft: Callable[[int], DraftTree]) -> list[int]:
-    session, said, ended = engine.open(0, Trace()), list[int](), False
-    for i, frame in enumerate(seen[:ahead]):
-        session.append(frame, i).result(20)
-    session.fit(list(seen), list(range(len(seen))))
-    session.ask(QUESTION, Trace())
-    while not ended and len(said) < LIMIT:
-        step = session.step(draft(len(said))).result(20)
-        said, ended = [*said, *step.tokens], step.ended
-    session.close()
-    return said[:LIMIT]
+    tokens = answered(engine, seen, lambda known: draft(len(known)), LIMIT, ahead, QUESTION)
+    return list(tokens[:LIMIT])
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
