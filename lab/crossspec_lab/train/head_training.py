@@ -29,6 +29,7 @@ from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.standing import StandingQuestions
 from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.drafting.heads.language_model import LanguageModel
@@ -191,7 +192,9 @@ def synthetic(work: Path, count: int, progress: Progress, has_events: bool = Tru
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
-    nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"))
+    nobody: Any = SimpleNamespace(
+        caption=lambda *_: Caption("", (), "none"), standing=lambda *_: StandingQuestions()
+    )
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:

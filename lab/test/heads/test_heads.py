@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.compare.held_out import stream
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
@@ -154,20 +155,9 @@ def wanted(
 
 def said(decoder: PrefillHiddenDecoder, window: Window) -> list[tuple[int, ...]]:
     """Both ways: read ahead and answered before the close, and a further question after it."""
-    for image in window.event_images:
-        work = decoder.stream_event_image(window.index, image, QUESTION)
-        if work is not None:
-            work.result()
-    for i, (frame, stamp) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
-        is_last = i + 1 == len(window.frames)
-        read = decoder.stream_frame(window.index, frame, stamp, is_last)
-        if read is not None:
-            read.result()
-        if not is_last:
-            while decoder.prepare(window.index, QUESTION):
-                pass
+    stream(decoder, window, QUESTION, len(window.frames) - 1)
+    decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
     decoder.begin(window.index, QUESTION)
-    decoder.advance(window.index, lambda: True)
     caption = decoder.caption(window, QUESTION, Trace())
     return [caption.token_ids, decoder.ask(OTHER, Trace()).token_ids]
 
