@@ -69,20 +69,6 @@ def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) 
         session.close()
 
 
-def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:
-    frames, engine = film(7), LocalEngine(target, is_static=True)
-    engine.warm_up(1)
-    session = engine.open(0, Trace())
-    for i, frame in enumerate(frames[:5]):
-        session.append(frame, i).result(20)
-    session.fit(frames, range(7))
-    for question in (QUESTION, "Who?", QUESTION):
-        tokens = FAMILY.generated(folder, frames, question, 12)
-        assert len(set(tokens)) > 4 and said(session, tokens, question) == tokens
-    session.close()
-    engine.close()
-
-
 @pytest.mark.parametrize("count", SHAPES)
 @torch.inference_mode()
 def test_ids_and_positions_are_those_of_the_processor(folder: Path, target: Qwen3VL, count: int) -> None:
