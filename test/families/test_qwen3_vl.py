@@ -58,20 +58,6 @@ def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) 
         assert answer.tokens[: len(tokens)] == tokens
 
 
-def test_further_questions_and_passes_on_static_buffers(folder: Path, target: Qwen3VL) -> None:
-    frames = film(7)
-    with closing(LocalEngine(target, is_static=True)) as engine:
-        engine.warm_up(1)
-        request = engine.open(0, Trace())
-        for i, frame in enumerate(frames[:5]):
-            engine.add_frame(request, frame, i).result(WAIT_S)
-        for question in (QUESTION, "Who?", QUESTION):
-            tokens = FAMILY.generated(folder, frames, question, 12)
-            answer = Asked(ahead_of(tokens), 3, question)
-            engine.ask(request, answer, (list(frames), list(range(7)))).result(WAIT_S)
-            assert len(set(tokens)) > 4 and answer.tokens[: len(tokens)] == tokens
-
-
 @pytest.mark.parametrize("count", SHAPES)
 @torch.inference_mode()
 def test_ids_and_positions_are_those_of_the_processor(folder: Path, target: Qwen3VL, count: int) -> None:
