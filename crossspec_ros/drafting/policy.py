@@ -210,6 +210,8 @@ class Policy:
         self._rate = 1 / float(cost.seconds(1, 1)) if cost else 0.0
         self._answers, self._has_draft = 0, True
         self._draft_tokens = 2 * _PAYING_TOKENS
+        # Tokens behind which there are verified states.
+        self._observed: tuple[int, ...] = ()
 
     def draft_pays(self) -> bool:
         """Test for an event draft that may go on beside the caption that begins, on the target's own GPU.
@@ -232,6 +234,7 @@ class Policy:
 
     def start(self, window: int) -> None:
         """Tell all proposers that this window has opened."""
+        self._observed = ()
         for source in self._sources:
             source.start(window)
 
@@ -285,7 +288,9 @@ class Policy:
 
     def _asked(self, context: Context) -> list[_Source]:
         names = self.limits.proposers
-        there = {"events": context.draft_tokens, "hidden": context.tokens, "frames": context.frames}
+        # A rehearsal has tokens, and nobody observes its passes.
+        has_states = context.tokens and context.tokens == self._observed
+        there = {"events": context.draft_tokens, "hidden": has_states, "frames": context.frames}
         there["rehearsal"] = context.rehearsal
         lacks = {need for need, known in {**there, "grammar": context.grammar}.items() if not known}
         return [
@@ -305,6 +310,7 @@ class Policy:
 
     def observe(self, result: PassResult) -> None:
         """Tell all proposers what became of the last tree, and learn how far each can be believed."""
+        self._observed = result.context.tokens + result.tokens
         for source in self._sources:
             extra = source.observe(result)
             if self._has_draft and "events" in source.proposer.needs:

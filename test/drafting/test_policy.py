@@ -243,14 +243,32 @@ def test_proposers_live_with_the_window() -> None:
     assert one.life == ["start 7", "prepare", "prepare", "finish"] and other.life == ["start 7", "finish"]
 
 
-@pytest.mark.parametrize(
-    ("need", "there"),
-    [("events", {"draft_tokens": (4,), "draft_probs": (0.5,)}), ("hidden", {"tokens": (4,)})],
-)
-def test_who_needs_something_is_not_asked_without_it(need: str, there: dict[str, Any]) -> None:
-    asked: list[Context] = []
-    needy = Guess(lambda context: (asked.append(context), chain([0.5]))[1])
+def asked_about(need: str) -> tuple[Policy, list[Context]]:
+    """Return a policy whose proposer has this need, and the contexts about which it is asked."""
+    contexts: list[Context] = []
+    needy = Guess(lambda context: (contexts.append(context), chain([0.5]))[1])
     needy.needs = frozenset({need})
-    policy = Policy((needy,), None)
-    assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not asked
-    assert len(policy.propose(replace(CONTEXT, **there), 1, 100)) == 1
+    return Policy((needy,), None), contexts
+
+
+def test_proposer_is_asked_only_with_its_inputs() -> None:
+    policy, contexts = asked_about("events")
+    assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not contexts
+    drafted = replace(CONTEXT, draft_tokens=(4,), draft_probs=(0.5,))
+    assert len(policy.propose(drafted, 1, 100)) == 1 and contexts == [drafted]
+
+
+def test_rehearsal_has_no_hidden_states() -> None:
+    """The policy observes each pass of an answer, and none of a rehearsal."""
+    policy, contexts = asked_about("hidden")
+    second = replace(CONTEXT, tokens=(4,))
+    policy.start(1)
+    policy.propose(CONTEXT, 1, 100)
+    policy.propose(second, 1, 100)
+    assert not contexts
+    policy.observe(PassResult(CONTEXT, DraftTree(), (), (4,), False))
+    policy.propose(second, 1, 100)
+    assert contexts == [second]
+    policy.start(2)
+    policy.propose(second, 1, 100)
+    assert contexts == [second]
