@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HEADS = "heads"
 """Stands for all learned heads."""
 REHEARSAL = "rehearsal"
-USUAL = ("memory", "event_draft", HEADS, "grammar")
-"""Names of the proposers that are asked beside the rehearsal."""
+USUAL = ("memory", "event_draft", "grammar", HEADS)
+"""Names of the proposers beside the rehearsal, the fastest first."""
 _CLASSES = {
     "rehearsal": "RehearsalProposer",
     "memory": "CaptionMemory",
