@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Guess, Sizes
 from crossspec_ros.drafting.proposer import Context
 
 
-class Adapter(Head):
+class Adapter(TrainableHead):
     """Says anew, in the target's words, what the event draft has said.
 
     The published sizes, at 4096 wide states: L1 one bottleneck of 256 with learned residual (2.1 M), L2 three

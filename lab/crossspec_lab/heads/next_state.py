@@ -7,15 +7,16 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_lab.heads.dynamic_tree import DEPTH
+from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Guess, Sizes
 from crossspec_ros.drafting.proposer import Context
 
 DRAFT, TARGET = "draft", "target"
 
 
-class NextState(Head):
+class NextState(TrainableHead):
     """L5 (103 M at 4096), `source` draft: reads the event draft's states. B1, `source` target: L5 on the
     target's own states, which drafts by feeding its predictions back.
 
