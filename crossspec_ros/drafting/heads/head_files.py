@@ -28,8 +28,8 @@ VERSION = 1
 """Version of our format."""
 WEIGHTS = "model.safetensors"
 _MAX_REASON = 200
-_OF_TARGET = "target_type", "width", "layers", "tokens", "vocabulary"
-_OF_DRAFT = "draft_width", "draft_tokens"
+_OF_TARGET = ("target_type", "width", "layers", "tokens", "vocabulary")
+_OF_DRAFT = ("draft_width", "draft_tokens")
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -103,22 +103,15 @@ def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel
         raise InputError(
             f"'{file}' describes no draft head ({error}): take the one that came with the weights"
         ) from error
-    mine = Sizes.of(target, draft)
-    _compare(folder, _OF_TARGET, "a target", sizes, mine)
-    head = make_head(values["kind"], sizes, values["options"])
-    if draft is not None and "events" in head.needs:
-        _compare(folder, _OF_DRAFT, "models", sizes, mine)
-    return fill(head, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-
-
-def _compare(folder: Path, names: tuple[str, ...], whose: str, its: Sizes, mine: Sizes) -> None:
-    for name in names:
-        if getattr(its, name) != getattr(mine, name):
+    head, mine = make_head(values["kind"], sizes, values["options"]), Sizes.of(target, draft)
+    for name in _OF_TARGET + (_OF_DRAFT if draft is not None and "events" in head.needs else ()):
+        its, ours = getattr(sizes, name), getattr(mine, name)
+        if its != ours:
             raise InputError(
-                f"the draft head '{folder}' is for {whose} whose {name.replace('_', ' ')} is "
-                f"{getattr(its, name)!r}, but here it is {getattr(mine, name)!r}: train one with crossspec "
-                f"train heads"
+                f"the draft head '{folder}' is for models whose {name.replace('_', ' ')} is {its!r}, but "
+                f"here it is {ours!r}: train one with crossspec train heads"
             )
+    return fill(head, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
 
 
 def head_folders(folder: Path) -> list[Path]:
