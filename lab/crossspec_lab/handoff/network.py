@@ -123,7 +123,7 @@ class Handoff(TrainableHead):
         ).last_hidden_state
         return target.logits(hidden[:, -pairs.tokens.shape[1] :]).float()
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         return Guess()
 
 

@@ -70,7 +70,7 @@ class Adapter(TrainableHead):
     def logits(self, pairs: Pairs) -> Tensor:
         return self.read_out(self.predicted(pairs))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         """The rest of the draft's own text, said anew."""
         if not context.draft_states:
             return Guess()
@@ -78,7 +78,7 @@ class Adapter(TrainableHead):
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
 
 
 def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class DraftLora(TrainableHead):
         hidden = self._changed[0](inputs_embeds=inputs, use_cache=False).last_hidden_state
         return draft.logits(hidden[:, -pairs.tokens.shape[1] :])[..., : self.sizes.tokens].float()
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         return Guess()
 
     def save(self, folder: Path) -> None:

@@ -196,7 +196,7 @@ class Eagle(TrainableHead):
         """Only kept: before the first row come the frames, which are not known here."""
         self._unread.append((following, states, taps))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         """EAGLE-2's dynamic tree; what it made of a node is the feature that the node's children read."""
         if self._unread:
             self._catch_up(context.frames)
@@ -223,7 +223,7 @@ class Eagle(TrainableHead):
             return log_softmax(self._speech(found))
 
         first = log_softmax(self._speech(self._root))
-        guess = grow_dynamic(first, extend, min(budget, NODES), worth)
+        guess = grow_dynamic(first, extend, min(budget, NODES), min_prob)
         if self.d2t is None:
             return guess
         ids = self._as_target(self._on_device(torch.tensor(guess.ids, dtype=torch.long)))

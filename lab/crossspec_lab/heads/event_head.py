@@ -51,7 +51,7 @@ class EventHead(TrainableHead):
         before = F.pad(pairs.tokens[:, :-1], (self._last, 0), value=IGNORED)
         return self._following(before.unfold(1, self._last, 1), pairs.feature[:, None])
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         if context.feature is None:
             return Guess()
         device = self.start.device
@@ -67,7 +67,7 @@ class EventHead(TrainableHead):
             texts.extend((*texts[1 + p][1:], token) for token, p in zip(tokens, parents, strict=True))
             return following(texts[begin:])
 
-        return grow_dynamic(following(texts)[0], extend, budget, worth)
+        return grow_dynamic(following(texts)[0], extend, budget, min_prob)
 
     def _following(self, before: Tensor, feature: Tensor) -> Tensor:
         """Logits (..., vocabulary) after (..., last) tokens; IGNORED stand before the first."""

@@ -60,12 +60,12 @@ class Medusa(TrainableHead):
         """The last row is all that it drafts from."""
         self._state = states[-1]
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         """The likeliest paths, in which each token depends on its depth alone."""
         if self._state is None:
             return Guess()
         told = torch.stack([self._told(k, self._state) for k in range(len(self.blocks))])
-        return grow_by_depth(Ranked.of(log_softmax(told)), budget, worth)
+        return grow_by_depth(Ranked.of(log_softmax(told)), budget, min_prob)
 
     def _behind(self, pairs: Pairs) -> Tensor:
         """(b, t, width) the states at which the target chose the token before each."""

@@ -75,7 +75,7 @@ class NextState(TrainableHead):
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
         self._states.append(states)
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         """The tokens of the draft's states and of the next one, or of states that it rolls out itself."""
         if not self._is_drafts:
             count = len(context.tokens)
@@ -83,13 +83,13 @@ class NextState(TrainableHead):
             known = torch.cat(self._states)[None, -count:].to(self.dtype)
             for _ in range(DEPTH):
                 known = torch.cat([known, self(known)[1][:, -1:]], 1)
-            return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, worth)
+            return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, min_prob)
         if not context.draft_states:
             return Guess()
         now, following = self(torch.stack(context.draft_states)[None].to(self.device, self.dtype))
         log_probs = log_softmax(self.read_out(torch.cat([now[0], following[0, -1:]])))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
 
     def _source(self, pairs: Pairs) -> Tensor:
         if not self._is_drafts:

@@ -59,9 +59,9 @@ class TokenAdapter(TrainableHead):
         missing = pairs.tokens.shape[1] - known.shape[1]
         return nn.functional.pad(known, (0, 0, 0, missing))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
         """The rest of the draft's own text, said anew."""
         tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
