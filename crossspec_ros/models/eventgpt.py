@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.checkpoint import load_model, read_tensors, skeleton
+from crossspec_ros.models.checkpoint import load_module, read_tensors, skeleton
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, TOWER_FOLDER, llama_values, tower_values
 from crossspec_ros.models.placement import Placement
@@ -125,23 +125,25 @@ class EventGPTArchitecture:
         special += [EVENT_START, EVENT_END] if values.get("mm_use_im_start_end", False) else []
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
+    @property
+    def configs(self) -> tuple[LlamaConfig, CLIPVisionConfig]:
+        """Return the arguments of the module's class."""
+        return self.text, self.vision
+
+    def module_class(self) -> type[EventGPTModule]:
+        return EventGPTModule
+
     def skeleton(self) -> EventGPTModule:
-        return skeleton(EventGPTModule, self.folder, self.text, self.vision)
+        module: EventGPTModule = skeleton(self)
+        return module
 
     def load(self, placement: Placement) -> EventGPTModule:
         tensors = read_tensors(self.folder)
         if not any(TOWER in name for name in tensors):
             tower = read_tensors(self.folder / TOWER_FOLDER)
             tensors |= {TOWER + name: tensor for name, tensor in tower.items()}
-        return load_model(
-            EventGPTModule,
-            (self.text, self.vision),
-            self.folder,
-            tensors,
-            placement,
-            placement.draft_on,
-            self.unquantized,
-        )
+        module: EventGPTModule = load_module(self, tensors, placement, placement.draft_on)
+        return module
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 VIDEO = "<|video_pad|>"
 BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
-_BASE = "video_preprocessor_config.json", "Qwen/Qwen3-VL-4B-Instruct"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
@@ -163,7 +162,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS`
         have."""
         file, values = processor_settings(
-            folder, cls.family, base=_BASE, image_mean=HALF, image_std=HALF, resample=BICUBIC
+            folder, cls.family, is_needed=True, image_mean=HALF, image_std=HALF, resample=BICUBIC
         )
         size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
         if isinstance(size, dict):

@@ -26,7 +26,6 @@ FRAMES = 8
 """Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
-_BASE = "preprocessor_config.json", "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
 
 _OPENING = (
     f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
@@ -151,7 +150,7 @@ def _longest_edge(folder: Path, size: int) -> int:
     file, values = processor_settings(
         folder,
         SmolVLMArchitecture.family,
-        base=_BASE,
+        is_needed=True,
         image_mean=HALF,
         image_std=HALF,
         resample=LANCZOS,

@@ -182,6 +182,11 @@ class TransformersTarget(ABC):
         """
 
     @property
+    def configs(self) -> tuple[Any, ...]:
+        """Return the arguments of the module's class."""
+        return (self.config,)
+
+    @property
     def text(self) -> Any:
         """Return the config of the language model."""
         return self.config.get_text_config()
@@ -213,20 +218,12 @@ class TransformersTarget(ABC):
     def skeleton(self) -> Any:
         from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self.module_class(), self.folder, self.config)
+        return skeleton(self)
 
     def load(self, placement: Placement) -> Any:
-        from crossspec_ros.models.checkpoint import load_model, read_tensors
+        from crossspec_ros.models.checkpoint import load_module, read_tensors
 
-        return load_model(
-            self.module_class(),
-            (self.config,),
-            self.folder,
-            read_tensors(self.folder),
-            placement,
-            placement.device,
-            self.unquantized,
-        )
+        return load_module(self, read_tensors(self.folder), placement, placement.device)
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
