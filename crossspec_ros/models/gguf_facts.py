@@ -71,7 +71,7 @@ def projector_of(file: Path) -> Path:
 
 def gguf_facts(file: Path) -> GgufFacts:
     """Return the facts of the model in `file` and of its projector; raises InputError for an invalid pair."""
-    check_llama_packages(f"'{file}' is a GGUF", "name a target in transformers' format")
+    check_llama_packages(f"'{file}' is a GGUF")
     if not file.is_file():
         raise InputError(f"there is no file '{file}': check the path of target")
     files = file, projector_of(file)
