@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, write
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from plain_target import event_draft
-from refusals import refused
 from safetensors.torch import load_file
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 
@@ -47,14 +45,6 @@ def test_the_published_layout_of_video_llava(tmp_path: Path, layout: str) -> Non
     # Not stored, but needed: computed anew.
     assert model.model.video_tower.embeddings.position_ids.tolist() == [list(range(17))]
     assert model.model.language_model.rotary_emb.inv_freq[0] == 1
-
-
-@pytest.mark.parametrize("known", [target_spec, target_architecture])
-def test_the_original_video_llava_is_refused(tmp_path: Path, known: Callable[[Path], object]) -> None:
-    folder = copied("target", tmp_path / "target")
-    edit(folder / "config.json", model_type="llava")
-    with refused("video-llava-original"):
-        known(folder)
 
 
 def test_the_frames_of_video_llava_follow_from_its_config(tmp_path: Path) -> None:
