@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
-from crossspec_ros.models.gguf_facts import projector_of
+from crossspec_ros.models.gguf import projector_of
 from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.paths import state_dir
 

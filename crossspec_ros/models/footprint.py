@@ -152,7 +152,7 @@ def _llama_bytes(
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
     number = 4
     if isinstance(target, GgufArchitecture):
-        weights, number = target.facts.bytes, 4 if target.facts.is_float32 else 2
+        weights, number = target.bytes, 4 if target.is_float32 else 2
     else:
         numbers = sum(one.numel() for one in skeleton.parameters())
         weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))

@@ -110,7 +110,7 @@ class Qwen3VL(TransformersVideoModel):
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
         _, height, width, _ = frames.shape
-        size = read_size(height, width, patch * self._merged, *self._budget)
+        size = read_size(height, width, per_unit, patch * self._merged, self._budget)
         starts = range(0, len(frames), per_unit)
         units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
         return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
@@ -184,23 +184,15 @@ class Qwen3VLArchitecture(TransformersTarget):
 FAMILY = Qwen3VLArchitecture
 
 
-def read_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
-    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have from
-    `least` to `most` pixels.
+def read_size(height: int, width: int, per_unit: int, factor: int, budget: tuple[int, int]) -> Any:
+    """Height and width in which a frame is read, by its processor for a video of a window's frames.
 
-    As its processor has it for a video of 8 frames; for fewer it would take larger ones.
+    They are multiples of `factor`, and the frame has at least and at most a `budget` of pixels.
     """
-    if min(height, width) < factor:
-        scale = factor / min(height, width)
-        height, width = int(height * scale), int(width * scale)
-    rows, columns = round(height / factor), round(width / factor)
-    if rows * columns * factor**2 < least:
-        grown = math.sqrt(least / (height * width))
-        rows, columns = (math.ceil(side * grown / factor) for side in (height, width))
-    if rows * columns * factor**2 > most:
-        shrunk = math.sqrt(height * width / most)
-        rows, columns = (max(1, math.floor(side / shrunk / factor)) for side in (height, width))
-    return rows * factor, columns * factor
+    from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
+
+    least, most = (_FRAMES * pixels for pixels in budget)
+    return smart_resize(_FRAMES, height, width, per_unit, factor, least, most)
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:

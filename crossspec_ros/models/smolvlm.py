@@ -1,8 +1,8 @@
-"""SmolVLM2: a SigLIP tower looks at each frame on its own, a LLaMA speaks.
+"""SmolVLM2: a SigLIP tower for each frame on its own, and a LLaMA.
 
-Its prompt tells before the frames how many there are and how long the video is, and before each frame its
-time. So all of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. The text
-is the same for a window that lacks frames, of which then fewer follow than it says.
+The prompt contains the number of frames and the length of the video before the frames, and its time before
+each frame. All of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. A
+window that lacks frames has the same text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
 _OPENING = (
     f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
 )
-# The times of a window's slots are told to the second.
+# Times have whole seconds.
 _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
 """Tokens of `_TIME` between two frames, in the released tokenizer."""
@@ -55,8 +55,6 @@ class SmolVLM(FrameByFrameModel):
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Ids before the first frame, its time included, to which its tokens are joined, and after the
-        last."""
         before, _, after = _texts(tokenizer, question)
         return before, after
 
@@ -82,12 +80,6 @@ class SmolVLMArchitecture(TransformersTarget):
     vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
     text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
     only = (("text_config", "model_type", ("llama",)),)
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> SmolVLMArchitecture:
-        """As of any family; raises InputError also where torch is too old for it."""
-        _check_torch()
-        return super().of_folder(folder)
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
@@ -147,16 +139,11 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
 
 def _longest_edge(folder: Path, size: int) -> int:
     """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
+    made: dict[str, Any] = {"max_image_size": {"longest_edge": size}, "resample": LANCZOS}
     file, values = processor_settings(
-        folder,
-        SmolVLMArchitecture.family,
-        is_needed=True,
-        image_mean=HALF,
-        image_std=HALF,
-        resample=LANCZOS,
-        max_image_size={"longest_edge": size},
+        folder, SmolVLMArchitecture.family, is_needed=True, image_mean=HALF, image_std=HALF, **made
     )
-    # What the released files say of videos beside it, transformers overrules by it.
+    # transformers overrules by it what the released files set for videos.
     edges = values.get("size", {"longest_edge": _ENLARGED * size})
     longest = edges.get("longest_edge") if isinstance(edges, dict) else None
     if type(longest) is not int or longest < 1:
@@ -165,15 +152,3 @@ def _longest_edge(folder: Path, size: int) -> int:
             f"weights"
         )
     return min(longest, _LONGEST)
-
-
-def _check_torch() -> None:
-    import torch
-
-    try:
-        frame_pixels(np.zeros((1, 2, 2, 3), np.uint8), 1, 1)
-    except (NotImplementedError, ValueError) as error:
-        raise InputError(
-            f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "
-            f"torch 2.13 or later, or take another target"
-        ) from error

@@ -143,11 +143,6 @@ class TransformersTarget(ABC):
         spec = cls.spec_of(folder)
         try:
             config = cls.module_class().config_class.from_dict(config_values(folder))
-            if hasattr(config, "vision_feature_layer"):
-                layer, layers = config.vision_feature_layer, config.vision_config.num_hidden_layers
-                # Lists of layers were not compared with transformers; layer 0 is the embeddings'.
-                if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
-                    raise ValueError(f"vision_feature_layer is {layer}")
         # transformers' validation raises errors of its own kinds.
         except Exception as error:
             raise no_config(folder / "config.json", cls.family, error) from error

@@ -1,10 +1,10 @@
-"""Every target family says what transformers says, on its tiny checkpoint of tiny_targets.py."""
+"""Every target family answers as transformers does, on its tiny checkpoint of tiny_targets.py."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from itertools import chain
@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.baselines.generate_inputs import generate_inputs
 from refusals import refused
 from tiny_targets import TINY_FAMILIES, noise
 from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.session import Session
-from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.models.base import Chunk, VideoTarget
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
@@ -55,7 +53,7 @@ class Family:
 
 
 @pytest.fixture(scope="module", params=TINY_FAMILIES)
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     return Family(request.param, tmp_path_factory.mktemp(request.param) / "target")
 
 
@@ -95,33 +93,10 @@ def by_llama(target: VideoTarget) -> LocalEngine:
     return LocalEngine(target, runner=library.llama_runner(target, "float32", 1))
 
 
-def scored(
-    session: Session, target: VideoTarget, question: str, wanted: Sequence[int], others: Sequence[int]
-) -> Iterator[tuple[float, float]]:
-    """Scores of the words that are wanted, each beside that of another in its place."""
-    prompt = target.prompt_ids(question)[1]
-    ways = [(*wanted[:i], other) for i, other in enumerate(others)]
-    tree = DraftTree.merged(
-        DraftTree.chain((*prompt, *way), [1.0] * len((*prompt, *way)), "") for way in (wanted, *ways)
-    )
-    scores, node = session.score(tree, Trace()).result(20), ROOT
-    for token in prompt:
-        node = child(tree, node, token)
-    for token, other in zip(wanted, others, strict=True):
-        yield scores[child(tree, node, token)], scores[child(tree, node, other)]
-        node = child(tree, node, token)
-
-
-def child(tree: DraftTree, node: int, token: int) -> int:
-    found = tree.child(node, token)
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(("count", "height", "width"), [(8, 48, 80), (7, 80, 48), (1, 64, 64)])
 @pytest.mark.parametrize("ahead", [0, 5, 8])
 @pytest.mark.parametrize("engine_of", [LocalEngine, by_llama])
-def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
+def test_the_answer_is_that_of_generate(
     family: Family,
     count: int,
     height: int,
@@ -129,6 +104,7 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
     ahead: int,
     engine_of: Callable[[VideoTarget], LocalEngine],
 ) -> None:
+    """Whatever is read ahead, and whatever is drafted."""
     known = target_architecture(family.folder)
     target, seen = known.model(known.load(Placement()), known.tokenizer()), frames(count, height, width)
     engine, random = engine_of(target), np.random.default_rng(ahead)
@@ -137,68 +113,19 @@ def test_whatever_is_read_ahead_and_drafted_the_answer_is_that_of_generate(
         session.append(frame, i).result(20)
     session.fit(list(seen), list(range(count)))
     for question in QUESTIONS:
-        wanted, said, ended = family.generated(seen, question), tuple[int, ...](), False
-        others = random.integers(0, 50, len(wanted)).tolist()
-        # Either may be the first to read the frames that are left.
-        if ahead == 5:
-            assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
+        wanted, answer, ended = family.generated(seen, question), tuple[int, ...](), False
         session.ask(question, Trace())
-        while not ended and len(said) < LIMIT:
-            right = list(wanted[len(said) : len(said) + int(random.integers(0, 6))])
+        while not ended and len(answer) < LIMIT:
+            right = list(wanted[len(answer) : len(answer) + int(random.integers(0, 6))])
             wrong = random.integers(0, 50, 3).tolist()
             trees = [
                 DraftTree.chain(tokens, [0.5] * len(tokens), "guess") for tokens in (right, right[:1] + wrong)
             ]
             step = session.step(DraftTree.merged(trees)).result(20)
-            said, ended = said + step.tokens, step.ended
-        assert said[:LIMIT] == wanted
-        assert all(right >= wrong for right, wrong in scored(session, target, question, wanted, others))
+            answer, ended = answer + step.tokens, step.ended
+        assert answer[:LIMIT] == wanted
     session.close()
     engine.close()
-
-
-def test_a_question_that_failed_costs_no_frame(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, seen = target_architecture(family.folder), frames(7, 80, 48)
-    target = known.model(known.load(Placement()), known.tokenizer())
-    engine, closing, failures = LocalEngine(target), target.closing, [MemoryError("no memory")]
-
-    def failing(question: str) -> Chunk:
-        if failures:
-            raise failures.pop()
-        return closing(question)
-
-    monkeypatch.setattr(target, "closing", failing)
-    session = engine.open(0, Trace())
-    for i, frame in enumerate(seen[:3]):
-        session.append(frame, i).result(20)
-    for _ in range(2):
-        session.fit(list(seen), list(range(7)))
-        session.ask(QUESTIONS[0], Trace())
-        said = session.step(DraftTree())
-        if said.exception(20) is None:
-            break
-    wanted = family.generated(seen, QUESTIONS[0])
-    tokens = list(said.result(20).tokens)
-    while len(tokens) < 6 and len(tokens) < len(wanted):
-        tokens += session.step(DraftTree()).result(20).tokens
-    assert not failures and tuple(tokens) == wanted[: len(tokens)]
-    session.close()
-    engine.close()
-
-
-def test_a_token_that_text_would_never_become_is_missed(family: Family, tmp_path: Path) -> None:
-    """An entry of the vocabulary is not enough."""
-    folder = shutil.copytree(family.folder, tmp_path / "target")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    known = target_architecture(folder)
-    lost = known.needs[0]
-    added = tokenizer["added_tokens"]
-    (index,) = (token["id"] for token in added if token["content"] == lost)
-    tokenizer["added_tokens"] = [token for token in added if token["content"] != lost]
-    tokenizer["model"]["vocab"][lost] = index
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with refused("tokenizer-without-token", lost=f"'{lost}'"):
-        target_architecture(folder).tokenizer()
 
 
 def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) -> None:
@@ -216,15 +143,6 @@ def test_the_decoder_with_all_proposers_says_what_generate_says(family: Family) 
         assert caption.target_passes < len(caption.token_ids)
     finally:
         decoder.close()
-
-
-@torch.inference_mode()
-def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Family) -> None:
-    known, seen = target_architecture(family.folder), frames(8, 48, 80)
-    module = known.load(Placement())
-    inputs = generate_inputs(known.model(module, known.tokenizer()), seen, QUESTIONS[0])
-    out = module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
-    assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
 
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -248,20 +166,17 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 """What processor_config.json holds once transformers 5 has saved it."""
 
 
-def test_a_checkpoint_saved_again_says_the_same(family: Family, tmp_path: Path) -> None:
-    """What stood in old files is then in processor_config.json, which comes first."""
+def test_a_checkpoint_saved_again_is_the_same(family: Family, tmp_path: Path) -> None:
+    """Settings of old files are then in processor_config.json, which comes first."""
     AutoModelForImageTextToText.from_pretrained(family.folder).save_pretrained(tmp_path)
     shutil.copy(family.folder / "tokenizer.json", tmp_path)
     (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[family.name]))
     for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
         (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
-    known, seen = target_architecture(tmp_path), frames(8, 48, 80)
-    assert known.spec == target_architecture(family.folder).spec
-    target = known.model(known.load(Placement()), known.tokenizer())
-    inputs = generate_inputs(target, seen, QUESTIONS[0])
-    with torch.inference_mode():
-        out = target.module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
-    assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
+    known, old = target_architecture(tmp_path), target_architecture(family.folder)
+    assert known.spec == old.spec
+    loaded, before = (one.load(Placement()).state_dict() for one in (known, old))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in before.items())
     (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
     codes = {"internvl": "internvl-mean", "video_llava": "video-llava-mean"}
     with refused(codes.get(family.name, "target-mean"), family=known.family):

@@ -23,8 +23,6 @@ from crossspec_ros.cli import main
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import gguf_facts as facts_module
-from crossspec_ros.models.gguf_facts import gguf_facts, projector_of
 from crossspec_ros.models.gguf_header import Embeddings
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
@@ -37,7 +35,7 @@ from gguf_pairs import TEMPLATE, write_pair
 from llama_cpp import llama_cpp, mtmd_cpp
 
 from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.models.gguf import GgufTarget
+from crossspec_ros.models.gguf import GgufArchitecture, GgufTarget, _read, projector_of
 
 QUESTION = "What are the key elements in this scene?"
 LIMIT = 40
@@ -170,11 +168,14 @@ def test_it_captions_by_the_command_and_drafts_help(
 
 
 def test_templates_of_parts_and_none_at_all(checkpoint: Path, tmp_path: Path) -> None:
-    typed = gguf_facts(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
-    assert typed.prompt == gguf_facts(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
+    typed = GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
+    assert (
+        typed.prompt
+        == GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
+    )
     for template, sentence in (("", "has no chat template"), ("{{ 1 // 0 }}", "does not take a question")):
         with pytest.raises(InputError, match=sentence):
-            gguf_facts(write_pair(checkpoint, tmp_path / "other", template=template))
+            GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "other", template=template))
 
 
 def cut(file: Path) -> None:
@@ -198,7 +199,7 @@ def test_an_invalid_pair_is_refused(
         made.write_bytes((file.parent / made.name).read_bytes())
     harm(mine, projector)
     with pytest.raises(InputError, match=problem):
-        gguf_facts(mine)
+        GgufArchitecture.of_folder(mine)
 
 
 def test_a_model_that_reads_embeddings_otherwise_is_refused(
@@ -207,7 +208,7 @@ def test_a_model_that_reads_embeddings_otherwise_is_refused(
     own = Embeddings.of
     monkeypatch.setattr(Embeddings, "of", lambda self, ids: 1.5 * own(self, ids))
     with pytest.raises(InputError, match="otherwise where they come as embeddings"):
-        facts_module._facts.__wrapped__((file, projector_of(file)), ())
+        _read.__wrapped__((file, projector_of(file)), ())
 
 
 ALONE = """

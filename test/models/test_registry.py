@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,21 +58,13 @@ assert not {{"torch", "transformers", "tokenizers"}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("size", [48, 336])
+@pytest.mark.parametrize("size", [48, 224, 336])
 def test_the_image_size_of_a_draft_is_that_of_its_tower(tmp_path: Path, size: int) -> None:
     folder = copied("draft", tmp_path / "draft")
+    config = folder / "clip" / "config.json"
     if size == 336:
-        (folder / "clip" / "config.json").unlink()
+        config.unlink()
         edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
     else:
-        edit(folder / "clip" / "config.json", image_size=size)
+        config.write_text('{"vision_config": {}}' if size == 224 else json.dumps({"image_size": size}))
     assert event_image_size(folder) == draft_architecture(folder).vision.image_size == size
-
-
-def test_the_image_size_of_a_draft_is_valid_or_that_of_transformers(tmp_path: Path) -> None:
-    folder = copied("draft", tmp_path / "draft")
-    edit(folder / "clip" / "config.json", image_size="wide")
-    with refused("tower-size-text"):
-        event_image_size(folder)
-    (folder / "clip" / "config.json").write_text('{"vision_config": {}}')
-    assert event_image_size(folder) == draft_architecture(folder).vision.image_size
