@@ -105,45 +105,35 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
     found = generation_values(folder).get("eos_token_id", by_config)
     ids = tuple(found) if isinstance(found, list) else (found,)
     if not ids or not all(isinstance(i, int) for i in ids):
-        raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': say it there")
+        raise InputError(f"'{folder / 'config.json'}' lacks the value 'eos_token_id': set it there")
     return ids
 
 
 def processor_settings(
-    folder: Path,
-    family: str,
-    part: str = "video_processor",
-    is_needed: bool = False,
-    **made: object,
-) -> tuple[Path, dict[str, Any]]:
-    """Return the settings of the checkpoint's processor, which may be empty, and their file.
+    folder: Path, family: str, part: str = "video_processor", **made: object
+) -> dict[str, Any]:
+    """Return the settings of the checkpoint's processor, which may be empty.
 
     As in transformers 5, the `part` of processor_config.json comes before the files of older versions.
     Settings that are not stored are those of the family.
 
-    Raises InputError for settings of other pixels than those that are `made`, and for a missing file that
-    `is_needed`.
+    Raises InputError for settings of other pixels than those that are `made`.
     """
     file = folder / "processor_config.json"
     values = read_json(file).get(part) if file.is_file() else None
     if not isinstance(values, dict):
         older = [path for name in _PROCESSORS[part] if (path := folder / name).is_file()]
         file, values = (older[0], read_json(older[0])) if older else (file, {})
-    if is_needed and not file.is_file():
-        raise InputError(
-            f"the checkpoint '{folder}' lacks {' or '.join(_PROCESSORS[part])}, which sets the size of "
-            f"frames: copy it from the base model"
-        )
     values = {name: value for name in values if (value := _without_none(values[name])) is not None}
     for name, only in {**_ALWAYS, **made}.items():
         only = list(only) if isinstance(only, tuple) else only
         # Resampling has names as well, and all published checkpoints have that of the family.
         if (found := values.get(name, only)) != only and not isinstance(found, str):
             raise InputError(
-                f"'{file}' says {name} {found!s:.80}, but frames for {family} are made with "
-                f"{only}: take the one that came with the weights"
+                f"'{file}' sets {name} to {found!s:.80}, but frames for {family} are made with {only}: take "
+                f"the one that came with the weights"
             )
-    return file, values
+    return values
 
 
 def no_config(file: Path, family: str, error: Exception) -> InputError:

@@ -1,6 +1,6 @@
-"""Qwen3-VL, the dense ones: a tower looks at frames in pairs, each behind its time in words; a Qwen3 speaks.
+"""Qwen3-VL without experts: a tower for frames in pairs, each behind its time in words, and a Qwen3.
 
-A window is a video of 8 frames a second. What the tower sees in its middle layers is added behind the first
+A window is a video of 8 frames a second. Features of the tower's middle layers are added behind the first
 layers of the language model.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
@@ -53,9 +52,9 @@ class Qwen3VL(TransformersVideoModel):
     axes = 3
     module: Qwen3VLForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, budget: tuple[int, int]) -> None:
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, most_pixels: int) -> None:
         super().__init__(module, tokenizer, spec)
-        self._budget = budget
+        self._most_pixels = most_pixels
         self._merged = module.model.visual.spatial_merge_size
 
     @staticmethod
@@ -110,7 +109,7 @@ class Qwen3VL(TransformersVideoModel):
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
         _, height, width, _ = frames.shape
-        size = read_size(height, width, per_unit, patch * self._merged, self._budget)
+        size = read_size(height, width, per_unit, patch * self._merged, self._most_pixels)
         starts = range(0, len(frames), per_unit)
         units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
         return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
@@ -140,9 +139,9 @@ class Qwen3VLArchitecture(TransformersTarget):
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
         per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
-        if min(factor, per_unit) < 1:
-            raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
-        tokens = cls.budget(folder, factor)[1] // factor**2
+        tokens = cls.most_pixels(folder, factor) // factor**2
+        if min(tokens, per_unit) < 1:
+            raise ValueError(f"{tokens} tokens for {per_unit} frames")
         return InputSpec(
             frames=_FRAMES,
             frames_per_unit=per_unit,
@@ -157,42 +156,32 @@ class Qwen3VLArchitecture(TransformersTarget):
         )
 
     @classmethod
-    def budget(cls, folder: Path, factor: int) -> tuple[int, int]:
-        """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
-        checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS`
-        have."""
-        file, values = processor_settings(
-            folder, cls.family, is_needed=True, image_mean=HALF, image_std=HALF, resample=BICUBIC
-        )
-        size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
-        if isinstance(size, dict):
-            least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
-            if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
-                most = min(most, usual) // _FRAMES
-                return min(least // _FRAMES, most), most
-        raise InputError(
-            f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: "
-            f"take the one that came with the weights"
-        )
+    def most_pixels(cls, folder: Path, factor: int) -> int:
+        """Pixels of a frame at most, where a token has an edge of `factor` pixels.
+
+        Those of the checkpoint's own processor for a video of a window's frames, or of `_MOST_TOKENS`.
+        """
+        values = processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC)
+        most = _MOST_TOKENS * factor**2
+        return min(most, values.get("size", {}).get("longest_edge", _FRAMES * most) // _FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
-        budget = self.budget(self.folder, vision.patch_size * vision.spatial_merge_size)
-        return Qwen3VL(module, tokenizer, self.spec, budget)
+        most = self.most_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
+        return Qwen3VL(module, tokenizer, self.spec, most)
 
 
 FAMILY = Qwen3VLArchitecture
 
 
-def read_size(height: int, width: int, per_unit: int, factor: int, budget: tuple[int, int]) -> Any:
-    """Height and width in which a frame is read, by its processor for a video of a window's frames.
+def read_size(height: int, width: int, per_unit: int, factor: int, most: int) -> Any:
+    """Height and width in which a frame of at most `most` pixels is read: multiples of `factor`.
 
-    They are multiples of `factor`, and the frame has at least and at most a `budget` of pixels.
+    They are those of its processor for a video of a window's frames.
     """
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
-    least, most = (_FRAMES * pixels for pixels in budget)
-    return smart_resize(_FRAMES, height, width, per_unit, factor, least, most)
+    return smart_resize(_FRAMES, height, width, per_unit, factor, 0, _FRAMES * most)
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:

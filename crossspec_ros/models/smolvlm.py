@@ -10,14 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import HALF, LANCZOS, processor_settings
 from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
+    import numpy as np
     from tokenizers import Tokenizer
     from torch import Tensor
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
@@ -36,9 +34,7 @@ _TIME_TOKENS = 10
 """Tokens of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
 _ENLARGED = 4
-"""Sides of the square that it becomes in a frame's longest edge, as in the released ones."""
-_LONGEST = 4096
-"""Pixels of a frame's longest edge at most."""
+"""Sides of the square in a frame's longest edge at first, in all releases."""
 _SCALE_FACTOR = 2
 
 
@@ -48,9 +44,8 @@ class SmolVLM(FrameByFrameModel):
     language = "model.text_model"
     module: SmolVLMForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, longest_edge: int) -> None:
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
         super().__init__(module, tokenizer, spec)
-        self._longest_edge = longest_edge
         _, self._around_next, _ = _texts(tokenizer, "")
 
     @staticmethod
@@ -65,7 +60,7 @@ class SmolVLM(FrameByFrameModel):
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def pixels(self, frames: np.ndarray) -> Tensor:
-        return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
+        return self.own(frame_pixels(frames, self.spec.image_size))
 
 
 class SmolVLMArchitecture(TransformersTarget):
@@ -73,7 +68,7 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family = "SmolVLM2"
+    family, behind = "SmolVLM2", SmolVLM
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
@@ -91,20 +86,26 @@ class SmolVLMArchitecture(TransformersTarget):
         # The time of the first belongs to the opening.
         frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
         most_tokens = int(text["max_position_embeddings"])
-        _longest_edge(folder, size)
+        processor_settings(
+            folder,
+            cls.family,
+            image_mean=HALF,
+            image_std=HALF,
+            resample=LANCZOS,
+            max_image_size={"longest_edge": size},
+            # transformers overrules by it what the released files set for videos.
+            size={"longest_edge": _ENLARGED * size},
+        )
         return InputSpec(FRAMES, 1, size, frame_tokens, most_tokens, ())
-
-    def model(self, module: Any, tokenizer: Tokenizer) -> SmolVLM:
-        return SmolVLM(module, tokenizer, self.spec, _longest_edge(self.folder, self.spec.image_size))
 
 
 FAMILY = SmolVLMArchitecture
 
 
-def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
+def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
     """Frames as squares of `size` pixels a side, as the released `SmolVLMVideoProcessor` makes them.
 
-    It first resizes the longest edge to `longest` pixels, and the other in proportion, to an even number.
+    It first enlarges the longest edge to `_ENLARGED` sides, and the other in proportion, to an even number.
 
     Args:
         frames: (n, H, W, 3) uint8 RGB.
@@ -115,7 +116,7 @@ def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
     import torch
     from torch.nn.functional import interpolate
 
-    ratio = frames.shape[2] / frames.shape[1]
+    longest, ratio = _ENLARGED * size, frames.shape[2] / frames.shape[1]
     shortest = int(longest / ratio if ratio >= 1 else longest * ratio)
     shortest = max(shortest + shortest % 2, 1)
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
@@ -135,20 +136,3 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
     ids = tuple(whole.ids)
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
-
-
-def _longest_edge(folder: Path, size: int) -> int:
-    """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
-    made: dict[str, Any] = {"max_image_size": {"longest_edge": size}, "resample": LANCZOS}
-    file, values = processor_settings(
-        folder, SmolVLMArchitecture.family, is_needed=True, image_mean=HALF, image_std=HALF, **made
-    )
-    # transformers overrules by it what the released files set for videos.
-    edges = values.get("size", {"longest_edge": _ENLARGED * size})
-    longest = edges.get("longest_edge") if isinstance(edges, dict) else None
-    if type(longest) is not int or longest < 1:
-        raise InputError(
-            f"'{file}' gives the longest edge of a frame {longest} pixels: take the one that came with the "
-            f"weights"
-        )
-    return min(longest, _LONGEST)

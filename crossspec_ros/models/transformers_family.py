@@ -163,7 +163,7 @@ class TransformersTarget(ABC):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
-        except (TypeError, ValueError, ArithmeticError) as error:
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
 
@@ -172,8 +172,8 @@ class TransformersTarget(ABC):
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         """Return the spec without its `eos_ids`.
 
-        Raises TypeError, ValueError or ArithmeticError for wrong values, and InputError where the folder's
-        processor makes other pixels than this family.
+        Raises TypeError, ValueError, AttributeError or ArithmeticError for wrong values, and InputError where
+        the folder's processor makes other pixels than this family.
         """
 
     @property

@@ -113,7 +113,7 @@ def test_the_prompt_in_full(target: Qwen3VL) -> None:
 def test_patches_are_bit_for_bit_those_of_the_processor(name: str) -> None:
     """As scripts/record_qwen3_vl.py recorded them, in which a frame has 4 tokens at most."""
     frames, levels = RECORDED[f"{name}_frames"], RECORDED[f"{name}_levels"]
-    size = read_size(*frames.shape[1:3], 2, 32, (0, 4 * 32 * 32))
+    size = read_size(*frames.shape[1:3], 2, 32, 4 * 32 * 32)
     assert [1, size[0] // 16, size[1] // 16] == RECORDED[f"{name}_grid"].tolist()
     patches = unit_patches(frames, size, 2, 16, 2).numpy()
     np.testing.assert_array_equal(patches, (levels.astype(np.float32) - 127.5) / 127.5)
@@ -138,4 +138,4 @@ def test_a_window_of_the_released_ones(folder: Path, tmp_path: Path) -> None:
     assert found.eos_ids == (values["text_config"]["eos_token_id"],)
     for shape, size in (((480, 640), (384, 512)), ((720, 1280), (384, 672)), ((600, 600), (384, 384))):
         small = resize_shortest(np.zeros((*shape, 3), np.uint8), found.image_size)
-        assert read_size(*small.shape[:2], 2, 32, (0, 256 * 32 * 32)) == size
+        assert read_size(*small.shape[:2], 2, 32, 256 * 32 * 32) == size
