@@ -202,8 +202,7 @@ class TransformersTarget(ABC):
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         for token in self.needs:
             # A text becomes this token only if it is an added one.
-            known = tokenizer.token_to_id(token)
-            if known is None or tokenizer.encode(token, add_special_tokens=False).ids != [known]:
+            if tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
                 raise InputError(
                     f"the tokenizer in '{self.folder}' lacks '{token}': take the one that came with the "
                     f"weights"
