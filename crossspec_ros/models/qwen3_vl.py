@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
@@ -127,18 +127,11 @@ class Qwen3VLArchitecture(TransformersTarget):
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
-    vision_left_out: ClassVar[Values] = {
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "deepstack_visual_indexes": (8, 16, 24),
-    }
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
-        per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
+        factor = int(vision.get("patch_size", 16)) * int(vision.get("spatial_merge_size", 2))
+        per_unit = int(vision.get("temporal_patch_size", 2))
         tokens = cls.most_pixels(folder, factor) // factor**2
         if min(tokens, per_unit) < 1:
             raise ValueError(f"{tokens} tokens for {per_unit} frames")
@@ -149,10 +142,10 @@ class Qwen3VLArchitecture(TransformersTarget):
             image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
             # No tokenizer makes more tokens of a text than it has characters.
             frame_tokens=-(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2),
-            most_tokens=room,
+            most_tokens=int(text.get("max_position_embeddings", 128000)),
             eos_ids=(),
             axes=Qwen3VL.axes,
-            added_layers=len(vision["deepstack_visual_indexes"]),
+            added_layers=len(vision.get("deepstack_visual_indexes", (8, 16, 24))),
         )
 
     @classmethod

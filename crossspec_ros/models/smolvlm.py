@@ -8,7 +8,7 @@ window that lacks frames has the same text.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import HALF, LANCZOS, processor_settings
@@ -35,7 +35,6 @@ _TIME_TOKENS = 10
 _AROUND_TOKENS = 3
 _ENLARGED = 4
 """Sides of the square in a frame's longest edge at first, in all releases."""
-_SCALE_FACTOR = 2
 
 
 class SmolVLM(FrameByFrameModel):
@@ -72,20 +71,19 @@ class SmolVLMArchitecture(TransformersTarget):
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
-    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
+    default_eos = 2
     only = (("text_config", "model_type", ("llama",)),)
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
-        side = size // int(vision["patch_size"])
+        size, scale = int(vision.get("image_size", 224)), int(values.get("scale_factor", 2))
+        side = size // int(vision.get("patch_size", 32))
         if side < scale or side % scale:
             raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
         a_frame = (side // scale) ** 2 + _AROUND_TOKENS
         # The time of the first belongs to the opening.
         frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
-        most_tokens = int(text["max_position_embeddings"])
+        most_tokens = int(text.get("max_position_embeddings", 2048))
         processor_settings(
             folder,
             cls.family,

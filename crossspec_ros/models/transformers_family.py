@@ -130,10 +130,8 @@ class TransformersTarget(ABC):
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
-    vision_left_out: ClassVar[Values]
-    """transformers' defaults of the vision config."""
-    text_left_out: ClassVar[Values]
-    """transformers' defaults of the text config."""
+    default_eos: ClassVar[Any] = None
+    """transformers' default of the text's end of sequence."""
     only: ClassVar[tuple[Only, ...]] = ()
     """Values that were compared with transformers."""
 
@@ -156,8 +154,7 @@ class TransformersTarget(ABC):
         """
         values = config_values(folder)
         try:
-            vision = {**cls.vision_left_out, **values["vision_config"]}
-            text = {**cls.text_left_out, **values["text_config"]}
+            vision, text = values["vision_config"], values["text_config"]
             for part, name, allowed in cls.only:
                 found = (values[part] if part else values).get(name, allowed[0])
                 if found not in allowed:
@@ -165,12 +162,12 @@ class TransformersTarget(ABC):
             spec = cls.read_spec(folder, values, vision, text)
         except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
-        return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
+        return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
 
     @classmethod
     @abstractmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        """Return the spec without its `eos_ids`.
+        """Return the spec without its `eos_ids`; values that the config lacks are transformers' defaults.
 
         Raises TypeError, ValueError, AttributeError or ArithmeticError for wrong values, and InputError where
         the folder's processor makes other pixels than this family.

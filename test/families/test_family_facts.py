@@ -10,16 +10,18 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+import torch
 from checkpoint_layouts import edit
 from refusals import refused
-from tiny_targets import TINY_FAMILIES, noise
+from tiny_targets import QUESTION, TINY_FAMILIES, noise
+from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.models import internvl, smolvlm
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.footprint import cached_numbers
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import square_pixels
-from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,50 @@ def test_the_spec_follows_from_the_config(
     copy = shutil.copytree(folders[family], tmp_path / "copy")
     (copy / "generation_config.json").unlink()
     assert target_spec(copy).eos_ids == known.spec.eos_ids[:1]
+
+
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "qwen3_vl": {"video_processor": {**HALF, "size": {"longest_edge": 8 * 48 * 64}, "fps": 2}},
+    "llava_onevision": {"video_processor": {
+        **HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}},
+    "smolvlm": {"video_processor": {**HALF, "size": {"longest_edge": 256}}},
+    "internvl": {
+        "image_processor": {"image_mean": [0.485, 0.456, 0.406], "size": {"height": 32, "width": 32}},
+        # As transformers' defaults have it, and with them 3.5's.
+        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}}},
+}  # fmt: skip
+"""Settings in processor_config.json once transformers 5 has saved it."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_checkpoint_saved_again_is_the_same(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Settings of old files are then in processor_config.json, which comes first."""
+    AutoModelForImageTextToText.from_pretrained(folders[name]).save_pretrained(tmp_path)
+    shutil.copy(folders[name] / "tokenizer.json", tmp_path)
+    (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[name]))
+    for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
+        (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
+    known, before = target_architecture(tmp_path), target_architecture(folders[name])
+    assert known.spec == before.spec
+    again, weights = (one.load(Placement()).state_dict() for one in (known, before))
+    assert all(torch.equal(again[tensor], weights[tensor]) for tensor in weights)
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
+    with refused("internvl-mean" if name == "internvl" else "target-mean", family=known.family):
+        target_spec(tmp_path)
+
+
+@pytest.mark.parametrize("name", TINY_FAMILIES)
+@torch.inference_mode()
+def test_a_window_fits_the_spec(folders: dict[str, Path], name: str) -> None:
+    assert set(TARGETS) == set(TINY_FAMILIES)
+    known = target_architecture(folders[name])
+    target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
+    features = target.encode(noise(spec.frames, 2 * spec.image_size, spec.image_size))
+    units = [target.unit(one, i) for i, one in enumerate(features)]
+    assert 0 < sum(map(len, units)) <= spec.frame_tokens
+    assert all(len(unit.positions) == spec.axes for unit in units)
+    assert sum(map(len, target.prompt_ids(QUESTION))) + spec.frame_tokens < spec.most_tokens
 
 
 # Digests of what `InternVLVideoProcessor` makes of these frames, with torchvision 0.29.2.

@@ -1,11 +1,7 @@
-"""EventGPT against outputs of the published code, from a checkpoint's folder and its events.
-
-Further folders of the same layout come from CROSSSPEC_EVENTGPT_FIXTURES, separated by colons.
-"""
+"""EventGPT against outputs of the published code, from a checkpoint's folder and its events."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +18,11 @@ from crossspec_ros.models.preprocess import clip_pixels
 
 EVENT_TOKEN_ID = -200
 """Stands in the `input_ids` of the published code where the event tokens go."""
-OTHERS = [Path(name) for name in os.environ.get("CROSSSPEC_EVENTGPT_FIXTURES", "").split(":") if name]
 
 
-@pytest.fixture(scope="module", params=[None, *OTHERS], ids=str)
-def reference(request: pytest.FixtureRequest) -> Path:
-    return request.param or request.getfixturevalue("shared") / "data" / "eventgpt_tiny"
+@pytest.fixture(scope="module")
+def reference(shared: Path) -> Path:
+    return shared / "data" / "eventgpt_tiny"
 
 
 @pytest.fixture(scope="module")

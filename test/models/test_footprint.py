@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from crossspec_lab.compare.released import released_pair
 
 from crossspec_ros.models import footprint
@@ -18,12 +19,21 @@ TINY = tiny_models()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_estimate_is_the_memory_of_the_loaded_pair(dtype: str) -> None:
+@torch.inference_mode()
+def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype: str) -> None:
     placement = Placement(dtype)
     pair = load_pair(TINY, 1, placement)
     estimated = estimate(placement, target_architecture(TINY / "target"), draft_architecture(TINY / "draft"))
     for model, size in ((pair.target, estimated.target), (pair.draft, estimated.draft)):
+        assert model is not None
         assert size.weights == pytest.approx(measured_bytes(model.module), rel=0.005)
+        kept = {model.dtype, model.module.lm_head.weight.dtype}
+        kept |= {own.dtype for name, own in model.module.named_parameters() if "_tower." in name}
+        assert kept == {placement.torch_dtype}
+        stored = {"int8": torch.int8, "nf4": torch.uint8}.get(dtype, placement.torch_dtype)
+        assert model.body.layers[0].mlp.up_proj.weight.dtype == stored
+        hidden = model.body(inputs_embeds=model.words((1, 5, 7)).embeds[None]).last_hidden_state[0]
+        assert torch.isfinite(model.logits(hidden)).all()
 
 
 def test_caches_and_devices_of_the_7b_pair() -> None:

@@ -16,9 +16,7 @@ import pytest
 import torch
 from tiny_targets import TINY_FAMILIES, noise
 
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.cli import main
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
@@ -237,16 +235,6 @@ def test_a_captioner_needs_no_torch_and_little_memory(file: Path, tmp_path: Path
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "False", "True"]
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{"models.dtype": "int8"}, {"models.device": "cuda"}, {"heads": "some"}, {"generation": "published"},
-     {"handoff": "predicted"}],
-)  # fmt: skip
-def test_other_parameters_than_it_has_are_refused(file: Path, asked: dict[str, str]) -> None:
-    with pytest.raises(InputError):
-        load_decoder(CaptionerSettings.of({"target": str(file), "draft": "none", **asked}))
 
 
 def test_its_digest_is_that_of_both_files(file: Path, tmp_path: Path) -> None:

@@ -58,30 +58,24 @@ def test_the_ids_are_those_of_sentencepiece(
 
 
 @pytest.mark.parametrize("legacy", [None, True, False])
-def test_the_prompt_of_eventgpt(
+def test_prompts_have_the_spaces_of_sentencepiece(
     folder: Path, pieces: sentencepiece.SentencePieceProcessor, legacy: bool | None
 ) -> None:
     if legacy is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
-    tokenizer = load_tokenizer(folder, 500, EVENT_TOKENS)
-    _, start, end = (pieces.vocab_size() + i for i in range(3))
+    tokenizer = load_tokenizer(folder, 500, (*EVENT_TOKENS, "<video>"))
+    _, start, end, video = (pieces.vocab_size() + i for i in range(4))
     before, after = draft_prompt_ids(tokenizer, QUESTION)
     text, rest = draft_prompt(QUESTION)[0].removesuffix("<ev_start>"), f"\n{QUESTION} ASSISTANT:"
     assert before == [pieces.bos_id(), *pieces.encode(text), start]
-    said = pieces.encode(rest)
+    ids = pieces.encode(rest)
     # The dummy space before a text: only newer tokenizers leave it out behind a special token.
-    assert pieces.id_to_piece(said[0]) == "▁"
-    assert after == [end, *(said[1:] if legacy is False else said)]
-
-
-@pytest.mark.parametrize("legacy", [True, False])
-def test_the_prompt_of_video_llava_is_that_of_the_whole_text(folder: Path, legacy: bool) -> None:
-    (folder / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
-    tokenizer = load_tokenizer(folder, 500, ["<image>", "<video>"])
+    assert pieces.id_to_piece(ids[0]) == "▁"
+    assert after == [end, *(ids[1:] if legacy is False else ids)]
     before, after = target_prompt_ids(tokenizer, QUESTION)
     whole = tokenizer.encode(f"USER: <video>\n{QUESTION} ASSISTANT:").ids
-    assert whole == [*before, tokenizer.token_to_id("<video>"), *after]
-    assert (tokenizer.id_to_token(after[0]) == "▁") is legacy
+    assert whole == [*before, video, *after]
+    assert (tokenizer.id_to_token(after[0]) == "▁") is (legacy is not False)
 
 
 def test_added_tokens_keep_their_ids(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
