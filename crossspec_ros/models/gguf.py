@@ -1,8 +1,8 @@
 """Targets in llama.cpp's own format: a GGUF of the language model, and the projector of frames beside it.
 
-llama.cpp makes prompt and frames as it does for itself: frames are pictures in a row before the question, and
-those models that join two frames of a video get them in pairs. It loads both files for their facts, and ends
-the process on some damaged files, with a line of its own.
+llama.cpp makes prompt and frames as for itself. Frames are pictures before the question, and models that join
+two frames of a video get them in pairs. llama.cpp loads both files for their facts, and ends the process on
+some damaged files, with a line of its own.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _ALL_FLOAT32 = "0"
 """Value of a file's type."""
 _QUESTIONS = 64
 _COPY = "copy it again, or take a file that this version of llama.cpp knows"
+_ANOTHER_FILE = "take another file of this model"
 _SPECIAL = (3, 4)
-"""Types of tokens that control, and that users have defined."""
+"""Types of tokens: control tokens, and those that users have defined."""
 
 
 class GgufTarget:
@@ -150,10 +151,7 @@ class GgufArchitecture:
             return convert_gguf_tokenizer(kind, values)[0]
         # The libraries raise errors of many kinds for an unknown vocabulary.
         except Exception as error:
-            raise InputError(
-                f"transformers cannot read the vocabulary of '{self.file}' ({first_line(error)}): take "
-                f"another target"
-            ) from error
+            raise _unfit(self.file, f"has a vocabulary of an unknown kind ({first_line(error)})") from error
 
     def skeleton(self) -> LlamaModel:
         return LlamaModel(self.file, _COPY, only_words=True)
@@ -169,15 +167,16 @@ FAMILY = GgufArchitecture
 
 
 def projector_of(file: Path) -> Path:
-    """Return the projector beside a model; raises InputError unless there is exactly one."""
+    """Return the projector in a model's folder; raises InputError unless there is exactly one."""
     found = sorted(file.parent.glob(PROJECTOR))
     if file in found:
-        raise InputError(f"'{file}' is a projector: name the model's own file, which stands beside it")
+        raise _unfit(file, "is a projector", "name the model's own file")
     if len(found) != 1:
-        lie = " and ".join(f"'{one.name}'" for one in found) or "none"
-        raise InputError(
-            f"'{file}' needs one projector beside it, a file with mmproj in its name, but there lie {lie}: "
-            f"give the model a folder of its own with the projector that was published with it"
+        names = " and ".join(f"'{one.name}'" for one in found) or "none"
+        raise _unfit(
+            file,
+            f"needs one projector in its folder, a file with mmproj in its name, but there is {names}",
+            "give the model a folder of its own with the projector that was published with it",
         )
     return found[0]
 
@@ -194,20 +193,11 @@ def _read(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> Gguf
 def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
     library, handle = model.library, model.handle
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
-        raise InputError(
-            f"'{file}' has layers that cannot take back what was read, and so cannot verify drafts: take "
-            f"another target"
-        )
+        raise _unfit(file, "has layers that cannot take back what was read")
     if model.metadata("split.count") not in ("", "0", "1"):
-        raise InputError(
-            f"'{file}' is a part of a model: join all by llama.cpp's llama-gguf-split --merge, and name the "
-            f"result"
-        )
+        raise _unfit(file, "is a part of a model", "join the parts by llama.cpp's llama-gguf-split --merge")
     if not _takes_embeddings(file, model):
-        raise InputError(
-            f"llama.cpp reads the words of '{file}' otherwise where they come as embeddings, as here: take "
-            f"another target"
-        )
+        raise _unfit(file, "reads words otherwise where they come as embeddings")
     projector = LlamaProjector(projector_file, model)
 
     def parts(frames: int, height: int, shape: tuple[int, int]) -> Sequence[Part]:
@@ -234,20 +224,15 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
     per_unit = 2 if len(pictures(2, image_size)) == len(pictures(1, image_size)) else 1
     seen = pictures(1, image_size)
     if not all(picture.is_causal for picture in seen):
-        raise InputError(
-            f"the frames of '{file}' see one another in both directions, so that none can be read before the "
-            f"last: take another target"
-        )
+        raise _unfit(file, "has frames that attend to later ones, so that none can be read before the last")
     if model.axes > 1 and any(picture.positions[:, 3].any() for picture in seen):
-        raise InputError(
-            f"the frames of '{file}' have positions of a kind that is not known here: take another target"
-        )
+        raise _unfit(file, "has frames with positions of an unknown kind")
     unit_tokens = max(tokens(image_size, shape) for shape in _SHAPES)
     most_tokens = library.llama_model_n_ctx_train(handle)
-    if FRAMES // per_unit * unit_tokens + TEXT_ROOM > most_tokens:
-        raise InputError(
-            f"{FRAMES} frames take {FRAMES // per_unit * unit_tokens} tokens, but '{file}' was trained with "
-            f"{most_tokens} in all: take another target"
+    frame_tokens = FRAMES // per_unit * unit_tokens
+    if frame_tokens + TEXT_ROOM > most_tokens:
+        raise _unfit(
+            file, f"was trained with {most_tokens} tokens, but {FRAMES} frames alone take {frame_tokens}"
         )
     return GgufArchitecture(
         file=file,
@@ -256,7 +241,7 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
             frames=FRAMES,
             frames_per_unit=per_unit,
             image_size=image_size,
-            frame_tokens=FRAMES // per_unit * unit_tokens,
+            frame_tokens=frame_tokens,
             most_tokens=most_tokens,
             eos_ids=_ends(file, model),
             axes=3 if model.axes > 1 else 1,
@@ -289,7 +274,7 @@ def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
     # The library may take any of them for the end of a turn.
     own = [library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary), *ends]
     if not (known := [end for end in own if end >= 0]):
-        raise InputError(f"'{file}' names no token that ends a text: take another file of this model")
+        raise _unfit(file, "has no token that ends a text", _ANOTHER_FILE)
     return tuple(dict.fromkeys(known))
 
 
@@ -329,11 +314,8 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
 
     template = model.metadata("tokenizer.chat_template")
     if not template:
-        raise InputError(
-            f"'{file}' has no chat template, so that nobody knows how it is asked: take a file that has one, "
-            f"or write it anew by llama.cpp's convert_hf_to_gguf.py"
-        )
-    # The library puts it there itself where the file says so.
+        raise _unfit(file, "has no chat template", _ANOTHER_FILE)
+    # The library adds it where the file has that flag.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
     written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
     message = MARKER + QUESTION
@@ -347,9 +329,11 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:
             before, behind = prompt.split(MARKER)
             return before, behind
-    raise InputError(
-        f"the chat template of '{file}' does not take a question: take another file of this model"
-    )
+    raise _unfit(file, "has a chat template that does not take a question", _ANOTHER_FILE)
+
+
+def _unfit(file: Path, reason: str, remedy: str = "take another target") -> InputError:
+    return InputError(f"'{file}' {reason}: {remedy}")
 
 
 def _byte_level(header: GgufHeader) -> Tokenizer:
