@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import pytest
 import torch
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from plain_target import settled
-from refusals import refused
 from tiny_targets import TINY_FAMILIES, noise
-from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Standing
@@ -26,7 +23,7 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import NO_DRAFT, Placement
-from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
+from crossspec_ros.models.registry import TARGETS, target_architecture
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -100,21 +97,6 @@ def test_probabilities_of_choices_equal_transformers(family: Family, runner: str
     assert [one.probabilities for one in answers] == [pytest.approx(wanted, rel=1e-3)] * 2
 
 
-def test_a_token_that_text_would_never_become_is_missed(family: Family, tmp_path: Path) -> None:
-    """An entry of the vocabulary is not enough."""
-    folder = shutil.copytree(family.folder, tmp_path / "target")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    known = target_architecture(folder)
-    lost = known.needs[0]
-    added = tokenizer["added_tokens"]
-    (index,) = (token["id"] for token in added if token["content"] == lost)
-    tokenizer["added_tokens"] = [token for token in added if token["content"] != lost]
-    tokenizer["model"]["vocab"][lost] = index
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with refused("tokenizer-without-token", lost=f"'{lost}'"):
-        target_architecture(folder).tokenizer()
-
-
 @torch.inference_mode()
 def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Family) -> None:
     known, seen = target_architecture(family.folder), frames(8, 48, 80)
@@ -143,35 +125,3 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "rescale_factor": 1 / 255}},
 }  # fmt: skip
 """What processor_config.json holds once transformers 5 has saved it."""
-
-
-def test_a_checkpoint_saved_again_says_the_same(family: Family, tmp_path: Path) -> None:
-    """What stood in old files is then in processor_config.json, which comes first."""
-    AutoModelForImageTextToText.from_pretrained(family.folder).save_pretrained(tmp_path)
-    shutil.copy(family.folder / "tokenizer.json", tmp_path)
-    (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[family.name]))
-    for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
-        (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
-    known, seen = target_architecture(tmp_path), frames(8, 48, 80)
-    assert known.spec == target_architecture(family.folder).spec
-    target = known.model(known.load(Placement()), known.tokenizer())
-    inputs = generate_inputs(target, seen, QUESTIONS[0])
-    with torch.inference_mode():
-        out = target.module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
-    assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
-    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
-    codes = {"internvl": "internvl-mean", "video_llava": "video-llava-mean"}
-    with refused(codes.get(family.name, "target-mean"), family=known.family):
-        target_spec(tmp_path)
-
-
-def test_a_window_fits_what_the_spec_says(family: Family) -> None:
-    known = target_architecture(family.folder)
-    target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
-    with torch.inference_mode():
-        features = target.encode(frames(spec.frames, 2 * spec.image_size, spec.image_size))
-        units = [target.unit(one, i) for i, one in enumerate(features)]
-    assert 0 < sum(map(len, units)) <= spec.frame_tokens
-    assert all(len(unit.positions) == spec.axes for unit in units)
-    wanted = chain(*target.prompt_ids(QUESTIONS[0]))
-    assert len([*wanted]) + spec.frame_tokens < spec.most_tokens
