@@ -139,12 +139,26 @@ def test_question_that_cannot_be_asked_is_refused(
         decoder.ask(question, Trace())
 
 
-def test_verified_words_are_told_as_they_come(
+def test_verified_words_are_told_as_they_come_and_in_order(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
-    decoder.policy = Policy((script(generated(pair, windows[0])[:20]),), None)
-    words: list[str] = []
-    said = decoder.caption(windows[0], QUESTION, Trace(), on_words=words.append)
+    begun, words = threading.Event(), list[str]()
+
+    def guess(context: Context) -> DraftTree:
+        if context.tokens:
+            begun.set()
+        return chain([])
+
+    def tell(text: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            # Further passes are done meanwhile.
+            time.sleep(0.3)
+        words.append(text)
+
+    decoder.policy = Policy((Guess(guess),), None)
+    begin(decoder, windows[0])
+    assert begun.wait(WAIT_S)
+    said = decoder.caption(windows[0], QUESTION, Trace(), tell)
     assert len(words) > 1 and words[-1] == said.text
     assert all(later.startswith(earlier) for earlier, later in pairwise(words))
 
