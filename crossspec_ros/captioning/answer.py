@@ -102,7 +102,7 @@ class Answer:
         self._window, self.context, self._policy = window, context, policy
         self.trace, self.max_new_tokens, self.sampling = trace, max_new_tokens, sampling
         self._on_rehearsed = on_rehearsed
-        self.on_step: Callable[[], None] = lambda: None
+        self.on_step: Callable[[Answer], None] = lambda answer: None
         self.stop = Stop()
         self.future: Future[None] = Future()
         self.tokens: tuple[int, ...] = ()
@@ -169,7 +169,7 @@ class Answer:
             taken = step.path[: len(step.tokens)]
             self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self.on_step()
+        self.on_step(self)
         is_over = self.ended or self.stop()
         # As far as it goes it is right, so that proposers learn what was cut as if it were whole.
         self._lesson = PassResult(context, tree, step.path, step.tokens, is_over, step)

@@ -60,6 +60,8 @@ class LocalEngine:
             runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.runner: Runner = runner
         self._loop = Loop(target, self.runner, self._stream, robots)
+        self.verifiers = self._loop.verifiers
+        """By robot; one that is put there is used from the robot's next window on."""
         self._changed = self._loop.lock
         self._requests: list[Request] = []
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -138,7 +140,7 @@ class LocalEngine:
 
     def forget(self, robot: str) -> None:
         """Drop what is known of a robot that has gone, its windows excepted."""
-        self._loop.verifiers.pop(robot, None)
+        self.verifiers.pop(robot, None)
 
     def tap(self, layers: Sequence[int]) -> None:
         self._call(lambda: self.runner.tap(layers))
@@ -184,9 +186,10 @@ class LocalEngine:
 
     def _add(self, window: Request, work: Ask | Score) -> None:
         with self._wake(window):
-            window.tasks.append(work)
-            if not work.can_wait:
-                window.was_asked = True
+            # What is urgent goes before what can wait.
+            patient = sum(task.can_wait for task in window.tasks) if not work.can_wait else 0
+            window.tasks.insert(len(window.tasks) - patient, work)
+            window.was_asked |= not work.can_wait
             if work.frames is not None:
                 # They come with it.
                 self._cancel_frames(window)

@@ -15,7 +15,7 @@ import numpy as np
 
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.passes import PassOutput, Passes
+from crossspec_ros.engine.passes import Passes, PassOutput
 from crossspec_ros.engine.request import Request
 from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.scheduler import Batch
@@ -237,8 +237,8 @@ class Loop:
 
     def _remove(self, request: Request, work: Work) -> None:
         with self.lock:
-            if request.tasks and request.tasks[0] is work:
-                request.tasks.popleft()
+            if work in request.tasks:
+                request.tasks.remove(work)
 
     def _sequence(self, robot: str, trace: Trace) -> TargetSequence:
         verifier = self.verifiers.setdefault(robot, Verifier())

@@ -44,7 +44,7 @@ def endless(cost: PassCost | None = None, passes: int | None = None) -> Answer:
     answer = Answer(LiveWindow(0), Context("What?"), Policy((), cost), Trace(), 10**6)
     if passes is not None:
         answer.stop = Stop(cancel := threading.Event())
-        answer.on_step = lambda: cancel.set() if answer.passes == passes else None
+        answer.on_step = lambda answer: cancel.set() if answer.passes == passes else None
     return answer
 
 
@@ -69,7 +69,7 @@ def test_each_look_at_a_cancellation_is_a_beat() -> None:
 def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(
     ask: Callable[[Answer], Any], error: BaseException
 ) -> None:
-    def fail() -> None:
+    def fail(answer: Answer) -> None:
         raise error
 
     bad, good = endless(), endless(passes=1)
@@ -90,7 +90,7 @@ def test_its_passes_correct_the_cost_model(engine: LocalEngine, ask: Callable[[A
 
 def test_it_does_not_hold_up_the_end_of_the_engine(engine: LocalEngine, ask: Callable[[Answer], Any]) -> None:
     mine, begun = endless(), threading.Event()
-    mine.on_step = begun.set
+    mine.on_step = lambda answer: begun.set()
     ask(mine)
     assert begun.wait(WAIT_S)
     engine.close(WAIT_S)
