@@ -322,12 +322,17 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
     ) -> Caption:
         """Wait for the answer's end, or until it is cut short; from now on its words are published."""
+        told, one_by_one = 0, threading.Lock()
 
         def tell(answer: Answer) -> None:
+            nonlocal told
             trace.mark("first_token")
-            if on_words:
-                with trace.span("tell"):
-                    on_words(self._text(answer))
+            # The engine's thread may tell the next words already.
+            with one_by_one:
+                if on_words and told < len(answer.tokens):
+                    told = len(answer.tokens)
+                    with trace.span("tell"):
+                        on_words(self._text(answer))
 
         answer.stop, answer.on_step = stop, tell
         if answer.tokens:

@@ -7,12 +7,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
-from crossspec_ros.captioning.answer import Answer, Cancel, Stop
+from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.captioning.live_windows import LiveWindow
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
@@ -48,23 +47,6 @@ def endless(cost: PassCost | None = None, passes: int | None = None) -> Answer:
     return answer
 
 
-def test_it_goes_on_until_it_is_stopped(ask: Callable[[Answer], Any]) -> None:
-    mine, late = endless(passes=5), endless()
-    ask(mine).result(WAIT_S)
-    assert mine.passes == len(mine.tokens) == 5 and not mine.caption("", "target").late
-    late.stop = Stop(deadline_ns=time.perf_counter_ns())
-    ask(late).result(WAIT_S)
-    assert late.passes == 1 and late.caption("", "target").late
-
-
-def test_each_look_at_a_cancellation_is_a_beat() -> None:
-    beats, others = list[int](), threading.Event()
-    cancel = Cancel(lambda: beats.append(1), others)
-    assert not cancel.is_set()
-    others.set()
-    assert cancel.is_set() and len(beats) == 2
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
 def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(
     ask: Callable[[Answer], Any], error: BaseException
@@ -86,15 +68,6 @@ def test_its_passes_correct_the_cost_model(engine: LocalEngine, ask: Callable[[A
     assert 0 < before[1] < before[129]
     ask(endless(cost, passes=3)).result(WAIT_S)
     assert cost.table()[1] != before[1]
-
-
-def test_it_does_not_hold_up_the_end_of_the_engine(engine: LocalEngine, ask: Callable[[Answer], Any]) -> None:
-    mine, begun = endless(), threading.Event()
-    mine.on_step = lambda answer: begun.set()
-    ask(mine)
-    assert begun.wait(WAIT_S)
-    engine.close(WAIT_S)
-    assert isinstance(mine.future.exception(WAIT_S), CancelledError)
 
 
 def test_what_it_holds_goes_with_it(ask: Callable[[Answer], Any]) -> None:

@@ -160,17 +160,3 @@ def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
     settled(decoder)
     assert (preparing.more <= 0) == (without == "proposer")
     assert decoder.caption(windows[0], QUESTION, Trace()).rehearsal.passes == 0 and told == []
-
-
-def test_rest_of_a_rehearsal_is_proposed_where_the_two_go_on_alike() -> None:
-    words = tuple(range(10, 30))
-
-    def proposed(*tokens: int) -> tuple[int, ...]:
-        return RehearsalProposer().propose(Context("", tokens=tokens, rehearsal=words), 5, 0.1).token_ids
-
-    assert proposed() == (10, 11, 12, 13, 14)
-    assert proposed(10, 11) == (12, 13, 14, 15, 16)
-    # A word was replaced, or came in between; nothing is alike.
-    assert proposed(10, 99) == (12, 13, 14, 15, 16)
-    assert proposed(10, 98, 99, 13, 14) == (15, 16, 17, 18, 19)
-    assert proposed(1, 2, 3) == ()

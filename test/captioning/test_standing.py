@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from plain_target import QUESTION, generated, logits, prompt, settled, stream
@@ -218,31 +217,3 @@ def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
         )
         assert caption.token_ids == generated(pair, window)
         assert [str(one) for one in told] == ["no memory"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_in_whatever_order_frames_and_questions_come_captions_are_those_of_generate(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    questions = [Standing(PERSON, LISTS[0], is_first=True), Standing("Who?", LISTS[2])]
-    (later,), told = decoder.standing(questions).later, list[Told]()
-    decoder.first = decoder.standing(questions).first
-    for index, shown in enumerate(windows[:3]):
-        frames = list(zip(shown.frames, shown.frame_stamps_ns, strict=True))
-        early = int(rng.integers(0, len(frames) + 1))
-        for i, (frame, stamp_ns) in enumerate(frames, 1):
-            # Some come late.
-            decoder.stream_frame(index, frame, stamp_ns, is_last=i == early and rng.random() < 0.5)
-            if i == early:
-                decoder.begin(index, QUESTION)
-        # Some turn out to be blind.
-        kept = sorted(rng.choice(len(frames), rng.integers(5, len(frames) + 1), replace=False).tolist())
-        stamps_ns = tuple(shown.frame_stamps_ns[i] for i in kept)
-        window = replace(shown, index=index, frames=shown.frames[kept], frame_stamps_ns=stamps_ns)
-        wanted = generated(pair, window)
-        assert decoder.caption(window, QUESTION, Trace()).token_ids == wanted
-        if rng.random() < 0.5:
-            decoder.choose(later, Trace(), lambda one, answers: told.append(answers))
-        if rng.random() < 0.5:
-            assert decoder.ask(QUESTION, Trace()).token_ids == wanted
