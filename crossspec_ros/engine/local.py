@@ -60,6 +60,8 @@ class LocalEngine:
             runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
         self.runner: Runner = runner
         self._loop = Loop(target, self.runner, self._stream, robots)
+        self.verifiers = self._loop.verifiers
+        """By robot; one that is put there is used from the robot's next window on."""
         self._changed = self._loop.lock
         self._requests: list[Request] = []
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -140,7 +142,7 @@ class LocalEngine:
 
     def forget(self, robot: str) -> None:
         """Drop what is known of a robot that has gone, its windows excepted."""
-        self._loop.verifiers.pop(robot, None)
+        self.verifiers.pop(robot, None)
 
     def tap(self, layers: Sequence[int]) -> None:
         self._call(lambda: self.runner.tap(layers))

@@ -216,7 +216,7 @@ class TargetSequence:
     def _roll_back(self, units: int) -> None:
         """Keep so many units, and of the cache what they have read."""
         del self._units[units:]
-        self._tail, self._stage = [], ""
+        self._tail, self._stage, self._passes = [], "", 0
         read = [unit for unit in self._units if unit.length <= self._row.length]
         self._row.keep(read[-1].length if read else 0)
         self._place = read[-1].place if read else 0
@@ -224,7 +224,7 @@ class TargetSequence:
     def _begin_tail(self, trace: Trace) -> None:
         """Drop the question before and its answer."""
         self._roll_back(len(self._units))
-        self.trace, self._passes = trace, 0
+        self.trace = trace
 
     def _new_units(self) -> list[list[tuple[int, np.ndarray | torch.Tensor]]]:
         """Return the waiting frames by units. The last unit may lack frames once a question follows."""

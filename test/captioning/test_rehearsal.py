@@ -79,8 +79,7 @@ def test_window_is_rehearsed_after_each_frame_from_the_middle_on(
         rehearsal = said.rehearsal
         assert rehearsal.is_complete and said.accepted[REHEARSAL] > 0
         assert told[-1][1] == pair.target.tokenizer.decode(rehearsal.token_ids).strip()
-        is_equal = rehearsal.token_ids == said.token_ids
-        assert said.target_passes == 1 if is_equal else said.target_passes < len(said.token_ids)
+        assert said.target_passes < len(said.token_ids) / 2
         names = [span.name for span in trace.spans if span.stage == "rehearsal"]
         assert len(names) == rehearsal.passes and names.count("rehearsal[0]") == 4
 

@@ -19,13 +19,13 @@ DRAFT = (1, 2, 3, 9, 2, 3, 4)
 def test_every_file_makes_the_proposer_of_its_name() -> None:
     head = make_head("language_model", Sizes(8, 2, 16), {"width": 8, "layers": 1, "heads": 2, "inner": 8})
     made = make_proposers(USUAL, {"a": head, "b": head})
-    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "grammar"]
+    assert [one.name for one in made] == ["memory", "event_draft", "grammar", "a", "b"]
     assert [one.listed or one.name for one in made] == [
         "memory",
         "event_draft",
-        "heads",
-        "heads",
         "grammar",
+        "heads",
+        "heads",
     ]
     assert len(make_proposers(["heads"])) == 0
 

@@ -4,15 +4,58 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from concurrent.futures import Future
+from typing import Any
 
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
+
+Guess = Callable[[tuple[int, ...]], DraftTree]
+"""Returns the tree for the tokens so far."""
+
+
+class GuessedAnswer:
+    """See `engine.protocols.Answering`: each tree is a `guess`, in the engine's thread.
+
+    `accept_lengths`, `seconds` and `rows` have the tokens, the device time and the windows of each pass.
+    """
+
+    sampling = grammar = None
+    hint = ""
+    rehearses = False
+
+    def __init__(self, question: str, trace: Trace, guess: Guess, max_new_tokens: int = LIMIT) -> None:
+        self.question, self.trace, self.max_new_tokens = question, trace, max_new_tokens
+        self._guess = guess
+        self.future: Future[None] = Future()
+        self.tokens: tuple[int, ...] = ()
+        self.accept_lengths: list[int] = []
+        self.seconds: list[float] = []
+        self.rows: list[int] = []
+
+    def prepare(self, frames: Any) -> bool:
+        return False
+
+    def propose(self, frames: Any, unread: int, branches: bool) -> DraftTree:
+        with self.trace.span("propose"):
+            return self._guess(self.tokens).cut(self.max_new_tokens - len(self.tokens) - 1)
+
+    def take(self, tree: DraftTree, step: Step) -> bool:
+        self.trace.mark("first_token")
+        self.tokens += step.tokens
+        self.accept_lengths.append(len(step.tokens))
+        self.seconds.append(step.seconds)
+        self.rows.append(step.rows)
+        return not step.ended and len(self.tokens) < self.max_new_tokens
+
+    def learn(self) -> None:
+        pass
 
 
 class OneShot:
@@ -23,25 +66,18 @@ class OneShot:
         self.pair, self._engine = pair, LocalEngine(pair.target)
         self._engine.warm_up(1)
 
-    def answer(
-        self, window: Window, question: str, trace: Trace, guess: Callable[[tuple[int, ...]], DraftTree]
-    ) -> Written:
-        """The caption; `guess` gives a tree for the tokens so far."""
-        tokens, ended, lengths = tuple[int, ...](), False, list[int]()
-        begun_ns = time.perf_counter_ns()
-        with closing(self._engine.open(window.index, trace)) as session:
-            session.fit(list(window.frames), list(window.frame_stamps_ns))
-            session.ask(question, trace)
-            while not ended and len(tokens) < LIMIT:
-                with trace.span("propose"):
-                    tree = guess(tokens).cut(LIMIT - len(tokens) - 1)
-                step = session.step(tree).result()
-                trace.mark("first_token")
-                tokens, ended = tokens + step.tokens, step.ended
-                lengths.append(len(step.tokens))
+    def answer(self, window: Window, question: str, trace: Trace, guess: Guess) -> Written:
+        """Return the caption; `guess` gives a tree for the tokens so far."""
+        answer, begun_ns = GuessedAnswer(question, trace, guess), time.perf_counter_ns()
+        handle = self._engine.open(window.index, trace)
+        try:
+            frames = list(window.frames), list(window.frame_stamps_ns)
+            self._engine.ask(handle, answer, frames).result()
             # What is tidied up afterwards keeps nobody waiting.
             trace.add("answer", begun_ns, time.perf_counter_ns())
-        return Written(tokens, tuple(lengths))
+        finally:
+            self._engine.drop(handle)
+        return Written(answer.tokens, tuple(answer.accept_lengths))
 
     def close(self) -> None:
         """End the engine's thread."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -23,17 +22,13 @@ from transformers.utils import logging
 
 from crossspec_lab.compare.after_tokens import said_after_tokens
 from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
-from crossspec_lab.compare.held_out import (
-    WINDOWS_PER_DRIVE,
-    held_out_windows,
-    measured_pair,
-    read_all_but_last,
-)
+from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair, stream
 from crossspec_lab.experiments.statistics import resampled
+from crossspec_lab.heads.trainable import Pairs
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head import Head, Pairs
+from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
@@ -190,8 +185,6 @@ def measure_live(
                 found[name][FIRST if is_first else REPEATED].append(row)
         firsts = track(windows[::WINDOWS_PER_DRIVE], "captioning from a cold start")
         for name, (drive, window) in in_turns(ways, enumerate(firsts)):
-            # What the last caption taught goes to who made it.
-            decoders[name].work_ahead(window.index, QUESTION)
             decoders[name].policy = ways[name]()
             found[name][COLD].append(_captioned(decoders[name], window, drive))
     finally:
@@ -203,20 +196,13 @@ def measure_live(
 
 def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Captioned:
     """The caption of a window whose frames but the last were read, and drafted from as they came."""
-    preparing = 0.0
-    for _ in read_all_but_last(decoder, window, QUESTION):
-        begun = time.perf_counter()
-        while decoder.work_ahead(window.index, QUESTION):
-            pass
-        preparing += 1e3 * (time.perf_counter() - begun)
-    trace, begun = Trace(), time.perf_counter()
+    trace, preparing = Trace(), 1e3 * stream(decoder, window, QUESTION, len(window.frames) - 1)
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
     decoder.begin(window.index, QUESTION)
-    decoder.advance(window.index, lambda: True)
-    ms = 1e3 * (time.perf_counter() - begun)
-    caption = decoder.caption(window, QUESTION, trace)
-    proposing = trace.stages.get("propose", 0.0) + trace.stages.get("learn", 0.0)
-    return Captioned(drive, len(caption.token_ids), caption.target_passes, ms, proposing, preparing)
+    caption, stages = decoder.caption(window, QUESTION, trace), trace.stages
+    proposing = stages.get("propose", 0.0) + stages.get("learn", 0.0)
+    passes = caption.target_passes
+    return Captioned(drive, len(caption.token_ids), passes, stages["answer"], proposing, preparing)
 
 
 def summary(

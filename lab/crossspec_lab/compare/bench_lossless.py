@@ -31,7 +31,7 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.session import Engine
+from crossspec_ros.engine.protocols import Engine
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import LLAMA_KINDS
@@ -262,10 +262,10 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[
     one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> Written:
-        one_shot.grammar = one_shot.grammars.compiled(case.schema)
+        grammar = one_shot.grammar = one_shot.grammars.compiled(case.schema)
         if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
             return Written(one_shot.caption(case.window, case.question, Trace()).token_ids)
-        return Written(one_shot.ask(case.question, Trace()).token_ids)
+        return Written(one_shot.ask(case.question, Trace(), grammar=grammar).token_ids)
 
     found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
     if pair.target.dtype == torch.float32 and llama_cpps(pair):

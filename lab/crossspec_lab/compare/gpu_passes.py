@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from crossspec_lab.baselines.one_shot import GuessedAnswer
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import SIZES
+from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.footprint import cached_numbers, measured_bytes
 from crossspec_ros.models.pair import ModelPair
@@ -51,12 +53,24 @@ def verify_seconds(
     times: dict[int, list[float]] = {size: [] for size in SIZES}
     with closing(LocalEngine(pair.target)) as engine:
         engine.warm_up(1)
-        session = engine.open(0, Trace())
-        session.fit(list(frames), range(len(frames)))
+        handle, shown = engine.open(0, Trace()), (list(frames), range(len(frames)))
         for _ in range(repeats):
-            session.ask(question, Trace())
-            session.step(DraftTree()).result()
-            for size, taken in times.items():
-                taken.append(session.step(DraftTree.filler(size - 1)).result().seconds)
-        session.close()
+            answer = _EverySize(question)
+            engine.ask(handle, answer, shown).result()
+            for taken, seconds in zip(times.values(), answer.seconds[1:], strict=True):
+                taken.append(seconds)
     return times
+
+
+class _EverySize(GuessedAnswer):
+    """Reads the question alone, then a tree of each size, wherever the response ends."""
+
+    def __init__(self, question: str) -> None:
+        trees = [DraftTree(), *(DraftTree.filler(size - 1) for size in SIZES)]
+        super().__init__(
+            question, Trace(), lambda tokens: trees[len(self.seconds)], max_new_tokens=1 + sum(SIZES)
+        )
+
+    def take(self, tree: DraftTree, step: Step) -> bool:
+        super().take(tree, step)
+        return len(self.seconds) <= len(SIZES)

@@ -145,8 +145,6 @@ def _measure(pair: ModelPair, responses: Sequence[Response], is_tiny: bool) -> d
                 wanted = teller.tell(case[1])
                 crossspec_ros.policy = policy or crossspec_ros.policy
                 written = caption(case[0], trace)
-                # The decoder reports its last pass to its policy at the next call only.
-                crossspec_ros.work_ahead(-1, QUESTION)
                 if written.tokens != wanted:
                     raise AssertionError(f"the script has {wanted}, but the decoder wrote {written.tokens}")
                 return written

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -20,9 +19,8 @@ import torch
 from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Alone, Whole
+from crossspec_lab.baselines.one_shot import Alone, GuessedAnswer, Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.written import LIMIT
 from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
 from crossspec_lab.world.phrases import QUESTION
@@ -121,28 +119,21 @@ class Smoke:
         self, name: str, pair: ModelPair, windows: list[Window], wanted: Sequence[tuple[int, ...]]
     ) -> None:
         """Let robots share a target's passes, of unlike lengths."""
-        said: dict[int, tuple[tuple[int, ...], int]] = {}
+        shown = [windows[robot % len(windows)] for robot in range(ROBOTS)]
         with closing(LocalEngine(pair.target, robots=ROBOTS)) as engine:
             engine.warm_up(1)
-
-            def caption(robot: int) -> None:
-                tokens, has_ended, rows = tuple[int, ...](), False, 0
-                with closing(engine.open(0, Trace(), f"robot{robot}")) as session:
-                    window = windows[robot % len(windows)]
-                    session.fit(list(window.frames), list(window.frame_stamps_ns))
-                    session.ask(QUESTION, Trace())
-                    while not has_ended and len(tokens) < LIMIT:
-                        step = session.step(DraftTree.filler(2 * robot)).result()
-                        tokens, has_ended, rows = tokens + step.tokens, step.ended, max(rows, step.rows)
-                said[robot] = tokens, rows
-
-            threads = [threading.Thread(target=caption, args=(robot,)) for robot in range(ROBOTS)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            equal = sum(said[robot][0] == wanted[robot % len(windows)] for robot in said)
-            rows = max((rows for _, rows in said.values()), default=0)
+            # Passes are shared only where that was measured.
+            engine.measure()
+            answers: list[GuessedAnswer] = []
+            for robot, window in enumerate(shown):
+                tree = DraftTree.filler(2 * robot)
+                answers.append(GuessedAnswer(QUESTION, Trace(), lambda tokens, tree=tree: tree))
+                handle = engine.open(0, Trace(), f"robot{robot}")
+                engine.ask(handle, answers[-1], (list(window.frames), list(window.frame_stamps_ns)))
+            for answer in answers:
+                answer.future.result()
+            equal = sum(answer.tokens == wanted[robot % len(windows)] for robot, answer in enumerate(answers))
+            rows = max(row for answer in answers for row in answer.rows)
             self._keep(name, {"graphs": graphs(engine.runner), "equal": equal, "rows of a pass": rows})
         if equal != ROBOTS:
             self.wrong.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ FIRST_SEED = HELD_OUT + 500_000
 WINDOWS_PER_DRIVE = 4
 _IDLE_S = 0.1
 """Pause before a decoder that begins at the last frame: ours too comes from idling."""
+_POLL_S = 2e-4
 
 
 def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
@@ -75,45 +76,33 @@ def live(
 ) -> Caption:
     """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
 
-    Frames come at their stamps, event images at the ends of slices of equal time. The answer begins with the
-    last frame, and is returned once the window has closed. The window opened at `opened_ns`
-    (`perf_counter_ns`), by default now; images that should have come since then come at once.
+    Frames come at their stamps, event images at the ends of slices of equal time. The target rehearses in
+    between. The answer begins with the last frame, and is returned once the window has closed. The window
+    opened at `opened_ns` (`perf_counter_ns`), by default now; images that should have come since then come at
+    once.
     """
+    decoder.rehearsed_question = question
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
-    arrivals: list[tuple[int, partial[Future[None] | None]]] = []
+    arrivals: list[tuple[int, Callable[[], Future[None] | None]]] = []
     for i, (image, stamp_ns) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
         is_last = i + 1 == len(window.frames)
         take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last)
         arrivals.append((stamp_ns - window.start_ns, take))
+        if is_last:
+            arrivals.append((stamp_ns - window.start_ns, partial(decoder.begin, window.index, question)))
     for i, image in enumerate(window.event_images):
         draft = partial(decoder.stream_event_image, window.index, image, question, on_draft)
         arrivals.append(((i + 1) * length // slices, draft))
     opened = time.perf_counter_ns() if opened_ns is None else opened_ns
     last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
-    arrivals.sort(key=lambda arrival: arrival[0])
-    ends = [offset for offset, _ in arrivals[1:]] + [length]
-    for (offset, take_image), end in zip(arrivals, ends, strict=True):
+    for offset, arrive in sorted(arrivals, key=lambda arrival: arrival[0]):
         sleep_until(opened + offset)
-        work = take_image()
-        if opened + offset < last_ns:
-            # As the captioner does, once a frame is read, and looking for other work in between.
-            if take_image.func == decoder.stream_frame and isinstance(work, Future):
-                wait([work], max(0, opened + end - time.perf_counter_ns()) / 1e9)
-            is_time = partial(_is_before, opened + end)
-            while is_time() and decoder.work_ahead(window.index, question, is_time):
-                pass
-        elif opened + offset == last_ns:
-            decoder.begin(window.index, question)
-            decoder.advance(window.index, lambda: time.perf_counter_ns() < opened + length)
+        arrive()
     sleep_until(opened + length)
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(window, question, trace)
-
-
-def _is_before(at_ns: int) -> bool:
-    return time.perf_counter_ns() < at_ns
 
 
 def sleep_until(at_ns: int) -> None:
@@ -154,27 +143,32 @@ def begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
     return run
 
 
-def stream(decoder: PrefillHiddenDecoder, window: Window, question: str) -> None:
-    """Give a decoder the window's images as while it is open, and let all of it be read and drafted."""
-    for _ in _stream(decoder, window, question, len(window.frames)):
-        pass
+def stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int | None = None) -> float:
+    """Give a decoder the window's images as while it is open, but only so many `frames`.
 
-
-def read_all_but_last(decoder: PrefillHiddenDecoder, window: Window, question: str) -> Iterator[int]:
-    """As `stream`, up to where the last frame is awaited; yields the frames so far after each."""
-    return _stream(decoder, window, question, len(window.frames) - 1)
-
-
-def _stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int) -> Iterator[int]:
+    All of it is read, drafted, rehearsed and prepared for, however long that takes. Returns the seconds that
+    rehearsing and preparing took.
+    """
+    decoder.rehearsed_question, seconds = question, 0.0
     drafting = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
     for work in drafting:
         if work is not None:
             work.result()
-    for i in range(frames):
-        read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i])
+    for shown, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:frames]:
+        read = decoder.stream_frame(window.index, shown, stamp_ns)
         if read is not None:
             read.result()
-        yield i + 1
+        begun = time.perf_counter()
+        wait_until_idle(decoder, window.index)
+        seconds += time.perf_counter() - begun
+    return seconds
+
+
+def wait_until_idle(decoder: PrefillHiddenDecoder, index: int) -> None:
+    """Wait until the engine has nothing left to rehearse or to prepare for the open window `index`."""
+    live = decoder._live.find(index)
+    while live is not None and live.handle is not None and not live.handle.is_idle:
+        time.sleep(_POLL_S)
 
 
 def measured_pair(args: argparse.Namespace) -> ModelPair:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.held_out import sleep_until
 from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.caption_thread import CaptionThread
+from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.outcome import Outcome
-from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.telemetry.trace import TARGET_STAGES, Trace
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import Window
@@ -44,7 +45,7 @@ def caption_stream(decoder: Any, windows: Sequence[Window], period_s: float) -> 
     """Let `windows` open one after the other every `period_s`; those that are missing were dropped."""
     begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
     streamed = [paced(window, i, period_ns) for i, window in enumerate(windows)]
-    stream = _by_worker if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
+    stream = _by_captioner if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
     for window, written, ended_ns, engine_s in stream(decoder, streamed, begun_ns, period_ns):
         from_last = (ended_ns - begun_ns - window.frame_stamps_ns[-1]) / SECOND
         from_close = max(0, ended_ns - begun_ns - window.end_ns) / SECOND
@@ -56,16 +57,17 @@ def caption_stream(decoder: Any, windows: Sequence[Window], period_s: float) -> 
 _Told = tuple[Window, Written, int, float]
 
 
-def _by_worker(
+def _by_captioner(
     decoder: PrefillHiddenDecoder, windows: Sequence[Window], begun_ns: int, period_ns: int
 ) -> Iterator[_Told]:
     """By the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
     grid = WindowGrid(period_ns, decoder.pair.frames)
-    worker = CaptionWorker(decoder, QUESTION, lambda *draft: None, lambda text: None, outcomes.put, grid=grid)
+    thread = CaptionThread(decoder, QUESTION, lambda *draft: None, lambda text: None, outcomes.put, grid=grid)
+    arrivals = _arrivals(thread.captioner, windows, begun_ns)
     try:
         told = 0
-        for at_ns, do in sorted(_arrivals(worker, windows, begun_ns), key=lambda one: one[0]):
+        for at_ns, do in sorted(arrivals, key=lambda one: one[0]):
             sleep_until(begun_ns + at_ns)
             do()
             while not outcomes.empty():
@@ -75,20 +77,22 @@ def _by_worker(
             told += 1
             yield from _told(outcomes.get(timeout=_WAIT_S), windows)
     finally:
-        worker.stop(_WAIT_S)
+        thread.stop(_WAIT_S)
 
 
-def _arrivals(worker: CaptionWorker, windows: Sequence[Window], begun_ns: int) -> Iterator[tuple[int, Any]]:
-    """What comes, by its time in the stream."""
+def _arrivals(
+    captioner: Captioner, windows: Sequence[Window], begun_ns: int
+) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Yield what comes, with its time in the stream."""
     for window in windows:
         for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
-            yield stamp_ns, partial(worker.stream_frame, window.index, image, stamp_ns)
+            yield stamp_ns, partial(captioner.add_frame, window.index, image, stamp_ns)
         slice_ns = (window.end_ns - window.start_ns) // max(1, len(window.event_images))
         for i, image in enumerate(window.event_images, 1):
             # The last slice ends before its window is told to have closed.
             at_ns = window.start_ns + i * slice_ns - 1
-            yield at_ns, partial(worker.stream_event_image, window.index, image)
-        yield window.end_ns, partial(worker.submit, window, begun_ns + window.end_ns)
+            yield at_ns, partial(captioner.add_event_image, window.index, image)
+        yield window.end_ns, partial(captioner.close, window, begun_ns + window.end_ns)
 
 
 def _told(outcome: Outcome, windows: Sequence[Window]) -> Iterator[_Told]:

@@ -71,8 +71,6 @@ class Streamed(Whole):
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         stream(self._decoder, window, question)
-        while self._decoder.work_ahead(window.index, question):
-            pass
         return super().__call__(window, question, trace)
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
 
         def decoder(mode: str = "") -> PrefillHiddenDecoder:
-            stand_in = FeatureHandoff(handoff, mode) if mode else None
+            stand_in = FeatureHandoff(handoff, pair.target, mode) if mode else None
             return stack.enter_context(
                 closing(PrefillHiddenDecoder(pair, Policy((), None), handoff=stand_in))
             )

@@ -17,7 +17,7 @@ DEPTH = 7
 """Levels of the tree, as in EAGLE-2."""
 
 
-def grow_dynamic(first: Tensor, extend: Extend, budget: int, worth: float, depth: int = DEPTH) -> Guess:
+def grow_dynamic(first: Tensor, extend: Extend, budget: int, min_prob: float, depth: int = DEPTH) -> Guess:
     """EAGLE-2's dynamic tree (Li et al., 2024): in each level the likeliest paths are extended, and of all
     nodes the likeliest `budget` stay.
 
@@ -26,7 +26,7 @@ def grow_dynamic(first: Tensor, extend: Extend, budget: int, worth: float, depth
         extend: gets the ids of some nodes and their parents, which are numbered in the order in which it got
             them, -1 before any; gives (nodes, vocabulary) log probabilities of what follows each.
     """
-    least = math.log(worth) if worth > 0 else -math.inf
+    least = math.log(min_prob) if min_prob > 0 else -math.inf
     width = min(WIDTH, len(first))
     ids: list[int] = []
     parents: list[int] = []

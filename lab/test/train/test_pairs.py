@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.trainable import IGNORED
+from crossspec_lab.train.head_training import recorded
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.drafting.heads.head import IGNORED
+from crossspec_ros.cli import make_parser
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
 
@@ -61,3 +64,11 @@ def test_an_interrupted_extraction_goes_on(
     asked: list[int] = []
     assert len(extract(extractor, iter(windows), tmp_path / "a", 4, asked.append)) == 4
     assert asked == [4]
+
+
+def test_recordings_give_their_windows_with_frames() -> None:
+    bag = str(share_dir() / "rosbags" / "synthetic_drive")
+    args = make_parser().parse_args(["train", "heads", "event_head", "--recordings", bag])
+    found = list(recorded(args))
+    assert len(found) > 1
+    assert all(len(window.frames) and len(window.event_images) for window in found)
