@@ -359,6 +359,8 @@ class PrefillHiddenDecoder:
 
     def _drop(self, live: LiveWindow) -> None:
         """Give back what the engine holds of a window."""
+        # The answer holds the window, and embeddings of its frames.
+        live.answer = None
         if live.handle is not None:
             self.engine.drop(live.handle)
 

@@ -131,6 +131,8 @@ class LocalEngine:
         with self._wake(window):
             if not window.is_closed:
                 window.is_closed = True
+                # It holds its caller's window, which holds this one and its frames.
+                window.plan = lambda: None
                 self._cancel_tasks(window)
                 self._cancel_frames(window)
                 if window in self._requests:

@@ -242,8 +242,6 @@ class RobotStream:
         window = self._windows.pop(index, None)
         if window is not None:
             self._fleet.engine.drop(window.handle)
-            # The handle holds the window: only the garbage collector would free both, and the frames.
-            window.handle = None
 
     def _refuse(self, index: int, number: int, error: BaseException) -> None:
         is_input = isinstance(error, InputError)

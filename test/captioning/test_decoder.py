@@ -5,8 +5,10 @@ That captions are those of `generate` is in test/lossless.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
@@ -288,3 +290,23 @@ def test_buffers_come_back_whatever_happens(
     engine.close()
     with pytest.raises(CancelledError):
         engine.warm_up(1)
+
+
+def test_dropped_window_is_freed(decoder: PrefillHiddenDecoder, windows: list[Window]) -> None:
+    """Its frames and the embeddings of its answer do not wait for the garbage collector."""
+    gc.disable()
+    try:
+        begin(decoder, windows[0])
+        live = decoder._live.find(windows[0].index)
+        assert live is not None
+        frees = weakref.ref(live), weakref.ref(live.answer)
+        del live
+        for window in windows[:2]:
+            decoder.caption(window, QUESTION, Trace())
+        # The engine's thread may still hold the last turn.
+        end_s = time.monotonic() + WAIT_S
+        while any(free() for free in frees) and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert not any(free() for free in frees)
+    finally:
+        gc.enable()

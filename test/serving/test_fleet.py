@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import wait as wait_for
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from killing import kill
+from killing import WAIT_S, kill
 from refusals import refused
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, Rate
+from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, MOST_WAITING, Rate
 from crossspec_ros.telemetry.trace import Trace
 
 SECOND_NS = 1_000_000_000
@@ -52,6 +55,32 @@ def test_windows_of_robots_end_apart(fleet: Fleet) -> None:
         phases.append(fleet.emptiest_phase(SECOND_NS))
         fleet.admit(f"r{i}", SECOND_NS, phases[-1], lambda reason: None)
     assert sorted(phases) == [0, SECOND_NS // 4, SECOND_NS // 2, 3 * SECOND_NS // 4]
+
+
+def test_stuck_robot_delays_no_other(fleet: Fleet) -> None:
+    """One piece of its work is in work at most, on however many streams it comes."""
+    is_free, is_done, begun = threading.Event(), threading.Event(), list[int]()
+
+    def wait(number: int) -> None:
+        begun.append(number)
+        is_free.wait(WAIT_S)
+
+    bad, good = fleet.lanes.enter("bad"), fleet.lanes.enter("good")
+    works = [bad.do(wait, number) for number in range(MOST_WAITING)]
+    with pytest.raises(InputError, match="earlier streams of this robot"):
+        fleet.lanes.enter("bad")
+    good.do(is_done.set)
+    assert is_done.wait(WAIT_S) and begun == [0]
+    fleet.threads.patience_s = 3
+    assert (
+        "the thread of the robot 'bad' has been stuck for 3 s" in [fleet.threads.look() for _ in range(4)][-1]
+    )
+    is_free.set()
+    wait_for(works, WAIT_S)
+    fleet.lanes.enter("bad")
+    for lane in (bad, bad, good):
+        fleet.lanes.leave(lane)
+    assert fleet.threads.look() == "" and not fleet.lanes.pulses and begun == [*range(MOST_WAITING)]
 
 
 def test_robot_with_too_many_messages_is_refused() -> None:

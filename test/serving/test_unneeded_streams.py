@@ -28,7 +28,7 @@ def replica(tokens: dict[str, str] | None) -> CaptionServer:
     """Return a replica without a target."""
     made = object.__new__(CaptionServer)
     made._tokens, made._open = tokens, defaultdict(list)
-    made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)  # type: ignore[assignment]
+    made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)
     return made
 
 
@@ -40,7 +40,7 @@ async def heard(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.
         yield b""
 
     context: Any = SimpleNamespace(invocation_metadata=lambda: metadata)
-    return [one async for one in server.Stream(silence(), context)]  # type: ignore[arg-type]
+    return [one async for one in server.Stream(silence(), context)]
 
 
 @pytest.mark.parametrize(
