@@ -56,6 +56,8 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
 
 def check_pointer(file: Path) -> None:
     """Raise InputError where Git LFS left a pointer in place of the file."""
+    if not file.is_file():
+        return
     with suppress(OSError), file.open("rb") as opened:
         if opened.read(len(_LFS)) == _LFS:
             raise InputError(f"'{file}' is a Git LFS pointer and not the file itself: run git lfs pull")

@@ -130,17 +130,15 @@ class EventGPTArchitecture:
     def module_class(self) -> type[EventGPTModule]:
         return EventGPTModule
 
-    def skeleton(self) -> EventGPTModule:
-        module: EventGPTModule = skeleton(self)
-        return module
+    def skeleton(self) -> Any:
+        return skeleton(self)
 
-    def load(self, placement: Placement) -> EventGPTModule:
+    def load(self, placement: Placement) -> Any:
         tensors = read_tensors(self.folder)
         if not any(TOWER in name for name in tensors):
             tower = read_tensors(self.folder / TOWER_FOLDER)
             tensors |= {TOWER + name: tensor for name, tensor in tower.items()}
-        module: EventGPTModule = load_module(self, tensors, placement, placement.draft_on)
-        return module
+        return load_module(self, tensors, placement, placement.draft_on)
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)

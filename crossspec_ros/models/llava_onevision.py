@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
-from crossspec_ros.models.transformers_family import (
-    FrameByFrameModel,
-    Prompt,
-    TransformersTarget,
-    Values,
-)
+from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
     import numpy as np

@@ -36,8 +36,8 @@ _MOST_TOKENS = 256
 
 @dataclass(frozen=True)
 class Features:
-    """Features by the tower of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
-    rows * columns, width) for the first layers of the language model."""
+    """Features of a unit of `frames` frames: `embeds` (rows * columns, width), and `layers` (k, rows *
+    columns, width) for the first layers of the language model."""
 
     embeds: Tensor
     layers: Tensor | None
@@ -47,7 +47,7 @@ class Features:
 
 
 class Qwen3VL(TransformersVideoModel):
-    """Qwen3-VL behind `VideoTarget`; its frames may be read unit by unit, for its tower sees each alone."""
+    """Qwen3-VL behind `VideoTarget`; its tower encodes each unit on its own."""
 
     axes = 3
     module: Qwen3VLForConditionalGeneration
@@ -59,8 +59,8 @@ class Qwen3VL(TransformersVideoModel):
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        # A unit's own marks stand within those that the chat template puts around the video, for
-        # transformers' processor puts its units in the place of `VIDEO` alone.
+        # The chat template puts marks around `VIDEO`, and transformers' processor puts units with their own
+        # marks in place of it.
         before, after = f"{_TURN}user\n{BEGIN}", f"{END}{question}{_TURN_END}\n{_TURN}assistant\n"
         return tuple(tokenizer.encode(before).ids), tuple(tokenizer.encode(after).ids)
 
@@ -84,27 +84,22 @@ class Qwen3VL(TransformersVideoModel):
         ]
 
     def unit(self, features: Features, i: int) -> Chunk:
-        """The `i`-th unit behind its time; all its tokens share a place in time, and each has its own in the
-        grid of the picture."""
+        """The `i`-th unit behind its time. Its tokens differ in row or column, not in time."""
         import torch
 
-        time = torch.zeros(features.rows * features.columns, dtype=torch.long)
-        row, column = torch.meshgrid(
-            torch.arange(features.rows), torch.arange(features.columns), indexing="ij"
-        )
-        where = torch.stack([time, row.flatten(), column.flatten()])
+        sides = (torch.arange(side) for side in (1, features.rows, features.columns))
+        positions = torch.cartesian_prod(*sides).T
         first = i * self.spec.frames_per_unit
         return Chunk.joined(
             [
                 self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
-                Chunk(features.embeds, where, features.layers),
+                Chunk(features.embeds, positions, features.layers),
                 self._text(END),
             ]
         )
 
     def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
-        """Patches of all units, one after the other; the number of units, and the rows and columns of
-        patches of one."""
+        """Patches of all units in turn; the number of units, and the rows and columns of patches of one."""
         import torch
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
@@ -180,8 +175,8 @@ def read_size(height: int, width: int, per_unit: int, factor: int, most: int) ->
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
     """(patches, 3 * per_unit * patch * patch) float32 of up to `per_unit` (n, H, W, 3) uint8 RGB frames.
 
-    They are read in `size`, a height and a width; the last is repeated where frames lack. Those
-    `merged` * `merged` patches that become one token follow one another.
+    They are read in `size`, a height and a width. The last frame fills an incomplete unit. The patches of a
+    token, `merged` * `merged` of them, are consecutive.
     """
     import torch
 

@@ -22,8 +22,9 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Tokenizer:
     """Load the tokenizer of the checkpoint in `folder`, which has embeddings for `rows` ids.
 
-    The tokenizer gets the tokens `special` that it lacks. Tokens added behind the last row, such as
-    InternVL3's `<video>`, are left out: a question that contains one of them is ordinary text.
+    The tokenizer gets the tokens of added_tokens.json and the tokens `special` that it lacks. Tokens added
+    behind the last row, such as InternVL3's `<video>`, are left out: a question that contains one of them is
+    ordinary text.
 
     Raises InputError for a missing or damaged file, and for more ids than embeddings.
     """
@@ -49,7 +50,10 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    recorded = folder / "added_tokens.json"
+    known = read_json(recorded) if recorded.is_file() else {}
+    tokens = *(token for token in sorted(known, key=known.__getitem__) if known[token] < rows), *special
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     if ids > rows:
         raise InputError(

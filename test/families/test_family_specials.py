@@ -10,16 +10,12 @@ import pytest
 import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, write
 from crossspec_lab.baselines.generate_inputs import generate_inputs
-from plain_target import event_draft
 from safetensors.torch import load_file
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 
 from crossspec_ros.models.footprint import measured_bytes, weight_bytes
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
 def loaded(folder: Path) -> Any:
@@ -55,17 +51,6 @@ def test_values_that_video_llava_leaves_out_are_transformers_own(tmp_path: Path)
     edit(folder / "config.json", text_config={"model_type": "llama"}, video_seq_length=None)
     edit(folder / "config.json", vision_config={"model_type": "clip_vision_model"})
     assert target_spec(folder) == target_architecture(folder).spec
-
-
-def test_eventgpt_drafts_for_llava_onevision(tmp_path: Path, windows: list[Window]) -> None:
-    folder = TINY_FAMILIES["llava_onevision"].checkpoint(tmp_path)
-    pair = load_pair(TINY, target=str(folder))
-    draft = event_draft(pair, windows[0].event_images, QUESTION, 64)
-    assert draft.run(Trace())
-    drafted, probs = draft.proposal()
-    assert len(draft.text.split()) > 5 and len(drafted) == len(probs)
-    # As the target's own chat template has it: no space before the first word, and its end of the text.
-    assert list(drafted) == pair.target.tokenizer.encode(f"{draft.text}<|im_end|>").ids
 
 
 def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path: Path) -> None:

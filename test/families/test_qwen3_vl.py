@@ -94,12 +94,6 @@ def test_patches_are_bit_for_bit_those_of_the_processor(name: str) -> None:
     np.testing.assert_array_equal(patches, (levels.astype(np.float32) - 127.5) / 127.5)
 
 
-def test_the_last_frame_is_repeated_where_one_lacks() -> None:
-    (frame,) = film(1)
-    alone, twice = (unit_patches(np.stack([frame] * n), (32, 96), 2, 4, 2) for n in (1, 2))
-    assert torch.equal(alone, twice)
-
-
 def test_a_window_of_the_released_ones(folder: Path, tmp_path: Path) -> None:
     values = json.loads((folder / "config.json").read_text())
     values["vision_config"] |= {"patch_size": 16}

@@ -115,7 +115,9 @@ def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path: Path) -> N
     made = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
     made.add_special_tokens(["<one>", "<video>"])
     made.save(str(tmp_path / "tokenizer.json"))
-    rows = made.token_to_id("<video>")
+    added = {token: made.token_to_id(token) for token in ("<video>", "<one>")}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    rows = added["<video>"]
     assert rows is not None
     whole, cut = load_tokenizer(tmp_path, rows + 1), load_tokenizer(tmp_path, rows)
     for content in ("<video>", "a <video> b", "\n<video>"):
