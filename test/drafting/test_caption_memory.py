@@ -87,7 +87,7 @@ def test_restored_memory_proposes_the_same(questions: dict[str, list[Tokens]], s
     for question, captions in questions.items():
         learn(memory, *captions, question=question)
     again.restore(json.loads(json.dumps(memory.state())), 5)
-    assert again.known == memory.known and again.state() == memory.state()
+    assert again.state() == memory.state()
     for question in questions:
         for tokens in ((), said):
             context = Context(question, tokens)
