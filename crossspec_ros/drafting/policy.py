@@ -21,7 +21,8 @@ _LOG = logging.getLogger(__name__)
 
 PROBE_EVERY = 16
 """Passes after which a proposer that does not pay is asked again; windows for which a failed one rests."""
-_FORGETTING = 0.05
+_MEMORY = 20
+"""Values that an average remembers."""
 _MARGIN = 0.5
 """Share of a node's price below which proposers need not look for nodes."""
 _PAYING_TOKENS = 1.0
@@ -42,14 +43,14 @@ DEFAULT_LIMITS = Limits()
 
 
 class _Mean:
-    """Mean of the first 18 values and an initial one, which counts twice; then an exponential average."""
+    """Mean of the first values and an initial one, which counts `count` times; later exponential."""
 
-    def __init__(self, value: float) -> None:
-        self.value, self._count = value, 2
+    def __init__(self, value: float, count: int = 2) -> None:
+        self.value, self._count = value, count
 
     def add(self, value: float) -> None:
-        self._count += 1
-        self.value += max(_FORGETTING, 1 / self._count) * (value - self.value)
+        self._count = min(_MEMORY, self._count + 1)
+        self.value += (value - self.value) / self._count
 
 
 class _Account:
@@ -146,7 +147,7 @@ class Policy:
         self._node_price = 0.0
         # Tokens of the response in work for which the target's states are known.
         self._observed: tuple[int, ...] = ()
-        self._answers, self._has_draft, self._draft_tokens = 0, True, _Mean(2 * _PAYING_TOKENS)
+        self._answers, self._has_draft, self._draft_tokens = 0, True, _Mean(2 * _PAYING_TOKENS, _MEMORY)
         self._window: int | None = None
 
     def draft_pays(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.head import Guess
+from crossspec_ros.engine.tree import DraftTree
 
 WIDTH = 10
 """Tokens at each depth."""
@@ -39,7 +39,7 @@ class Ranked:
         return Ranked(self.values[depth:], self.tokens[depth:])
 
 
-def grow_by_depth(ranked: Ranked, budget: int, min_prob: float) -> Guess:
+def grow_by_depth(ranked: Ranked, budget: int, min_prob: float) -> DraftTree:
     """Return the likeliest `budget` paths, down to probability `min_prob`."""
     values, tokens = ranked.values, ranked.tokens
     nodes = list[tuple[int, int, float]]()
@@ -56,7 +56,7 @@ def grow_by_depth(ranked: Ranked, budget: int, min_prob: float) -> Guess:
         if depth + 1 < len(values):
             heapq.heappush(heap, (cost - values[depth + 1][0], node, depth + 1, 0))
     ids, parents, probs = zip(*nodes, strict=True) if nodes else ((), (), ())
-    return Guess(ids, parents, probs)
+    return DraftTree(ids, parents, probs)
 
 
 def log_softmax(logits: Tensor) -> Tensor:

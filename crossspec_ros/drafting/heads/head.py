@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
@@ -45,15 +46,6 @@ class Sizes:
             text.model_type,
             tokenizer_digest(target.tokenizer)[:_DIGITS],
         )
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A draft tree without sources, see `DraftTree`."""
-
-    ids: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()
-    probs: tuple[float, ...] = ()
 
 
 class Head(nn.Module, ABC):
@@ -98,5 +90,5 @@ class Head(nn.Module, ABC):
         """
 
     @abstractmethod
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
-        """See `Proposer.propose`."""
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        """See `Proposer.propose`; the tree has no sources."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Sizes
+from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.model_runner import ModelRunner
@@ -107,7 +107,7 @@ class LanguageModel(Head):
             self._draft_on((), ())
         return self._extend(_AHEAD)
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         self._update(context)
         verified = context.tokens
         is_ahead = self._base <= len(verified) < len(self._chain)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from crossspec_ros.drafting.heads.head import Head
@@ -37,8 +39,8 @@ class HeadProposer(Proposer):
             self._head.read(following, states, taps)
         self._unread.clear()
         self._synchronize(context)
-        guess = self._head.propose(context, budget, min_prob)
-        return DraftTree(guess.ids, guess.parents, guess.probs, ((self.name,),) * len(guess.ids))
+        tree = self._head.propose(context, budget, min_prob)
+        return replace(tree, sources=((self.name,),) * len(tree))
 
     @torch.inference_mode()
     def observe(self, result: PassResult) -> None:

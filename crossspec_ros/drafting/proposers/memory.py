@@ -29,11 +29,6 @@ class CaptionMemory(Proposer):
         self.learned = 0
         """Captions since the start."""
 
-    @property
-    def known(self) -> int:
-        """Number of captions in memory."""
-        return sum(len(table.captions) for table in self._tables.values())
-
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """Return the likeliest `budget` paths, down to probability `min_prob`."""
         table = self._tables.get(context.subject)

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from crossspec_lab.heads.adapter import state_loss
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
@@ -123,8 +124,8 @@ class Handoff(TrainableHead):
         ).last_hidden_state
         return target.logits(hidden[:, -pairs.tokens.shape[1] :]).float()
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
-        return Guess()
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        return DraftTree()
 
 
 def likeness(features: Tensor, true: Tensor) -> Tensor:

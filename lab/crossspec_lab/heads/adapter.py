@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 
 class Adapter(TrainableHead):
@@ -70,10 +71,10 @@ class Adapter(TrainableHead):
     def logits(self, pairs: Pairs) -> Tensor:
         return self.read_out(self.predicted(pairs))
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
         if not context.draft_states:
-            return Guess()
+            return DraftTree()
         states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))

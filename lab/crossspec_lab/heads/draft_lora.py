@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import PEFT
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
@@ -61,8 +62,8 @@ class DraftLora(TrainableHead):
         hidden = self._changed[0](inputs_embeds=inputs, use_cache=False).last_hidden_state
         return draft.logits(hidden[:, -pairs.tokens.shape[1] :])[..., : self.sizes.tokens].float()
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
-        return Guess()
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        return DraftTree()
 
     def save(self, folder: Path) -> None:
         """In peft's own format."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.head import Guess
+from crossspec_ros.engine.tree import DraftTree
 
 Extend = Callable[[Sequence[int], Sequence[int]], Tensor]
 
@@ -17,7 +17,9 @@ DEPTH = 7
 """Levels of the tree, as in EAGLE-2."""
 
 
-def grow_dynamic(first: Tensor, extend: Extend, budget: int, min_prob: float, depth: int = DEPTH) -> Guess:
+def grow_dynamic(
+    first: Tensor, extend: Extend, budget: int, min_prob: float, depth: int = DEPTH
+) -> DraftTree:
     """EAGLE-2's dynamic tree (Li et al., 2024): in each level the likeliest paths are extended, and of all
     nodes the likeliest `budget` stay.
 
@@ -57,7 +59,7 @@ def grow_dynamic(first: Tensor, extend: Extend, budget: int, min_prob: float, de
         extended |= {node: len(extended) - 1 + n for n, node in enumerate(level)}
     kept = sorted(sorted(range(len(ids)), key=lambda node: -paths[node])[: max(0, budget)])
     place = {-1: -1, **{node: n for n, node in enumerate(kept)}}
-    return Guess(
+    return DraftTree(
         tuple(ids[node] for node in kept),
         tuple(place[parents[node]] for node in kept),
         tuple(math.exp(values[node]) for node in kept),

@@ -23,9 +23,10 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, scaled
 from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 
@@ -196,12 +197,12 @@ class Eagle(TrainableHead):
         """Only kept: before the first row come the frames, which are not known here."""
         self._unread.append((following, states, taps))
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """EAGLE-2's dynamic tree; what it made of a node is the feature that the node's children read."""
         if self._unread:
             self._catch_up(context.frames)
         if self._root is None or budget <= 0:
-            return Guess()
+            return DraftTree()
         self._row.keep(self._verified)
         made, above = self._root[None], list[list[int]]()
 
@@ -226,8 +227,8 @@ class Eagle(TrainableHead):
         guess = grow_dynamic(first, extend, min(budget, NODES), min_prob)
         if self.d2t is None:
             return guess
-        ids = self._as_target(self._on_device(torch.tensor(guess.ids, dtype=torch.long)))
-        return Guess(tuple(ids.tolist()), guess.parents, guess.probs)
+        ids = self._as_target(self._on_device(torch.tensor(guess.token_ids, dtype=torch.long)))
+        return DraftTree(tuple(ids.tolist()), guess.parents, guess.probs)
 
     def _catch_up(self, frames: tuple[Tensor, ...]) -> None:
         """Take what the target has read into the cache."""

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
 from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 _SOFT = 0.5
 """Share of the loss that is the distance from the target's own distribution; the rest is of its tokens."""
@@ -51,9 +52,9 @@ class EventHead(TrainableHead):
         before = F.pad(pairs.tokens[:, :-1], (self._last, 0), value=IGNORED)
         return self._following(before.unfold(1, self._last, 1), pairs.feature[:, None])
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         if context.feature is None:
-            return Guess()
+            return DraftTree()
         device = self.start.device
         feature = torch.from_numpy(context.feature).to(device, self.dtype)[None]
         padded = (IGNORED,) * self._last

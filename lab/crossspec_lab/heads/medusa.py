@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from crossspec_lab.heads.saved import stored_dtype
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -60,10 +61,10 @@ class Medusa(TrainableHead):
         """The last row is all that it drafts from."""
         self._state = states[-1]
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The likeliest paths, in which each token depends on its depth alone."""
         if self._state is None:
-            return Guess()
+            return DraftTree()
         told = torch.stack([self._told(k, self._state) for k in range(len(self.blocks))])
         return grow_by_depth(Ranked.of(log_softmax(told)), budget, min_prob)
 

@@ -10,8 +10,9 @@ from crossspec_lab.heads.dynamic_tree import DEPTH
 from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 DRAFT, TARGET = "draft", "target"
 
@@ -75,7 +76,7 @@ class NextState(TrainableHead):
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
         self._states.append(states)
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The tokens of the draft's states and of the next one, or of states that it rolls out itself."""
         if not self._is_drafts:
             count = len(context.tokens)
@@ -85,7 +86,7 @@ class NextState(TrainableHead):
                 known = torch.cat([known, self(known)[1][:, -1:]], 1)
             return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, min_prob)
         if not context.draft_states:
-            return Guess()
+            return DraftTree()
         now, following = self(torch.stack(context.draft_states)[None].to(self.device, self.dtype))
         log_probs = log_softmax(self.read_out(torch.cat([now[0], following[0, -1:]])))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 _SMOOTHING = 0.1
 
@@ -59,7 +60,7 @@ class TokenAdapter(TrainableHead):
         missing = pairs.tokens.shape[1] - known.shape[1]
         return nn.functional.pad(known, (0, 0, 0, missing))
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
         tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])

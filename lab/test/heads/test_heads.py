@@ -125,7 +125,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
     with torch.inference_mode():
         guess = loaded.propose(context, 20, 0.0)
-    assert len(guess.ids) == 20 and set(guess.ids) <= set(spoken)
+    assert len(guess.token_ids) == 20 and set(guess.token_ids) <= set(spoken)
     tokens[:, 0] = spoken[0]
     once = head.loss(replace(pairs, tokens=tokens, frames_seen=pairs.early_seen))
     assert torch.isfinite(once)
