@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -237,8 +238,9 @@ class Loop:
 
     def _remove(self, request: Request, work: Work) -> None:
         with self.lock:
-            if work in request.tasks:
-                request.tasks.remove(work)
+            tasks: deque[Any] = request.tasks
+            if work in tasks:
+                tasks.remove(work)
 
     def _sequence(self, robot: str, trace: Trace) -> TargetSequence:
         verifier = self.verifiers.setdefault(robot, Verifier())

@@ -177,4 +177,4 @@ def test_broken_part_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError):
-        test_captions_equal_generate(targets, "video_llava", "torch", "adversary", "none", False)
+        test_captions_equal_generate(targets, "internvl", "torch", "adversary", "all but one", False)
