@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -128,6 +129,18 @@ def stream(decoder: PrefillHiddenDecoder, window: Window, count: int = 8) -> Non
         read = decoder.stream_frame(window.index, frame, stamp_ns)
         assert read is not None
         read.result(20)
+
+
+def settled(decoder: PrefillHiddenDecoder) -> None:
+    """Wait until its engine has nothing to do, and nothing to rehearse or to learn."""
+    engine: Any = decoder.engine
+
+    def is_idle() -> bool:
+        return all(one.is_idle and not one.frames and not one.tasks for one in engine._requests)
+
+    # Between two turns.
+    while not engine._call(is_idle):
+        time.sleep(0.001)
 
 
 def live(decoder: PrefillHiddenDecoder, window: Window) -> None:

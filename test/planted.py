@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from types import SimpleNamespace
-
+import fakes
 import numpy as np
-from fakes import first_choices, standing_questions
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.events.evt3_encoder import encode_evt3
@@ -49,38 +45,17 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(
     return path
 
 
-class FakeDecoder:
-    """Says which window it is; every image must have been streamed before its window closes."""
+class FakeDecoder(fakes.FakeDecoder):
+    """Says which window it is; so many `images`, if given, must have come before the window closes."""
 
     def __init__(self, caption="a red van in window {}", images=8 + 5):
+        super().__init__()
         self._caption, self._images = caption, images
-        self._streamed = {}
 
-    def check_question(self, question):
-        assert question
-
-    def stream_frame(self, index, frame, stamp_ns):
-        self._streamed.setdefault(index, []).append(frame)
-
-    def stream_event_image(self, index, image, question, on_draft=None):
-        self._streamed.setdefault(index, []).append(image)
-        done = Future()
-        done.set_result(None)
-        return done
-
-    grammars = SimpleNamespace(compiled=read_schema)
-
-    def standing(self, questions):
-        return standing_questions(questions)
-
-    def choose(self, choices, trace):
-        return first_choices(choices)
-
-    def caption(self, window, question, trace, on_first):
-        assert len(self._streamed[window.index]) == self._images
-        source = "target" if len(window.frames) else "event_draft"
-        for choices in self.first:
-            on_first(choices, first_choices(choices))
+    def caption(self, window, *how):
+        streamed = sum(index == window.index for index, _ in self.streamed)
+        assert self._images is None or streamed == self._images
+        source = super().caption(window, *how).source
         return Caption(self._caption.format(window.index), (1, 2, 3), source, 1)
 
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -102,7 +103,7 @@ class Answer:
         self._window, self.context, self._policy = window, context, policy
         self.trace, self.max_new_tokens, self.sampling = trace, max_new_tokens, sampling
         self._on_rehearsed = on_rehearsed
-        self.on_step: Callable[[], None] = lambda: None
+        self.on_step: Callable[[Answer], None] = lambda answer: None
         self.stop = Stop()
         self.future: Future[None] = Future()
         self.tokens: tuple[int, ...] = ()
@@ -147,7 +148,8 @@ class Answer:
     def propose(self, frames: tuple[torch.Tensor, ...], unread: int, branches: bool) -> DraftTree:
         self.learn()
         self._look(frames)
-        with self.trace.span("propose"):
+        # What a rehearsal takes, nobody waits for.
+        with nullcontext() if self._on_rehearsed is not None else self.trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
             return self._policy.propose(self._known, unread, left, branches)
 
@@ -169,7 +171,7 @@ class Answer:
             taken = step.path[: len(step.tokens)]
             self.accepted.update(source for node in taken for source in tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
-        self.on_step()
+        self.on_step(self)
         is_over = self.ended or self.stop()
         # As far as it goes it is right, so that proposers learn what was cut as if it were whole.
         self._lesson = PassResult(context, tree, step.path, step.tokens, is_over, step)

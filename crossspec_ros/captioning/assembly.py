@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.event_drafts import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
+    from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.engine.runner import Runner
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.engine.session import Engine
     from crossspec_ros.models.base import VideoTarget
 
 

@@ -201,8 +201,6 @@ class Captioner:
         """
         with self.changed:
             waiting, self._waiting = self._waiting, []
-        self._decoder.rehearsed_question = self.question if self._grid is not None else ""
-        self._decoder.grammar = self.grammar
         for item in waiting:
             outcome = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
             if isinstance(outcome, Exception):
@@ -259,13 +257,18 @@ class Captioner:
         with failures_logged(_LOG, logging.WARNING, _UNREAD):
             grid = self._grid
             is_last = grid is not None and grid.slot(stamp_ns) == grid.slots - 1
+            self._prepare()
             read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
             if read is not None:
                 read.add_done_callback(_log_unread)
             # The answer of a window that may be skipped begins when it closes.
             if is_last and not self._is_behind and not self.is_stopped:
-                self._decoder.first = self.standing.first
                 self._decoder.begin(index, self.question)
+
+    def _prepare(self) -> None:
+        """Tell the decoder what windows are asked now."""
+        self._decoder.rehearsed_question = self.question if self._grid is not None else ""
+        self._decoder.grammar, self._decoder.first = self.grammar, self.standing.first
 
     def _can_answer(self) -> bool:
         """Test for a question that can be answered, if only because it was cancelled."""
@@ -364,7 +367,7 @@ class Captioner:
             how = trace, self._tell_words, self._cancel, deadline_ns, first
             return self._decoder.caption(trusted, self.question, *how)
 
-        self._decoder.first = self.standing.first
+        self._prepare()
         speculates = self._decoder.speculates = not self._is_behind or self._arms.choose()
         begun = time.perf_counter()
         made = tried(caption)

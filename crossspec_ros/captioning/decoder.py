@@ -286,10 +286,10 @@ class PrefillHiddenDecoder:
         live.first = [
             (choices, choices.score(self.engine, handle, live.trace, given)) for choices in self.first
         ]
-        live.answer = self._new_answer(live, question, live.trace, self.grammar)
-        live.answered_ns = stamps_ns
-        self.engine.ask(handle, live.answer, given)
-        return live.answer
+        answer = self._new_answer(live, question, live.trace, self.grammar)
+        live.answer, live.answered_ns = answer, stamps_ns
+        self.engine.ask(handle, answer, given)
+        return answer
 
     def _new_answer(
         self, live: LiveWindow, question: str, trace: Trace, grammar: GrammarState | None
@@ -322,16 +322,21 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
     ) -> Caption:
         """Wait for the answer's end, or until it is cut short; from now on its words are published."""
+        told, one_by_one = 0, threading.Lock()
 
-        def tell() -> None:
+        def tell(answer: Answer) -> None:
+            nonlocal told
             trace.mark("first_token")
-            if on_words:
-                with trace.span("tell"):
-                    on_words(self._text(answer))
+            # The engine's thread may tell the next words already.
+            with one_by_one:
+                if on_words and told < len(answer.tokens):
+                    told = len(answer.tokens)
+                    with trace.span("tell"):
+                        on_words(self._text(answer))
 
         answer.stop, answer.on_step = stop, tell
         if answer.tokens:
-            tell()
+            tell(answer)
         answer.future.result()
         self._last = live
         return answer.caption(self._text(answer), live.source, self.engine.traffic(live.handle))
@@ -354,6 +359,8 @@ class PrefillHiddenDecoder:
 
     def _drop(self, live: LiveWindow) -> None:
         """Give back what the engine holds of a window."""
+        # The answer holds the window, and embeddings of its frames.
+        live.answer = None
         if live.handle is not None:
             self.engine.drop(live.handle)
 

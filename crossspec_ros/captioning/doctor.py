@@ -31,7 +31,6 @@ from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArc
 from crossspec_ros.models.checkpoint import read_tensors
 from crossspec_ros.models.footprint import Footprint, estimate, measured_bytes, memory
 from crossspec_ros.models.gguf import GgufArchitecture
-from crossspec_ros.models.gguf_facts import gguf_facts
 from crossspec_ros.models.gguf_file import is_llama
 from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_path
 from crossspec_ros.models.loading import load_pair
@@ -163,7 +162,7 @@ def measured(target: str, draft: str, placement: Placement, unmeasured: list[str
         loading_s = time.perf_counter() - started
         # Now, because bitsandbytes packs some anew at the first pass on a CPU.
         weights = {
-            "target": gguf_facts(Path(target)).bytes
+            "target": GgufArchitecture.of_folder(Path(target)).bytes
             if placement.dtype == GGUF
             else measured_bytes(pair.target.module),
             "draft": measured_bytes(pair.draft.module) if pair.draft else 0,

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
-from crossspec_ros.models.config_files import open_part
-from crossspec_ros.models.gguf_facts import projector_of
+from crossspec_ros.models.gguf import projector_of
 from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.paths import state_dir
 
@@ -21,7 +20,6 @@ def models_digest(folders: Iterable[Path]) -> str:
 
     They are read whole, unless their paths, sizes and times are those of an earlier call. What is remembered
     of that lies in the user's state folder, a small file for each set of weights, and may be deleted.
-    Raises InputError that names the file which cannot be read.
     """
     found = [found for folder in folders for found in _files(folder)]
     remembered = _place([path for path, _ in found])
@@ -33,7 +31,7 @@ def models_digest(folders: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path, name in found:
         digest.update(name.encode())
-        with open_part(path) as file:
+        with path.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     told = f"sha256 {digest.hexdigest()}"

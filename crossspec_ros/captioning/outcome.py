@@ -21,15 +21,6 @@ NO_JSON = "no_json"
 """Fault of a caption itself: it is no whole JSON of the schema."""
 
 
-@dataclass(frozen=True)
-class Closed:
-    """Window that waits for its caption, and when it was announced and complete (`perf_counter_ns`)."""
-
-    window: Window
-    closed_ns: int
-    complete_ns: int
-
-
 class Holding(NamedTuple):
     """Caption that holds still, and the window that it is about, without images."""
 

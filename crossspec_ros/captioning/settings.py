@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crossspec_ros.captioning.params import Settings, param, read_names
-from crossspec_ros.drafting.policy import USUAL as LIMITS
+from crossspec_ros.drafting.policy import DEFAULT_LIMITS
 from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.models.placement import DEVICE, DEVICES, DTYPES, ENGINES
 from crossspec_ros.recordings.options import UNITS
@@ -155,14 +155,14 @@ class CaptionerSettings(Settings):
         "target's own heads; none for none",
     )
     max_nodes: int = param(
-        LIMITS.max_nodes,
+        DEFAULT_LIMITS.max_nodes,
         "draft tokens that a pass may verify; as many are as pay by its measured cost",
         0,
         128,
         live=True,
     )
     least_prob: float = param(
-        LIMITS.least_prob, "drafts less likely than this are not verified", 0.0, 1.0, live=True
+        DEFAULT_LIMITS.least_prob, "drafts less likely than this are not verified", 0.0, 1.0, live=True
     )
     generation: str = param(
         GENERATIONS[0],

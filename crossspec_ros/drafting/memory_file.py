@@ -27,28 +27,22 @@ MAX_BYTES = 2 << 20
 """Largest file: four questions of 10,000 characters with 512 captions of 64 tokens each."""
 _MAX_SAVE_S = 10.0
 """Time after which closing does not wait for a disk."""
-NONE = ("", "none")
-"""Values of the parameter `memory` for no file."""
-AUTO = "auto"
-"""Value of the parameter `memory` for a file in the state folder."""
 
 
 class MemoryFile:
-    """Keep `memory` in the file `path` from session to session, until `close`.
+    """Keeps `memory` in the file `path` from session to session, until `close`.
 
-    A file that is damaged or belongs to another tokenizer is renamed to `path`.damaged, and the memory starts
-    empty. The kernel releases the lock `path`.lock with the process. A second captioner with the same file
-    only reads it.
+    A file that is damaged or belongs to another `tokenizer` (a digest) is renamed to `path`.damaged, and the
+    memory starts empty. The kernel releases the lock `path`.lock with the process. A second captioner with
+    the same file only reads it. The target has `vocabulary` token ids.
 
-    `tokenizer` is the digest of the target's tokenizer, `vocabulary` the number of its token ids. Raises
-    InputError when there can be no such file.
+    Raises InputError when there can be no such file.
     """
 
     def __init__(self, memory: CaptionMemory, path: Path, tokenizer: str, vocabulary: int) -> None:
         self._memory, self._path, self._tokenizer = memory, path, tokenizer
         self._closing = threading.Event()
         self.pulse = Pulse("caption memory")
-        self._thread: threading.Thread | None = None
         try:
             if path.exists() and not path.is_file():
                 raise IsADirectoryError("it is not a file")
@@ -60,12 +54,11 @@ class MemoryFile:
             ) from None
         is_owner = _lock(self._lock)
         self._load(vocabulary, is_owner)
-        if is_owner:
-            self._thread = self.pulse.start(self._keep, "memory")
-        else:
+        self._thread = self.pulse.start(self._keep, "memory") if is_owner else None
+        if not is_owner:
             _LOG.warning(
-                "another captioner keeps the caption memory '%s': this one only reads it; give each a file "
-                "of its own by the parameter memory",
+                "another captioner keeps the caption memory '%s', so this one only reads it: set memory to "
+                "another file",
                 path,
             )
 
@@ -87,9 +80,9 @@ class MemoryFile:
             return
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             _LOG.warning("the caption memory '%s' cannot be read (%s): it starts empty", self._path, error)
-            if is_owner:
-                # The next save replaces a file that cannot be renamed.
-                with suppress(OSError):
+            # The next save replaces a file that cannot be renamed.
+            with suppress(OSError):
+                if is_owner:
                     os.replace(self._path, f"{self._path}.damaged")
 
     def _keep(self) -> None:
@@ -98,10 +91,9 @@ class MemoryFile:
         while not is_closing:
             is_closing = self._closing.wait(SAVE_S)
             learned = self._memory.learned
-            if learned == saved:
-                continue
             try:
-                save(self._memory, self._path, self._tokenizer)
+                if learned != saved:
+                    save(self._memory, self._path, self._tokenizer)
                 saved = learned
             except OSError as error:
                 _LOG.warning("the caption memory '%s' could not be saved: %s", self._path, error)
@@ -123,26 +115,20 @@ def _lock(file: IO[str]) -> bool:
 
 
 def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
-    """Return the file that the parameter `memory` selects for the target in this folder or file.
+    """Return the file of the parameter `memory` for the target in this folder or GGUF; None for no file.
 
-    The name `auto` selects a file for each tokenizer and hub id, folder or GGUF, so another head keeps it.
-    Returns None for no file, or where the state folder cannot be written, which is logged.
+    The value `auto` stands for a file in the state folder, if that can be written. Targets have one file if
+    tokenizer and hub id, folder or GGUF are the same.
     """
-    if choice in NONE:
-        return None
-    if choice != AUTO:
-        return Path(choice)
-    folder = state_dir() / "caption_memory"
+    if choice != "auto":
+        return Path(choice) if choice not in ("", "none") else None
+    key = f"{tokenizer}\n{known_as(target.resolve())}"
     try:
+        folder = state_dir() / "caption_memory"
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"'{folder}' cannot be written")
     except (OSError, RuntimeError) as error:
-        _LOG.warning(
-            "the caption memory is not kept: %s; set ROS_HOME to a folder that can be written, or memory to "
-            "none",
-            error,
-        )
+        _LOG.warning("the caption memory is not kept: %s; set ROS_HOME to a folder, or memory to none", error)
         return None
-    key = f"{tokenizer}\n{known_as(target.resolve())}"
     return folder / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.json"

@@ -1,4 +1,4 @@
-"""Proposers: what they see, return and observe; each is a file in `drafting/proposers/`."""
+"""Proposers: their inputs, their contract, and their names; each is a file in `drafting/proposers/`."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ if TYPE_CHECKING:
     from crossspec_ros.models.base import VideoTarget
 
 HEADS = "heads"
-"""Stands for all learned heads."""
+"""Stands for all trained heads."""
 REHEARSAL = "rehearsal"
-USUAL = ("memory", "event_draft", HEADS, "grammar")
-"""Names of the proposers that are asked beside the rehearsal."""
+USUAL = ("memory", "event_draft", "grammar", HEADS)
+"""Names of the proposers beside the rehearsal, the fastest first."""
 _CLASSES = {
-    "rehearsal": "RehearsalProposer",
     "memory": "CaptionMemory",
     "event_draft": "EventDraftProposer",
     "grammar": "GrammarProposer",
+    REHEARSAL: "RehearsalProposer",
 }
 """Classes by the files in `proposers/`, which are imported when they are needed."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Knowledge at the time when the next pass is put together.
-
-    `tokens` are the verified tokens of the response so far (none before the first pass), `prompt_ids` the
-    question's, `rehearsal` what the target wrote before the last frames came, `draft_tokens` what the event
-    draft has written so far with its own probabilities `draft_probs`, `feature` the (d,) pooled event feature
-    of the window. `draft_states` are the event draft's (width,) hidden states behind each of its own tokens,
-    which are as many as `draft_tokens` where both models speak the same tokens. `frames` are the target's
-    embeddings (n, width) of each unit of frames that was encoded so far. Both stay on their device, where
-    they may still be in work. `grammar` is the place of a structured answer in its schema.
-    """
+    """Everything a proposer may look at before a pass. Tensors stay on their device, and may be in work."""
 
     question: str
     tokens: tuple[int, ...] = ()
+    """Verified tokens of the response."""
     prompt_ids: tuple[int, ...] = ()
+    """Tokens of the question."""
     rehearsal: tuple[int, ...] = ()
+    """Tokens that the target wrote before the last frames came."""
     draft_tokens: tuple[int, ...] = ()
+    """Tokens of the event draft so far, in the target's vocabulary."""
     draft_probs: tuple[float, ...] = ()
+    """The event draft's probability of each of them."""
     feature: np.ndarray | None = None
+    """(d,) pooled event feature of the window."""
     draft_states: tuple[torch.Tensor, ...] = ()
+    """(width,) hidden states behind each token of the event draft, in its own vocabulary."""
     frames: tuple[torch.Tensor, ...] = ()
+    """(n, width) embeddings of each group of frames that the target has encoded."""
     grammar: GrammarState | None = None
+    """Place of a structured answer in its schema."""
 
     @property
     def subject(self) -> str:
-        """Question, and the schema of its answers: to others with the same one they are like."""
+        """Question, and schema of its answer: earlier answers with the same subject are similar."""
         return f"{self.question}\n{self.grammar.digest}" if self.grammar else self.question
 
 
 @dataclass(frozen=True)
 class PassResult:
-    """Outcome of a tree: the nodes `path` that the target took, and all `tokens` that this added.
+    """Outcome of a pass: the nodes `path` of the tree that the target accepted, and the new `tokens`.
 
-    `tokens` are those of `path` and the target's own next one, cut at the end of the response; `ended` says
-    that the response is complete with them. `step` is what the engine gave, where there was one.
+    `tokens` are those of the path and the bonus token, cut at the end of the response; `ended` is true if the
+    response is complete with them. `step` is the engine's result, if there is one.
     """
 
     context: Context
@@ -81,19 +81,19 @@ class PassResult:
 
 
 class Proposer(ABC):
-    """Guesses how a response goes on; it may be as wrong as it likes, for the target has the last word.
+    """Guesses the continuation of a response. A wrong guess costs time, and changes no output.
 
-    `load` is called once, then for each window `start`, any number of times `prepare` while it is open, in
-    turns `propose` and `observe`, and `finish`. No two calls overlap, but the engine's thread makes some of
-    them, in torch's inference mode: none may wait for the engine.
+    `load` is called once. Then, for each window, come `start`, any number of `prepare` while the window is
+    open, `propose` and `observe` in turns, and `finish`. No two calls overlap. A call may come from the
+    engine's thread, in torch's inference mode, and must not wait for the engine.
     """
 
     name: str
     listed = ""
-    """The name by which it is switched on, where that is not its own."""
+    """The name in the list of proposers, if that is another one."""
     needs: frozenset[str] = frozenset()
-    """Inputs without which it is not asked, of "hidden", which is there from the second pass on, "events",
-    "frames" and "grammar"."""
+    """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
+    "events", "frames", "rehearsal", "grammar"."""
     taps: tuple[int, ...] = ()
     """Decoder layers of the target whose inputs it reads beside the last hidden states."""
 
@@ -101,51 +101,43 @@ class Proposer(ABC):
         """Take what it needs of the target."""
 
     def start(self, window: int) -> None:  # noqa: B027
-        """The window of this index has opened."""
+        """Note that the window of this index has opened."""
 
-    def prepare(self, context: Context, budget: int, worth: float) -> bool:
-        """Look up while the window is open what `propose` will be asked; learn nothing from it.
-
-        Some milliseconds at a time: the last frame may come meanwhile. Returns whether there is more to do.
-        """
+    def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
+        """Work ahead of `propose` for some milliseconds; return whether there is more to do."""
         return False
 
     @abstractmethod
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """At most `budget` nodes; those with a path probability below `worth` would not be verified.
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        """Return at most `budget` nodes, or an empty tree.
 
-        None where it knows nothing.
+        Nodes with a path probability below `min_prob` would not be verified.
         """
 
     def observe(self, result: PassResult) -> None:  # noqa: B027
-        """Learn from a pass, whoever proposed its nodes."""
+        """Learn from a pass, whichever proposers its nodes come from."""
 
     def finish(self) -> None:  # noqa: B027
-        """The window's caption is out."""
+        """Note that the caption is out."""
 
 
 def make_proposers(
     names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
 ) -> tuple[Proposer, ...]:
-    """Return one proposer for each name, in order; raise KeyError for an unknown name.
+    """Return a proposer for each name, in order, and for `HEADS` one for each of the `heads` by their names.
 
-    `HEADS` stands for one proposer for each of the loaded `heads`, by their names.
+    Raise KeyError for an unknown name.
     """
     made: list[Proposer] = []
     for name in names:
-        if name == HEADS:
-            for own, head in heads.items():
-                # Who has none need not wait for torch.
-                from crossspec_ros.drafting.proposers.heads import HeadProposer
+        if name in _CLASSES:
+            made.append(getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])())
+        elif name != HEADS:
+            known = ", ".join((*USUAL, REHEARSAL))
+            raise KeyError(f"there is no proposer {name}: it must be one of {known}")
+        elif heads:
+            # Without heads there may be no torch.
+            from crossspec_ros.drafting.proposers.heads import HeadProposer
 
-                made.append(HeadProposer(own, head))
-        else:
-            made.append(_class(name)())
+            made += [HeadProposer(own, head) for own, head in heads.items()]
     return tuple(made)
-
-
-def _class(name: str) -> type[Proposer]:
-    if name not in _CLASSES:
-        raise KeyError(f"there is no proposer {name}: it must be one of {', '.join((*USUAL, REHEARSAL))}")
-    kind: type[Proposer] = getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])
-    return kind

@@ -18,7 +18,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
-    from crossspec_ros.engine.session import Engine
+    from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.models.base import VideoTarget
 
 MOST_SCHEMA = 65_536

@@ -131,6 +131,8 @@ class LocalEngine:
         with self._wake(window):
             if not window.is_closed:
                 window.is_closed = True
+                # It holds its caller's window, which holds this one and its frames.
+                window.plan = lambda: None
                 self._cancel_tasks(window)
                 self._cancel_frames(window)
                 if window in self._requests:
@@ -186,9 +188,10 @@ class LocalEngine:
 
     def _add(self, window: Request, work: Ask | Score) -> None:
         with self._wake(window):
-            window.tasks.append(work)
-            if not work.can_wait:
-                window.was_asked = True
+            # What is urgent goes before what can wait.
+            patient = sum(task.can_wait for task in window.tasks) if not work.can_wait else 0
+            window.tasks.insert(len(window.tasks) - patient, work)
+            window.was_asked |= not work.can_wait
             if work.frames is not None:
                 # They come with it.
                 self._cancel_frames(window)

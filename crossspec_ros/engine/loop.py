@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 
 from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.passes import PassOutput, Passes
+from crossspec_ros.engine.passes import Passes, PassOutput
 from crossspec_ros.engine.request import Request
 from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.scheduler import Batch
@@ -237,8 +238,9 @@ class Loop:
 
     def _remove(self, request: Request, work: Work) -> None:
         with self.lock:
-            if request.tasks and request.tasks[0] is work:
-                request.tasks.popleft()
+            tasks: deque[Any] = request.tasks
+            if work in tasks:
+                tasks.remove(work)
 
     def _sequence(self, robot: str, trace: Trace) -> TargetSequence:
         verifier = self.verifiers.setdefault(robot, Verifier())

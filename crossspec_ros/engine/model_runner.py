@@ -51,7 +51,7 @@ class ModelRunner:
         self._taps: tuple[int, ...] = ()
         self._pool = self._new_pool(0)
         self._free: list[KVRow] = []
-        # By the row, or by how many share the pass; and by tokens.
+        # A single robot's passes by row and tokens; those of a fleet by how many share a pass, and tokens.
         self._single: dict[tuple[KVRow, int], StaticPass] = {}
         self._shared: dict[tuple[int, int], StaticPass] = {}
 
@@ -94,8 +94,12 @@ class ModelRunner:
             self.give_back(row)
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        """Take the memory of so many rows and capture the graphs of all sizes, also of passes that read for
-        up to `together` rows; a graph takes a second, and no other thread may capture meanwhile."""
+        """Take the memory of so many rows and capture the graphs of all sizes, for passes that read for up
+        to `together` rows. A graph takes a second, and no other thread may capture meanwhile.
+
+        A single robot's graphs work on a row where it lies. The graphs of a fleet copy the rows that they
+        read, so that their number does not grow with that of the robots.
+        """
         if count > len(self._pool.rows):
             self._pool = self._new_pool(count)
             self._free = [*self._pool.rows]
@@ -106,9 +110,11 @@ class ModelRunner:
             row.keep(0)
         states = self._pool.states
         if self.is_static and states is not None:
-            self._single = {(row, n): self._static(row, (1, n)) for row in self._free for n in SIZES}
-            batches = [b for b in BATCHES if b < 2 * together]
-            self._shared = {(b, n): self._static(states, (b, n)) for b in batches for n in SIZES}
+            if together == 1:
+                self._single = {(row, n): self._static(row, (1, n)) for row in self._free for n in SIZES}
+            else:
+                batches = [b for b in (1, *BATCHES) if b < 2 * together]
+                self._shared = {(b, n): self._static(states, (b, n)) for b in batches for n in SIZES}
 
     def release(self) -> None:
         """Give back the memory, unless a sequence still has a row."""
@@ -143,7 +149,7 @@ class ModelRunner:
         row, device = reading.row, reading.inputs.device
         if row.is_pooled and reading.end < self._capacity and reading.layers is None:
             size = next((size for size in SIZES if size >= len(reading)), 0)
-            if step := self._single.get((row, size)):
+            if step := self._single.get((row, size)) or self._shared.get((1, size)):
                 return step.read([reading])
         return forward(
             self._model,

@@ -55,7 +55,6 @@ class RemoteWindow:
     """A window on the server: the frames that were sent to it, and the answer in work."""
 
     number: int
-    trace: Trace
     sent: set[tuple[int, int]] = field(default_factory=set)
     """Frames by stream and stamp: a server knows the frames of one stream."""
     answer: Answering | None = None
@@ -86,7 +85,7 @@ class RemoteEngine:
         self.url, self.patience_s = address.url, patience_s
         self._windows: dict[int, RemoteWindow] = {}
         self._numbers = itertools.count(1)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self.counts = {"lost_links": 0, "late_passes": 0}
         self._ending = threading.Event()
         self.link = connect(address, self._take, self._lost)
@@ -118,7 +117,7 @@ class RemoteEngine:
         robot: str = "",
         plan: Callable[[], Answering | None] = lambda: None,
     ) -> RemoteWindow:
-        opened = RemoteWindow(next(self._numbers), trace)
+        opened = RemoteWindow(next(self._numbers))
         with self._lock:
             self._windows[opened.number] = opened
         return opened
@@ -131,30 +130,32 @@ class RemoteEngine:
         return done
 
     def ask(self, window: RemoteWindow, answer: Answering, frames: Frames | None = None) -> Future[None]:
+        ask = wire.Ask(
+            number=next(self._numbers),
+            question=answer.question,
+            max_new_tokens=answer.max_new_tokens,
+            hint=answer.hint[:MAX_HINT],
+        )
+        if (sampling := answer.sampling) is not None:
+            ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
+        messages = [wire.Up(ask=ask)]
+        if frames is not None:
+            for frame, stamp_ns in zip(*frames, strict=True):
+                self._send_frame(window, frame, stamp_ns)
+            messages.insert(0, wire.Up(fit=wire.Fit(stamps_ns=frames[1])))
         with self._lock:
-            self.cancel(window)
-            if window.number not in self._windows:
-                answer.future.set_exception(CancelledError())
-                return answer.future
-            window.answer, window.answer_number = answer, next(self._numbers)
-            window.passes, window.left = 0, answer.max_new_tokens
             window.asked_ns = window.heard_ns = time.perf_counter_ns()
-            ask = wire.Ask(
-                number=window.answer_number,
-                question=answer.question,
-                max_new_tokens=answer.max_new_tokens,
-                hint=answer.hint[:MAX_HINT],
-            )
-            if (sampling := answer.sampling) is not None:
-                ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
-            messages = [wire.Up(ask=ask)]
-            if frames is not None:
-                for frame, stamp_ns in zip(*frames, strict=True):
-                    self._send_frame(window, frame, stamp_ns)
-                messages.insert(0, wire.Up(fit=wire.Fit(stamps_ns=frames[1])))
-            if not all(self._send(window, message) for message in messages):
-                trouble = self.link.trouble or "more waits for the link than it carries"
-                self._end(window, LinkError(trouble))
+            window.passes, window.left = 0, answer.max_new_tokens
+            before, window.answer, window.answer_number = window.answer, answer, ask.number
+            is_open = window.number in self._windows
+            is_sent = all(self._send(window, message) for message in messages)
+        if before is not None:
+            before.future.set_exception(CancelledError())
+        if not is_open:
+            self.cancel(window)
+        elif not is_sent:
+            trouble = self.link.trouble or "more waits for the link than it carries"
+            self._end(window, answer, LinkError(trouble))
         return answer.future
 
     def score(
@@ -168,17 +169,18 @@ class RemoteEngine:
         raise AssertionError("it does not score")
 
     def cancel(self, window: RemoteWindow) -> None:
-        self._end(window, CancelledError())
+        self._end(window, window.answer, CancelledError())
 
     def traffic(self, window: RemoteWindow) -> tuple[int, int]:
         return window.traffic
 
     def drop(self, window: RemoteWindow) -> Future[None]:
         with self._lock:
-            if self._windows.pop(window.number, None) is not None:
-                self._send(window, wire.Up(close=wire.Close()))
-                self.cancel(window)
-                window.closed.set_result(None)
+            self._send(window, wire.Up(close=wire.Close()))
+            was_open = self._windows.pop(window.number, None) is not None
+        if was_open:
+            self.cancel(window)
+            window.closed.set_result(None)
         return window.closed
 
     def close(self) -> None:
@@ -189,32 +191,35 @@ class RemoteEngine:
         self._fail(LinkError("this node ends"))
 
     def _take(self, message: wire.Down) -> None:
-        with self._lock:
-            window = self._windows.get(message.session)
-            if window is None:
-                return
-            kind = message.WhichOneof("what")
-            if kind == "piece":
-                self._take_piece(window, message.piece)
-            elif kind == "refused" and message.refused.number in (0, window.answer_number):
-                self._end(window, _error(message.refused))
+        """Take a message, in the link's thread."""
+        window, kind = self._windows.get(message.session), message.WhichOneof("what")
+        if window is None:
+            return
+        if kind == "piece":
+            self._take_piece(window, message.piece)
+        elif kind == "refused":
+            with self._lock:
+                is_meant = message.refused.number in (0, window.answer_number)
+                answer = window.answer if is_meant else None
+            self._end(window, answer, _error(message.refused))
 
     def _take_piece(self, window: RemoteWindow, piece: wire.Piece) -> None:
         """Take tokens of a pass; those of an earlier answer are dropped."""
-        now_ns, count, answer = time.perf_counter_ns(), len(piece.token_ids), window.answer
-        up, down = window.traffic
-        window.traffic = up, down + piece.ByteSize()
-        if answer is None or piece.number != window.answer_number:
-            return
-        # Without this check an answer may never end.
-        if count > window.left or not (count or piece.ended):
+        now_ns, count = time.perf_counter_ns(), len(piece.token_ids)
+        with self._lock:
+            answer = window.answer
+            up, down = window.traffic
+            window.traffic = up, down + piece.ByteSize()
+            if answer is None or piece.number != window.answer_number:
+                return
+            # Without this check an answer may never end.
+            is_valid = count <= window.left and (count > 0 or piece.ended)
+            name = f"verify[{window.passes}]" if window.passes else "target_prefill"
+            window.passes, window.left, window.heard_ns = window.passes + 1, window.left - count, now_ns
+        if not is_valid:
             error = LinkError(f"the target's server sent a piece of {count} tokens, which is invalid")
-            self._end(window, error)
+            self._end(window, answer, error)
             return
-        window.left, window.heard_ns = window.left - count, now_ns
-        name = f"verify[{window.passes}]" if window.passes else "target_prefill"
-        answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
-        window.passes += 1
         step = Step(
             (),
             tuple(piece.token_ids),
@@ -229,17 +234,18 @@ class RemoteEngine:
             text=piece.text,
         )
         try:
+            answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
             if not answer.take(DraftTree(), step):
-                self._end(window, None)
+                self._end(window, answer, None)
         except BaseException as error:  # the link lives on
-            self._end(window, error)
+            self._end(window, answer, error)
 
-    def _end(self, window: RemoteWindow, error: BaseException | None) -> None:
-        """End the answer in work, if there is one."""
+    def _end(self, window: RemoteWindow, answer: Answering | None, error: BaseException | None) -> None:
+        """End this answer, unless it is not in work any more."""
         with self._lock:
-            answer, window.answer = window.answer, None
-        if answer is None or answer.future.done():
-            return
+            if answer is None or window.answer is not answer:
+                return
+            window.answer = None
         if error is None:
             answer.future.set_result(None)
             answer.learn()
@@ -252,27 +258,35 @@ class RemoteEngine:
 
     def _fail(self, error: LinkError) -> None:
         for window in list(self._windows.values()):
-            self._end(window, error)
+            self._end(window, window.answer, error)
 
     def _watch_time(self) -> None:
         while not self._ending.wait(0.02):
             with self.pulse.busy():
                 late_ns = time.perf_counter_ns() - round(self.patience_s * 1e9)
                 for window in list(self._windows.values()):
-                    if window.answer is not None and window.heard_ns < late_ns:
+                    answer = window.answer
+                    if answer is not None and window.heard_ns < late_ns:
                         self.counts["late_passes"] += 1
                         late = f"the target's server has not answered for {self.patience_s:g} s"
-                        self._end(window, LinkError(late))
+                        self._end(window, answer, LinkError(late))
                 self.link.check()
 
     def _send_frame(self, window: RemoteWindow, frame: Any, stamp_ns: int) -> None:
-        key = self.link.epoch, stamp_ns
-        if key not in window.sent and self._send(window, wire.Up(frame=frame_message(frame, stamp_ns))):
-            window.sent.add(key)
+        """Send a frame that the server lacks."""
+        if (self.link.epoch, stamp_ns) in window.sent:
+            return
+        message = wire.Up(frame=frame_message(frame, stamp_ns))
+        with self._lock:
+            key = self.link.epoch, stamp_ns
+            if key not in window.sent and self._send(window, message):
+                window.sent.add(key)
 
     def _send(self, window: RemoteWindow, message: wire.Up) -> bool:
+        """Send a message of an open window, under the lock; return whether the link took it."""
         message.session = window.number
-        if not self.link.send(message):
+        # On a closed one it would open a window on the server that is never closed.
+        if window.number not in self._windows or not self.link.send(message):
             return False
         up, down = window.traffic
         window.traffic = up + message.ByteSize(), down

@@ -59,7 +59,8 @@ class TargetSequence:
         self._tail: list[Chunk] = []
         self._place = 0
         self._passes = 0
-        self._rehearses = False
+        # Stage of the tail's passes; an answer's have several.
+        self._stage = ""
         self._row = runner.take()
 
     @property
@@ -115,7 +116,7 @@ class TargetSequence:
         newest, count = self._units[-1], -(-spec.frames // spec.frames_per_unit)
         missing = range(len(self._units) - 1, count)
         self._tail = [*(self._target.unit(newest.features, i) for i in missing), closing]
-        self._rehearses = True
+        self._stage = "rehearsal"
 
     def begin_scores(self, trace: Trace) -> None:
         """Let a tree follow the frames that begins with the question itself."""
@@ -123,6 +124,7 @@ class TargetSequence:
         self._begin_tail(trace)
         # Some families put tokens between the frames and the text.
         self._tail = [closing.cut(len(closing) - len(self._target.prompt_ids("")[1]))]
+        self._stage = "standing"
 
     def units(self) -> list[np.ndarray]:
         """Return the units of frames (n, H, W, 3) that are to be encoded now; `add` takes their features."""
@@ -201,8 +203,8 @@ class TargetSequence:
 
     def pass_name(self, tree: DraftTree) -> str:
         """Return the name of the next pass in the trace."""
-        if self._rehearses:
-            return f"rehearsal[{self._passes}]"
+        if self._stage:
+            return f"{self._stage}[{self._passes}]"
         if self._passes == 0:
             return f"target_prefill[{self.frame_count}]"
         return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
@@ -214,7 +216,7 @@ class TargetSequence:
     def _roll_back(self, units: int) -> None:
         """Keep so many units, and of the cache what they have read."""
         del self._units[units:]
-        self._tail, self._rehearses, self._passes = [], False, 0
+        self._tail, self._stage, self._passes = [], "", 0
         read = [unit for unit in self._units if unit.length <= self._row.length]
         self._row.keep(read[-1].length if read else 0)
         self._place = read[-1].place if read else 0
@@ -227,7 +229,7 @@ class TargetSequence:
     def _new_units(self) -> list[list[tuple[int, np.ndarray | torch.Tensor]]]:
         """Return the waiting frames by units. The last unit may lack frames once a question follows."""
         per_unit, count = self._target.spec.frames_per_unit, len(self._waiting)
-        if not self._tail or self._rehearses:
+        if not self._tail or self._stage == "rehearsal":
             count -= count % per_unit
         return [self._waiting[i : min(i + per_unit, count)] for i in range(0, count, per_unit)]
 

@@ -6,7 +6,7 @@ The engine calls `begin`, then `tree` and `finish` for each pass, and at last `e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +59,13 @@ class Work:
         """Give the result to those who wait."""
         for future in self._futures:
             # Another thread may cancel it at any time.
-            with suppress(Exception):
+            with suppress(InvalidStateError):
                 future.set_result(self.result)
 
     def fail(self, error: BaseException) -> None:
         """Tell those who wait why there is none."""
         for future in self._futures:
-            with suppress(Exception):
+            with suppress(InvalidStateError):
                 future.set_exception(error)
 
 

@@ -1,7 +1,4 @@
-"""Contracts that a model family fills: `VideoTarget` or `EventModel`, and `Architecture` before the weights.
-
-Nothing above `models/` names a family. `registry.py` knows which file is whose.
-"""
+"""Contracts of the model families: `VideoTarget`, `EventModel`, and `Architecture` before the weights."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ Model_co = TypeVar("Model_co", covariant=True)
 class Chunk:
     """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
-    Both are torch tensors, or numpy arrays where llama.cpp runs the model. Positions count from the beginning
-    of the chunk. The next chunk begins one after the largest of them. `layers` (k, n, width) is what a vision
-    tower adds to the hidden states behind each of the first k layers, if it does.
+    Both are torch tensors, or numpy arrays for llama.cpp. Positions count from the beginning of the chunk,
+    and the next chunk begins one after the largest. `layers` (k, n, width) are features of the vision tower
+    that are added to the hidden states behind each of the first k layers.
     """
 
     embeds: Any
@@ -97,12 +94,12 @@ class Chunk:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Input of a target, known from its config alone.
+    """Input of a target, by its config.
 
-    A window has `frames` frames with a shortest edge of `image_size` pixels; `frames_per_unit` of them are
-    read together. All frames with the text between them take at most `frame_tokens` tokens, and a sequence
-    `most_tokens`. A response ends with one of `eos_ids`; the first is that of the text itself. Positions have
-    `axes` axes. The tower adds to the hidden states behind the first `added_layers` layers.
+    A window has `frames` frames with a shortest edge of `image_size` pixels, read in units of
+    `frames_per_unit`. All of them, with the text between them, take at most `frame_tokens` tokens, and a
+    sequence `most_tokens`. A response ends with one of `eos_ids`; the first is the text's own. Positions have
+    `axes` axes. The tower has features for the first `added_layers` layers.
     """
 
     frames: int
@@ -125,10 +122,9 @@ class InputSpec:
 
 
 class LanguageModel(Protocol):
-    """Contract of both models: text in, hidden states to logits out.
+    """Contract of both models: embeddings of text, and logits of hidden states.
 
-    `body` is transformers' decoder, `module` the complete model with its parameters. `vocabulary` is the
-    number of token ids that have embeddings. Embeddings, keys and values have the `dtype`.
+    `body` is transformers' decoder, `module` the complete model. `vocabulary` is the number of embeddings.
     """
 
     @property
@@ -216,7 +212,7 @@ class Architecture(Protocol[Model_co]):
     """A model known by the configs in its `folder`.
 
     `unquantized` names the modules beside the language model, which are small. `text` is the language model's
-    config, as transformers has it.
+    config. Methods raise InputError that names a missing, damaged or invalid file.
     """
 
     @property
@@ -229,18 +225,15 @@ class Architecture(Protocol[Model_co]):
     def text(self) -> Any: ...
 
     def tokenizer(self) -> Tokenizer:
-        """Return the folder's tokenizer; raises InputError for a missing, damaged or foreign one."""
+        """Return the folder's tokenizer."""
         ...
 
     def skeleton(self) -> Any:
-        """Return the module without numbers, on the meta device; raises InputError for an invalid config."""
+        """Return the module without numbers, on the meta device."""
         ...
 
     def load(self, placement: Placement) -> Any:
-        """Load the module with the folder's weights.
-
-        Raises InputError that names the file which is missing or damaged, or does not fit the others.
-        """
+        """Load the module with the folder's weights."""
         ...
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:

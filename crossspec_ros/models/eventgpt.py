@@ -1,13 +1,11 @@
-"""EventGPT (Liu et al., CVPR 2025): a CLIP tower looks at event images, a LLaMA speaks.
+"""EventGPT (Liu et al., CVPR 2025): a CLIP tower for event images, and a LLaMA.
 
-From a folder, as it was released (XduSyL/EventGPT) or as this project writes it. The module's parameter names
-are those of the released checkpoint, except that the CLIP tower's `vision_model.` level is gone from
-transformers 5.
+The module's parameters have the names of the released checkpoint (XduSyL/EventGPT), except that transformers
+5 has no level `vision_model.` in a CLIP tower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.checkpoint import load_model, read_tensors, skeleton
+from crossspec_ros.models.checkpoint import load_module, read_tensors, skeleton
 from crossspec_ros.models.config_files import eos_ids, no_config, read_json
 from crossspec_ros.models.eventgpt_config import NAME, TOWER_FOLDER, llama_values, tower_values
 from crossspec_ros.models.placement import Placement
@@ -118,30 +116,29 @@ class EventGPTArchitecture:
     unquantized = ("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor")
 
     def tokenizer(self) -> Tokenizer:
-        """The folder's, with the tokens of its prompt; raises InputError as `load_tokenizer`."""
         values = read_json(self.folder / "config.json")
-        # The flags of the published code, and what it takes them for where they are not said.
+        # The flags of the published code, with its defaults.
         special = [EVENT_PATCH] if values.get("mm_use_im_patch_token", True) else []
         special += [EVENT_START, EVENT_END] if values.get("mm_use_im_start_end", False) else []
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
-    def skeleton(self) -> EventGPTModule:
-        return skeleton(EventGPTModule, self.folder, self.text, self.vision)
+    @property
+    def configs(self) -> tuple[LlamaConfig, CLIPVisionConfig]:
+        """Return the arguments of the module's class."""
+        return self.text, self.vision
 
-    def load(self, placement: Placement) -> EventGPTModule:
+    def module_class(self) -> type[EventGPTModule]:
+        return EventGPTModule
+
+    def skeleton(self) -> Any:
+        return skeleton(self)
+
+    def load(self, placement: Placement) -> Any:
         tensors = read_tensors(self.folder)
         if not any(TOWER in name for name in tensors):
             tower = read_tensors(self.folder / TOWER_FOLDER)
             tensors |= {TOWER + name: tensor for name, tensor in tower.items()}
-        return load_model(
-            EventGPTModule,
-            (self.text, self.vision),
-            self.folder,
-            tensors,
-            placement,
-            placement.draft_on,
-            self.unquantized,
-        )
+        return load_module(self, tensors, placement, placement.draft_on)
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)
@@ -149,16 +146,18 @@ class EventGPTArchitecture:
 
 def architecture(folder: Path) -> EventGPTArchitecture:
     """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
-    text, vision = _built(LlamaConfig, *llama_values(folder)), _built(CLIPVisionConfig, *tower_values(folder))
+    configs: list[Any] = []
+    for kind, (file, values) in (
+        (LlamaConfig, llama_values(folder)),
+        (CLIPVisionConfig, tower_values(folder)),
+    ):
+        try:
+            configs.append(kind(**values))
+        # transformers' validation raises errors of its own kinds.
+        except Exception as error:
+            raise no_config(file, NAME, error) from error
+    text, vision = configs
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
-
-
-def _built(config: Callable[..., Any], file: Path, values: dict[str, Any]) -> Any:
-    try:
-        return config(**values)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise no_config(file, NAME, error) from error
 
 
 def draft_prompt(question: str) -> tuple[str, str]:
@@ -167,7 +166,6 @@ def draft_prompt(question: str) -> tuple[str, str]:
 
 
 def draft_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
-    """Token ids before and after the event tokens of EventGPT, each text on its own as in the published
-    code."""
+    """Token ids of both texts, each encoded on its own as in the published code."""
     before, after = draft_prompt(question)
     return tokenizer.encode(before).ids, tokenizer.encode(after, add_special_tokens=False).ids

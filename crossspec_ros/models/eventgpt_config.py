@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.config_files import no_config, read_config, read_json
+from crossspec_ros.models.config_files import read_config, read_json
 
 NAME = "EventGPT"
 TOWER_FOLDER = "clip"
@@ -22,10 +22,10 @@ _LLAMA_KEYS = (
 )  # fmt: skip
 _CLIP_KEYS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels",
-    "hidden_act", "layer_norm_eps",
+    "hidden_act", "layer_norm_eps", "image_size", "patch_size",
 )  # fmt: skip
-_CLIP_SIZES = {"image_size": 224, "patch_size": 32}
-"""Sizes with transformers' defaults."""
+_DEFAULT_SIZE = 224
+"""Default image_size of transformers, in pixels."""
 _RELEASED_TOWER = "clip-vit-large-patch14-336"
 _RELEASED_VALUES = dict(
     hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
@@ -35,7 +35,7 @@ _RELEASED_VALUES = dict(
 
 def image_size(folder: Path) -> int:
     """Return the shortest edge in pixels of the images for the model in `folder`; raises InputError."""
-    size: int = tower_values(folder)[1]["image_size"]
+    size: int = tower_values(folder)[1].get("image_size", _DEFAULT_SIZE)
     return size
 
 
@@ -64,8 +64,4 @@ def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
     values = read_json(file)
     # A complete CLIP has a text tower as well.
     values = values.get("vision_config", values)
-    found = _CLIP_SIZES | {key: values[key] for key in (*_CLIP_KEYS, *_CLIP_SIZES) if key in values}
-    for name in _CLIP_SIZES:
-        if not isinstance(found[name], int):
-            raise no_config(file, NAME, TypeError(f"{name} {found[name]}"))
-    return file, found
+    return file, {key: values[key] for key in _CLIP_KEYS if key in values}

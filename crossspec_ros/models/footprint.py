@@ -15,7 +15,6 @@ from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 SESSIONS = 3
@@ -32,6 +31,8 @@ CUDA_BYTES = 1 << 30
 """CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
 
 _CELLS = 256
+_QUANTIZED_BYTES = {"int8": 1, "nf4": 9 / 16}
+"""Bytes of a weight in torch; nf4 has a scale of 4 bytes for each 64."""
 _FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
 """Bytes of a weight in llama.cpp's file by dtype; Q8_0 has a scale for each 32."""
 _CGROUP = Path("/sys/fs/cgroup")
@@ -75,16 +76,22 @@ def estimate(
     skeletons: Sequence[nn.Module | None] = (),
 ) -> Footprint:
     """Return the footprint of these models; `skeletons` are theirs, to save making them again."""
-    outlines = skeletons or [
+    outlines: Sequence[Any] = skeletons or [
         model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
         for model in (target, draft)
     ]
-    by_engine = _llama_bytes if placement.engine == LLAMA_CPP else _torch_bytes
-    of_target = by_engine(placement, target, outlines[0])
+    window, text = target.spec.frame_tokens + TEXT_ROOM, target.text
+    features = SESSIONS * (1 + target.spec.added_layers) * text.hidden_size * target.spec.frame_tokens
+    if placement.engine == LLAMA_CPP:
+        of_target = _llama_bytes(placement, target, outlines[0], llama_cells(window), features)
+    else:
+        kept = SESSIONS * window * cached_numbers(text) + features
+        of_target = _torch_bytes(placement, target, outlines[0], kept, window)
     if draft is None:
         return Footprint(placement, of_target, Bytes(0, 0, 0))
-    kept = cached_numbers(draft.text) * DRAFT_TOKENS
-    return Footprint(placement, of_target, _bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS))
+    kept = DRAFT_TOKENS * cached_numbers(draft.text)
+    of_draft = _torch_bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS)
+    return Footprint(placement, of_target, of_draft)
 
 
 def cached_numbers(text: Any) -> int:
@@ -95,49 +102,30 @@ def cached_numbers(text: Any) -> int:
 
 
 def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
-    """Bytes of a model's parameters and their quantisation constants."""
+    """Bytes of a model's parameters in this placement."""
     from torch import nn
 
     quantized = {
-        f"{name}.weight"
+        id(module.weight)
         for name, module in skeleton.named_modules()
         if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
     }
+    number = placement.torch_dtype.itemsize
     # Tied parameters come once.
     return sum(
-        _quantized_bytes(parameter, placement.dtype)
-        if name in quantized
-        else parameter.numel() * placement.torch_dtype.itemsize
-        for name, parameter in skeleton.named_parameters()
+        int(one.numel() * (_QUANTIZED_BYTES[placement.dtype] if id(one) in quantized else number))
+        for one in skeleton.parameters()
     )
 
 
 def measured_bytes(model: nn.Module) -> int:
-    """Bytes of a loaded model's parameters and their quantisation constants."""
-    size = 0
-    for parameter in model.parameters():
-        size += parameter.nbytes
-        # bitsandbytes keeps the constants of nf4 in the one, and those of int8 in the other.
-        if state := getattr(parameter, "quant_state", None):
-            size += state.absmax.nbytes + state.code.nbytes
-        if (scales := getattr(parameter, "SCB", None)) is not None:
-            size += scales.nbytes
-    return size
+    """Bytes of a loaded model's parameters and of the scales of nf4."""
+    states = [getattr(one, "quant_state", None) for one in model.parameters()]
+    scales = sum(state.absmax.nbytes for state in states if state)
+    return scales + sum(one.nbytes for one in model.parameters())
 
 
-def _quantized_bytes(weight: torch.Tensor, dtype: str) -> int:
-    """Bytes with scales of 4 bytes: in int8 one for each row, in nf4 one for each 64 numbers."""
-    return weight.numel() + 4 * weight.shape[0] if dtype == "int8" else weight.numel() * 9 // 16
-
-
-def _torch_bytes(placement: Placement, target: TargetArchitecture, skeleton: Any) -> Bytes:
-    """Bytes of a target in torch."""
-    window = target.spec.frame_tokens + TEXT_ROOM
-    kept = SESSIONS * (cached_numbers(target.text) * window + _features(target))
-    return _bytes(placement, target, skeleton, kept, window)
-
-
-def _bytes(
+def _torch_bytes(
     placement: Placement, architecture: Architecture[Any], skeleton: Any, kept: int, tokens: int
 ) -> Bytes:
     """Bytes of a model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
@@ -152,31 +140,27 @@ def _bytes(
     return Bytes(weights, kept * placement.torch_dtype.itemsize, working * placement.torch_dtype.itemsize)
 
 
-def _llama_bytes(placement: Placement, target: TargetArchitecture, skeleton: Any) -> Bytes:
-    """Bytes of a target whose language model runs in llama.cpp.
+def _llama_bytes(
+    placement: Placement, target: TargetArchitecture, skeleton: Any, window: int, features: int
+) -> Bytes:
+    """Bytes of a target whose language model runs in llama.cpp, with `window` cells for a sequence.
 
     torch holds all weights while the file is written. Keys and values are float32, and float16 for a GGUF of
     fewer bits. The attention is float32, of the tokens of a pass over all that they may attend to.
     """
-    window = llama_cells(target.spec.frame_tokens + TEXT_ROOM)
     rows = SESSIONS + SPARE_SESSIONS
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
     number = 4
     if isinstance(target, GgufArchitecture):
-        weights, number = target.facts.bytes, 4 if target.facts.is_float32 else 2
+        weights, number = target.bytes, 4 if target.is_float32 else 2
     else:
         numbers = sum(one.numel() for one in skeleton.parameters())
-        weights = numbers * placement.torch_dtype.itemsize + int(numbers * _FILE_BYTES[placement.dtype])
+        weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))
     return Bytes(
         weights,
-        number * rows * cached_numbers(target.text) * window + 4 * SESSIONS * _features(target),
+        number * rows * cached_numbers(target.text) * window + 4 * features,
         4 * (target.text.num_attention_heads + 1) * at_once * seen,
     )
-
-
-def _features(target: TargetArchitecture) -> int:
-    """Numbers of the features of a window's frames."""
-    return (1 + target.spec.added_layers) * target.text.hidden_size * target.spec.frame_tokens
 
 
 def llama_cells(tokens: int) -> int:

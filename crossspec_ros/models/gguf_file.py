@@ -1,9 +1,9 @@
-"""Language model of a target as a GGUF, llama.cpp's format; without words, for tokens go in as numbers."""
+"""Write the language model of a target as a GGUF, llama.cpp's format, without a vocabulary."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,36 +11,21 @@ from numpy.typing import NDArray
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 
-
-class _Kind(NamedTuple):
-    """Form in which a language model of a `model_type` of transformers is stored."""
-
-    architecture: str
-    """Name by llama.cpp, and in capitals in `gguf.MODEL_ARCH`."""
-    rotates_by_turns: bool = False
-    """Rows of a head that are rotated together stand side by side, not in two halves."""
-
-
-_KINDS = {
-    "llama": _Kind("llama", rotates_by_turns=True),
-    "qwen2": _Kind("qwen2"),
-    "qwen3": _Kind("qwen3"),
-    "qwen3_vl_text": _Kind("qwen3vl"),
-}
-"""Kinds of language models that were compared with transformers."""
+_KINDS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_vl_text": "qwen3vl"}
+"""llama.cpp's names of the kinds of language models that were compared with transformers."""
 
 
 def is_llama(config: Any) -> bool:
-    """Test a language model's config for one that llama.cpp is given."""
+    """Whether llama.cpp can run a language model with this config."""
     slides = getattr(config, "use_sliding_window", False)
     return config.model_type in _KINDS and config.rope_parameters["rope_type"] == "default" and not slides
 
 
 def check_llama(config: Any) -> None:
-    """Raise InputError for the config of a language model that llama.cpp is not given."""
+    """Raise InputError for the config of a language model that llama.cpp cannot run here."""
     if not is_llama(config):
         raise InputError(
-            f"models.engine is llama.cpp, which is given {', '.join(_KINDS)} with default rotations, but the "
+            f"models.engine is llama.cpp, which runs {', '.join(_KINDS)} with default rotations, but the "
             f"target's language model is of the kind '{config.model_type}' with "
             f"'{config.rope_parameters['rope_type']}' ones: set models.engine to torch"
         )
@@ -52,9 +37,9 @@ def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
     from gguf.quants import quantize
 
     config = target.body.config
-    stored = _KINDS[config.model_type]
+    architecture = _KINDS[config.model_type]
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    writer = GGUFWriter(file, stored.architecture)
+    writer = GGUFWriter(file, architecture)
     writer.add_block_count(layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -74,14 +59,15 @@ def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
     head = module.get_output_embeddings().weight
     writer.add_vocab_size(len(head))
     writer.add_tokenizer_model("no_vocab")
-    names = get_tensor_name_map(MODEL_ARCH[stored.architecture.upper()], layers)
+    names = get_tensor_name_map(MODEL_ARCH[architecture.upper()], layers)
     tensors = {f"model.{name}": tensor for name, tensor in target.body.state_dict().items()}
     if head is not target.body.get_input_embeddings().weight:
         tensors["lm_head.weight"] = head
     for name, tensor in tensors.items():
         values = tensor.float().cpu().numpy()
         for part, count in ((".q_proj.", heads), (".k_proj.", config.num_key_value_heads)):
-            if stored.rotates_by_turns and part in name:
+            # Others rotate pairs of rows in two halves, as transformers does.
+            if architecture == "llama" and part in name:
                 values = _by_turns(values, count)
         found = names.get_name(name, (".weight", ".bias"))
         assert found is not None, name

@@ -85,13 +85,15 @@ class GgufHeader:
     def _at(self, key: str, kind: int) -> ctypes.c_int64:
         at = ctypes.c_int64(self._library.gguf_find_key(self._handle, key.encode()))
         if at.value < 0 or self._library.gguf_get_kv_type(self._handle, at) != kind:
-            raise InputError(f"'{self._file}' does not say {key}: take the one that was published, or newer")
+            raise InputError(
+                f"'{self._file}' has no metadata key {key}: take the published file, or a newer one"
+            )
         return at
 
     def _list(self, key: str, kind: int) -> ctypes.c_int64:
         at = self._at(key, _LIST)
         if self._library.gguf_get_arr_type(self._handle, at) != kind:
-            raise InputError(f"'{self._file}' gives {key} values of another type: copy it again")
+            raise InputError(f"'{self._file}' has {key} values of another type: copy it again")
         return at
 
 

@@ -71,12 +71,14 @@ def offer(name: str) -> Offer | None:
     except Exception:
         return None
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    tensors = [*filter_repo_objects(sizes, allow_patterns=_TENSORS)]
-    others = _FILES if any("/" not in file for file in tensors) else _FILES + _OLD_TENSORS
-    wanted = [*tensors, *filter_repo_objects(sizes, allow_patterns=others)]
+    wanted = [*filter_repo_objects(sizes, allow_patterns=_FILES + _TENSORS)]
+    if not any(file.endswith(".safetensors") for file in wanted):
+        wanted += filter_repo_objects(sizes, allow_patterns=_OLD_TENSORS)
     cached = {file: try_to_load_from_cache(model, file, revision=info.sha) for file in wanted}
     missing = sum(sizes[file] for file, path in cached.items() if not isinstance(path, str))
-    return Offer(sum(sizes[file] for file in wanted), missing, _licence(info.card_data), info.sha or "")
+    card: Any = info.card_data or {}
+    licence = card.get("license_name") or card.get("license") or ""
+    return Offer(sum(sizes[file] for file in wanted), missing, str(licence), info.sha or "")
 
 
 def known_as(folder: Path) -> str:
@@ -122,11 +124,3 @@ def _fetched(name: str, files: list[str]) -> Path:
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
             f"the folder of a copy, or check the name, the revision and the network"
         ) from error
-
-
-def _licence(card: Any) -> str:
-    """Return the licence in a model card's values."""
-    values = card.to_dict() if card else {}
-    # Where "license" is "other", the name and the link describe it.
-    stated = (values.get(key) for key in ("license", "license_name", "license_link"))
-    return " ".join(", ".join(value) if isinstance(value, list) else str(value) for value in stated if value)

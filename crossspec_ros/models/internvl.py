@@ -1,16 +1,17 @@
-"""InternVL3 and 3.5 in transformers' own port: an InternViT looks at each frame on its own, a Qwen speaks.
+"""InternVL3 and 3.5 in transformers' own port: an InternViT for each frame on its own, and a Qwen.
 
-Its prompt numbers the frames, so that the text before a frame depends on its place alone. Settings of the
-image processor are read, not those of the video processor: of 3.5 the latter contradict the former, which say
-what the tower learned.
+The prompt numbers the frames, so that the text before a frame depends on its place alone. The settings are
+those of the image processor. In 3.5 those of the video processor contradict it, and the tower was trained
+with the former.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import BICUBIC, processor_settings
@@ -38,7 +39,6 @@ _FRAME_NAME_TOKENS = 5
 """Tokens of the name before a frame, with the end of the line before it, in the released tokenizers."""
 # Mean and deviation of ImageNet, as the released image processors have them.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_RATIO, _SEQ_LENGTH = 0.5, 256
 
 
 class InternVL(FrameByFrameModel):
@@ -78,8 +78,6 @@ class InternVLArchitecture(TransformersTarget):
     family, behind = "InternVL", InternVL
     transformers_class = "InternVLForConditionalGeneration"
     needs = (START, END, BEGIN, CLOSE)
-    vision_left_out: ClassVar[Values] = {"image_size": 448, "patch_size": 14}
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
     # A tree's mask knows no sliding window, and a class token among the patches leaves no square to shuffle.
     only = (
         ("text_config", "model_type", ("qwen2", "qwen3")),
@@ -100,26 +98,24 @@ class InternVLArchitecture(TransformersTarget):
         return known
 
     def skeleton(self) -> Any:
-        from crossspec_ros.models.checkpoint import skeleton
-
         # The released configs do not set it, and their checkpoints have a head.
         config = copy(self.config)
         config.tie_word_embeddings = bool(config_values(self.folder).get("tie_word_embeddings"))
-        return skeleton(self.module_class(), self.folder, config)
+        return super(InternVLArchitecture, replace(self, config=config)).skeleton()
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         # As in LLaVA-OneVision, a frame may be shrunk to the square's edge before it is stretched.
-        size, patch = _edge(vision["image_size"]), _edge(vision["patch_size"])
-        a_frame = int(values.get("image_seq_length", _SEQ_LENGTH))
-        ratio = float(values.get("downsample_ratio", _RATIO))
+        size, patch = _edge(vision.get("image_size", 448)), _edge(vision.get("patch_size", 14))
+        a_frame, room = int(values.get("image_seq_length", 256)), text.get("max_position_embeddings", 32768)
+        ratio = float(values.get("downsample_ratio", 0.5))
         if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
             raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
         # The name of the first belongs to the opening.
         frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
         made: dict[str, Any] = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
         processor_settings(folder, cls.family, "image_processor", resample=BICUBIC, **made)
-        return InputSpec(_FRAMES, 1, size, frame_tokens, int(text["max_position_embeddings"]), ())
+        return InputSpec(_FRAMES, 1, size, frame_tokens, int(room), ())
 
 
 FAMILY = InternVLArchitecture

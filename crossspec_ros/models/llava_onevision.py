@@ -1,18 +1,13 @@
-"""LLaVA-OneVision: a SigLIP tower looks at each frame on its own, a Qwen2 speaks."""
+"""LLaVA-OneVision: a SigLIP tower for each frame on its own, and a Qwen2."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
-from crossspec_ros.models.transformers_family import (
-    FrameByFrameModel,
-    Prompt,
-    TransformersTarget,
-    Values,
-)
+from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,8 +58,6 @@ class LlavaOnevisionArchitecture(TransformersTarget):
     family, behind = "LLaVA-OneVision", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
     needs = (VIDEO, "<|im_start|>", "<|im_end|>")
-    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 16}
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 32768, "eos_token_id": None}
     # A tree's mask knows no sliding window, and without a patch there is no square to pool.
     only = (
         ("text_config", "model_type", ("qwen2",)),
@@ -78,15 +71,16 @@ class LlavaOnevisionArchitecture(TransformersTarget):
         # A frame whose shortest edge is that of the square has no pixel less than the square. Of one in 4:3
         # that was shrunk to it, pixels differ by 1.4 of 255 from those of the square made at once, in the
         # mean.
-        size = int(vision["image_size"])
-        patches = size // int(vision["patch_size"])
+        size = int(vision.get("image_size", 224))
+        patches = size // int(vision.get("patch_size", 16))
         if patches < 1:
             raise ValueError(f"image_size {size} is less than a patch")
+        room = int(text.get("max_position_embeddings", 32768))
         # Pooled to half, rounded up.
         a_frame = (-(-patches // 2)) ** 2
         square = {"height": size, "width": size}
         processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)
-        return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, int(text["max_position_embeddings"]), ())
+        return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, room, ())
 
 
 FAMILY = LlavaOnevisionArchitecture

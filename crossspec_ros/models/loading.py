@@ -1,12 +1,11 @@
-"""The target and the event draft, loaded together: from a folder with `target/` and `draft/`, or each by
-name."""
+"""Load the target and the event draft, from a folder with `target/` and `draft/` or each by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TypeVar
 
-from crossspec_ros.models.base import Architecture, EventModel, VideoTarget
+from crossspec_ros.models.base import Architecture, EventModel
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
@@ -27,13 +26,11 @@ def load_pair(
 ) -> ModelPair:
     """Load both models as they are placed, with `threads` threads inside an operation on the CPU.
 
-    Args:
-        models: folder with `target/` and `draft/`.
-        target: folder, or hub id, that takes the place of `models`' own; likewise `draft`, or `NO_DRAFT`.
+    A `target` or `draft` by folder or hub id takes the place of the one in the folder `models`; `NO_DRAFT`
+    leaves the draft out.
 
-    Raises:
-        InputError: a folder, a file in it, or a tensor is missing or damaged, and it names the file; or
-            transformers is of another version than is needed.
+    Raises InputError that names a missing or damaged folder, file or tensor, and for another version of
+    transformers than is needed.
     """
     target_folder = target_path(models, target)
     of_target = target_architecture(target_folder)
@@ -49,8 +46,10 @@ def load_pair(
     events = _loaded(of_draft, placement.of_draft, threads)
     own, other = video.tokenizer, events.tokenizer
     size = min(own.get_vocab_size(), other.get_vocab_size())
-    differing = (i for i in range(size) if own.id_to_token(i) != other.id_to_token(i))
-    return ModelPair(video, events, _translation(events, video), next(differing, size), names, placement)
+    shared = next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
+    ends = events.eos_ids[0], video.spec.eos_ids[0]
+    translation = Translation(other, own, *ends, video.prompt_ids("")[1])
+    return ModelPair(video, events, translation, shared, names, placement)
 
 
 def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:
@@ -58,16 +57,6 @@ def load_draft(models: Path | str, threads: int, placement: Placement, draft: st
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
     return _loaded(draft_architecture(folder), placement, threads)
-
-
-def _translation(draft: EventModel, target: VideoTarget) -> Translation:
-    return Translation(
-        draft.tokenizer,
-        target.tokenizer,
-        draft.eos_ids[0],
-        target.spec.eos_ids[0],
-        target.prompt_ids("")[1],
-    )
 
 
 def _loaded(architecture: Architecture[Model], placement: Placement, threads: int) -> Model:

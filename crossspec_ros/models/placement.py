@@ -51,8 +51,8 @@ class Placement:
     engine: str = TORCH
 
     def __str__(self) -> str:
-        apart = f", draft on {self.draft_on}" if self.draft_on != self.device else ""
         by = f" by {self.engine}" if self.engine != TORCH else ""
+        apart = f", draft on {self.draft_on}" if self.draft_on != self.device else ""
         return f"{self.dtype} on {self.device}{by}{apart}"
 
     @property
@@ -143,47 +143,35 @@ def available(
     A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an unknown or missing
     device, for a dtype or an engine without its library, and for options that the engine lacks.
     """
-    if is_gguf(target):
-        check_llama_packages(f"'{target}' is a GGUF", "name a target in transformers' format")
-        if dtype != DTYPES[0]:
-            raise InputError(
-                f"models.dtype is {dtype}, but the target is a GGUF, whose numbers are those of the file: "
-                f"leave models.dtype at {DTYPES[0]}, or name another file"
-            )
+    if is_gguf(target) or engine == LLAMA_CPP:
+        reason = f"'{target}' is a GGUF" if is_gguf(target) else "models.engine is llama.cpp"
+        check_llama_packages(reason)
         if device not in ("auto", "cpu"):
             raise InputError(
-                f"models.device is {device}, but the target is a GGUF, which llama.cpp runs on the CPU here: "
-                f"set models.device to cpu"
+                f"{reason}, so the target runs on the CPU, but models.device is {device}: set it to cpu"
             )
-        engine, dtype = LLAMA_CPP, GGUF
-    elif engine == LLAMA_CPP:
-        check_llama_packages("models.engine is llama.cpp", "set models.engine to torch")
-        if device not in ("auto", "cpu"):
+        # Weights in a GGUF have dtypes of their own.
+        dtypes = DTYPES[:1] if is_gguf(target) else tuple(LLAMA_KINDS)
+        if dtype not in dtypes:
             raise InputError(
-                f"models.engine is llama.cpp, which runs on the CPU here, but models.device is {device}: set "
-                f"it to cpu, or models.engine to torch"
+                f"{reason}, which allows {', '.join(dtypes)}, but models.dtype is {dtype}: set one of these"
             )
-        if dtype not in LLAMA_KINDS:
-            raise InputError(
-                f"models.engine is llama.cpp, which takes {', '.join(LLAMA_KINDS)} here, but models.dtype is "
-                f"{dtype}: set one of these, or models.engine to torch"
-            )
-    device = "cpu" if engine == LLAMA_CPP else device
-    if engine == TORCH and dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
+        engine, device, dtype = LLAMA_CPP, "cpu", GGUF if is_gguf(target) else dtype
+    elif dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
             f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
         )
-    target = _device("models.device", device)
-    draft = _device("models.draft_device", draft_device) if draft_device else target
-    return Placement(dtype, target, draft if draft != target else "", engine)
+    main = _device("models.device", device)
+    draft = _device("models.draft_device", draft_device) if draft_device else main
+    return Placement(dtype, main, draft if draft != main else "", engine)
 
 
-def check_llama_packages(reason: str, instead: str) -> None:
+def check_llama_packages(reason: str) -> None:
     """Raise InputError where llama.cpp is needed for this `reason` and not installed."""
     if not has_llama():
         raise InputError(
-            f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, which compiles for some "
-            f"minutes, or {instead}"
+            f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, or choose another target or "
+            f"engine"
         )
 
 
@@ -197,14 +185,10 @@ def _device(name: str, device: str) -> str:
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto" and not number:
         return "cpu"
-    if not number:
-        raise InputError(
-            f"{name} is {device}, but torch finds no CUDA device: set it to cpu, or check with "
-            f"nvidia-smi that the driver works, and that torch is a CUDA build"
-        )
     index = int(device.partition(":")[2] or 0)
     if index >= number:
         raise InputError(
-            f"{name} is {device}, but the last CUDA device is cuda:{number - 1}: set it to one that is there"
+            f"{name} is {device}, but torch finds {number} CUDA devices: set it to cpu or to one of "
+            f"these, or check with nvidia-smi that the driver works, and that torch is a CUDA build"
         )
     return f"cuda:{index}"

@@ -1,6 +1,6 @@
-"""Qwen3-VL, the dense ones: a tower looks at frames in pairs, each behind its time in words; a Qwen3 speaks.
+"""Qwen3-VL without experts: a tower for frames in pairs, each behind its time in words, and a Qwen3.
 
-A window is a video of 8 frames a second. What the tower sees in its middle layers is added behind the first
+A window is a video of 8 frames a second. Features of the tower's middle layers are added behind the first
 layers of the language model.
 """
 
@@ -10,9 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 VIDEO = "<|video_pad|>"
 BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
-_BASE = "video_preprocessor_config.json", "Qwen/Qwen3-VL-4B-Instruct"
 _FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
@@ -38,8 +36,8 @@ _MOST_TOKENS = 256
 
 @dataclass(frozen=True)
 class Features:
-    """Features by the tower of a unit of so many `frames`: `embeds` (rows * columns, width), and `layers` (k,
-    rows * columns, width) for the first layers of the language model."""
+    """Features of a unit of `frames` frames: `embeds` (rows * columns, width), and `layers` (k, rows *
+    columns, width) for the first layers of the language model."""
 
     embeds: Tensor
     layers: Tensor | None
@@ -49,20 +47,20 @@ class Features:
 
 
 class Qwen3VL(TransformersVideoModel):
-    """Qwen3-VL behind `VideoTarget`; its frames may be read unit by unit, for its tower sees each alone."""
+    """Qwen3-VL behind `VideoTarget`; its tower encodes each unit on its own."""
 
     axes = 3
     module: Qwen3VLForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, budget: tuple[int, int]) -> None:
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, most_pixels: int) -> None:
         super().__init__(module, tokenizer, spec)
-        self._budget = budget
+        self._most_pixels = most_pixels
         self._merged = module.model.visual.spatial_merge_size
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        # A unit's own marks stand within those that the chat template puts around the video, for
-        # transformers' processor puts its units in the place of `VIDEO` alone.
+        # The chat template puts marks around `VIDEO`, and transformers' processor puts units with their own
+        # marks in place of it.
         before, after = f"{_TURN}user\n{BEGIN}", f"{END}{question}{_TURN_END}\n{_TURN}assistant\n"
         return tuple(tokenizer.encode(before).ids), tuple(tokenizer.encode(after).ids)
 
@@ -86,32 +84,27 @@ class Qwen3VL(TransformersVideoModel):
         ]
 
     def unit(self, features: Features, i: int) -> Chunk:
-        """The `i`-th unit behind its time; all its tokens share a place in time, and each has its own in the
-        grid of the picture."""
+        """The `i`-th unit behind its time. Its tokens differ in row or column, not in time."""
         import torch
 
-        time = torch.zeros(features.rows * features.columns, dtype=torch.long)
-        row, column = torch.meshgrid(
-            torch.arange(features.rows), torch.arange(features.columns), indexing="ij"
-        )
-        where = torch.stack([time, row.flatten(), column.flatten()])
+        sides = (torch.arange(side) for side in (1, features.rows, features.columns))
+        positions = torch.cartesian_prod(*sides).T
         first = i * self.spec.frames_per_unit
         return Chunk.joined(
             [
                 self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
-                Chunk(features.embeds, where, features.layers),
+                Chunk(features.embeds, positions, features.layers),
                 self._text(END),
             ]
         )
 
     def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
-        """Patches of all units, one after the other; the number of units, and the rows and columns of
-        patches of one."""
+        """Patches of all units in turn; the number of units, and the rows and columns of patches of one."""
         import torch
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
         _, height, width, _ = frames.shape
-        size = read_size(height, width, patch * self._merged, *self._budget)
+        size = read_size(height, width, per_unit, patch * self._merged, self._most_pixels)
         starts = range(0, len(frames), per_unit)
         units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
         return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
@@ -129,21 +122,14 @@ class Qwen3VLArchitecture(TransformersTarget):
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
-    vision_left_out: ClassVar[Values] = {
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "deepstack_visual_indexes": (8, 16, 24),
-    }
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 128000, "eos_token_id": None}
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        factor = int(vision["patch_size"]) * int(vision["spatial_merge_size"])
-        per_unit, room = int(vision["temporal_patch_size"]), int(text["max_position_embeddings"])
-        if min(factor, per_unit) < 1:
-            raise ValueError(f"tokens of {factor} pixels and {per_unit} frames")
-        tokens = cls.budget(folder, factor)[1] // factor**2
+        factor = int(vision.get("patch_size", 16)) * int(vision.get("spatial_merge_size", 2))
+        per_unit = int(vision.get("temporal_patch_size", 2))
+        tokens = cls.most_pixels(folder, factor) // factor**2
+        if min(tokens, per_unit) < 1:
+            raise ValueError(f"{tokens} tokens for {per_unit} frames")
         return InputSpec(
             frames=_FRAMES,
             frames_per_unit=per_unit,
@@ -151,64 +137,46 @@ class Qwen3VLArchitecture(TransformersTarget):
             image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
             # No tokenizer makes more tokens of a text than it has characters.
             frame_tokens=-(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2),
-            most_tokens=room,
+            most_tokens=int(text.get("max_position_embeddings", 128000)),
             eos_ids=(),
             axes=Qwen3VL.axes,
-            added_layers=len(vision["deepstack_visual_indexes"]),
+            added_layers=len(vision.get("deepstack_visual_indexes", (8, 16, 24))),
         )
 
     @classmethod
-    def budget(cls, folder: Path, factor: int) -> tuple[int, int]:
-        """Least and most pixels of a frame whose tokens have an edge of `factor` pixels: those of the
-        checkpoint's own processor for a video of a window's frames, but never more than `_MOST_TOKENS`
-        have."""
-        file, values = processor_settings(
-            folder, cls.family, base=_BASE, image_mean=HALF, image_std=HALF, resample=BICUBIC
-        )
-        size, usual = values.get("size", {}), _FRAMES * _MOST_TOKENS * factor**2
-        if isinstance(size, dict):
-            least, most = size.get("shortest_edge", 0), size.get("longest_edge", usual)
-            if type(least) is int and type(most) is int and most >= _FRAMES * factor**2:
-                most = min(most, usual) // _FRAMES
-                return min(least // _FRAMES, most), most
-        raise InputError(
-            f"'{file}' gives a video {size} pixels, of which longest_edge must be a token a frame or more: "
-            f"take the one that came with the weights"
-        )
+    def most_pixels(cls, folder: Path, factor: int) -> int:
+        """Pixels of a frame at most, where a token has an edge of `factor` pixels.
+
+        Those of the checkpoint's own processor for a video of a window's frames, or of `_MOST_TOKENS`.
+        """
+        values = processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC)
+        most = _MOST_TOKENS * factor**2
+        return min(most, values.get("size", {}).get("longest_edge", _FRAMES * most) // _FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
-        budget = self.budget(self.folder, vision.patch_size * vision.spatial_merge_size)
-        return Qwen3VL(module, tokenizer, self.spec, budget)
+        most = self.most_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
+        return Qwen3VL(module, tokenizer, self.spec, most)
 
 
 FAMILY = Qwen3VLArchitecture
 
 
-def read_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
-    """Height and width in which a frame is read: multiples of `factor` that keep its aspect, and have from
-    `least` to `most` pixels.
+def read_size(height: int, width: int, per_unit: int, factor: int, most: int) -> Any:
+    """Height and width in which a frame of at most `most` pixels is read: multiples of `factor`.
 
-    As its processor has it for a video of 8 frames; for fewer it would take larger ones.
+    They are those of its processor for a video of a window's frames.
     """
-    if min(height, width) < factor:
-        scale = factor / min(height, width)
-        height, width = int(height * scale), int(width * scale)
-    rows, columns = round(height / factor), round(width / factor)
-    if rows * columns * factor**2 < least:
-        grown = math.sqrt(least / (height * width))
-        rows, columns = (math.ceil(side * grown / factor) for side in (height, width))
-    if rows * columns * factor**2 > most:
-        shrunk = math.sqrt(height * width / most)
-        rows, columns = (max(1, math.floor(side / shrunk / factor)) for side in (height, width))
-    return rows * factor, columns * factor
+    from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
+
+    return smart_resize(_FRAMES, height, width, per_unit, factor, 0, _FRAMES * most)
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
     """(patches, 3 * per_unit * patch * patch) float32 of up to `per_unit` (n, H, W, 3) uint8 RGB frames.
 
-    They are read in `size`, a height and a width; the last is repeated where frames lack. Those
-    `merged` * `merged` patches that become one token follow one another.
+    They are read in `size`, a height and a width. The last frame fills an incomplete unit. The patches of a
+    token, `merged` * `merged` of them, are consecutive.
     """
     import torch
 

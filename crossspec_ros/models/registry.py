@@ -19,15 +19,12 @@ from crossspec_ros.models.placement import is_gguf
 
 TARGETS = ("video_llava", "smolvlm", "llava_onevision", "qwen3_vl", "internvl")
 _DRAFTS = ("EventChat_llama",)
-_RECURRENT = "its linear-attention layers cannot verify a draft tree, nor take back what was read"
-_NOT_STREAMED = {
-    "llava": "the original Video-LLaVA attends over time, unlike its port LanguageBind/Video-LLaVA-7B-hf",
-    "molmo2": "its frames see one another in both directions, so that none can be read before the last",
-    "qwen3_next": _RECURRENT,
-    "qwen3_5": _RECURRENT,
-    "qwen3_5_moe": _RECURRENT,
+_HINTS = {
+    "llava": "the original Video-LLaVA attends over time: take LanguageBind/Video-LLaVA-7B-hf",
+    "molmo2": "its frames attend to later ones, so that none can be read before the last",
+    "qwen3_5": "its linear-attention layers cannot take back what was read",
 }
-"""Types of targets whose answers could not equal those of transformers, and why."""
+"""Types of known models that cannot be streamed exactly, and why."""
 
 
 def target_spec(folder: Path) -> InputSpec:
@@ -70,14 +67,10 @@ def _type(folder: Path, known: Collection[str], what: str) -> str:
     """Return the checkpoint's `model_type`, which must be `known`."""
     file = folder / "config.json"
     kind = str(read_config(file, ["model_type"])["model_type"])
-    if what == "target" and kind in _NOT_STREAMED:
-        raise InputError(
-            f"'{file}' is of the type {kind}, which cannot be streamed exactly, for {_NOT_STREAMED[kind]}: "
-            f"name the folder of a known {what} ({', '.join(known)})"
-        )
     if kind not in known:
+        hint = f" ({_HINTS[kind]})" if kind in _HINTS else ""
         raise InputError(
-            f"'{file}' is of the type {kind}, not of a known {what} ({', '.join(known)}): name the folder of "
-            f"one"
+            f"'{file}' is of the type {kind}{hint}, not of a known {what} ({', '.join(known)}): name the "
+            f"folder of one"
         )
     return kind

@@ -1,23 +1,21 @@
-"""SmolVLM2: a SigLIP tower looks at each frame on its own, a LLaMA speaks.
+"""SmolVLM2: a SigLIP tower for each frame on its own, and a LLaMA.
 
-Its prompt tells before the frames how many there are and how long the video is, and before each frame its
-time. So all of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. The text
-is the same for a window that lacks frames, of which then fewer follow than it says.
+The prompt contains the number of frames and the length of the video before the frames, and its time before
+each frame. All of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. A
+window that lacks frames has the same text.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import HALF, LANCZOS, processor_settings
 from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
+    import numpy as np
     from tokenizers import Tokenizer
     from torch import Tensor
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
@@ -26,21 +24,17 @@ FRAMES = 8
 """Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
-_BASE = "preprocessor_config.json", "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
 
 _OPENING = (
     f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
 )
-# The times of a window's slots are told to the second.
+# Times have whole seconds.
 _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
 """Tokens of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
 _ENLARGED = 4
-"""Sides of the square that it becomes in a frame's longest edge, as in the released ones."""
-_LONGEST = 4096
-"""Pixels of a frame's longest edge at most."""
-_SCALE_FACTOR = 2
+"""Sides of the square in a frame's longest edge at first, in all releases."""
 
 
 class SmolVLM(FrameByFrameModel):
@@ -49,15 +43,12 @@ class SmolVLM(FrameByFrameModel):
     language = "model.text_model"
     module: SmolVLMForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, longest_edge: int) -> None:
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
         super().__init__(module, tokenizer, spec)
-        self._longest_edge = longest_edge
         _, self._around_next, _ = _texts(tokenizer, "")
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Ids before the first frame, its time included, to which its tokens are joined, and after the
-        last."""
         before, _, after = _texts(tokenizer, question)
         return before, after
 
@@ -68,7 +59,7 @@ class SmolVLM(FrameByFrameModel):
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def pixels(self, frames: np.ndarray) -> Tensor:
-        return self.own(frame_pixels(frames, self.spec.image_size, self._longest_edge))
+        return self.own(frame_pixels(frames, self.spec.image_size))
 
 
 class SmolVLMArchitecture(TransformersTarget):
@@ -76,44 +67,43 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family = "SmolVLM2"
+    family, behind = "SmolVLM2", SmolVLM
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
     needs = (START, END, AROUND, GLOBAL, IMAGE)
-    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
+    default_eos = 2
     only = (("text_config", "model_type", ("llama",)),)
 
     @classmethod
-    def of_folder(cls, folder: Path) -> SmolVLMArchitecture:
-        """As of any family; raises InputError also where torch is too old for it."""
-        _check_torch()
-        return super().of_folder(folder)
-
-    @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        size, scale = int(vision["image_size"]), int(values.get("scale_factor", _SCALE_FACTOR))
-        side = size // int(vision["patch_size"])
+        size, scale = int(vision.get("image_size", 224)), int(values.get("scale_factor", 2))
+        side = size // int(vision.get("patch_size", 32))
         if side < scale or side % scale:
             raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
         a_frame = (side // scale) ** 2 + _AROUND_TOKENS
         # The time of the first belongs to the opening.
         frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
-        most_tokens = int(text["max_position_embeddings"])
-        _longest_edge(folder, size)
+        most_tokens = int(text.get("max_position_embeddings", 2048))
+        processor_settings(
+            folder,
+            cls.family,
+            image_mean=HALF,
+            image_std=HALF,
+            resample=LANCZOS,
+            max_image_size={"longest_edge": size},
+            # transformers overrules by it what the released files set for videos.
+            size={"longest_edge": _ENLARGED * size},
+        )
         return InputSpec(FRAMES, 1, size, frame_tokens, most_tokens, ())
-
-    def model(self, module: Any, tokenizer: Tokenizer) -> SmolVLM:
-        return SmolVLM(module, tokenizer, self.spec, _longest_edge(self.folder, self.spec.image_size))
 
 
 FAMILY = SmolVLMArchitecture
 
 
-def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
+def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
     """Frames as squares of `size` pixels a side, as the released `SmolVLMVideoProcessor` makes them.
 
-    It first resizes the longest edge to `longest` pixels, and the other in proportion, to an even number.
+    It first enlarges the longest edge to `_ENLARGED` sides, and the other in proportion, to an even number.
 
     Args:
         frames: (n, H, W, 3) uint8 RGB.
@@ -124,7 +114,7 @@ def frame_pixels(frames: np.ndarray, size: int, longest: int) -> Tensor:
     import torch
     from torch.nn.functional import interpolate
 
-    ratio = frames.shape[2] / frames.shape[1]
+    longest, ratio = _ENLARGED * size, frames.shape[2] / frames.shape[1]
     shortest = int(longest / ratio if ratio >= 1 else longest * ratio)
     shortest = max(shortest + shortest % 2, 1)
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
@@ -144,37 +134,3 @@ def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[
     first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
     ids = tuple(whole.ids)
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]
-
-
-def _longest_edge(folder: Path, size: int) -> int:
-    """Pixels to which a frame's longest edge is resized before it becomes a square of `size` a side."""
-    file, values = processor_settings(
-        folder,
-        SmolVLMArchitecture.family,
-        base=_BASE,
-        image_mean=HALF,
-        image_std=HALF,
-        resample=LANCZOS,
-        max_image_size={"longest_edge": size},
-    )
-    # What the released files say of videos beside it, transformers overrules by it.
-    edges = values.get("size", {"longest_edge": _ENLARGED * size})
-    longest = edges.get("longest_edge") if isinstance(edges, dict) else None
-    if type(longest) is not int or longest < 1:
-        raise InputError(
-            f"'{file}' gives the longest edge of a frame {longest} pixels: take the one that came with the "
-            f"weights"
-        )
-    return min(longest, _LONGEST)
-
-
-def _check_torch() -> None:
-    import torch
-
-    try:
-        frame_pixels(np.zeros((1, 2, 2, 3), np.uint8), 1, 1)
-    except (NotImplementedError, ValueError) as error:
-        raise InputError(
-            f"torch {torch.__version__} cannot resize by Lanczos, as SmolVLM2's processor does: install "
-            f"torch 2.13 or later, or take another target"
-        ) from error

@@ -130,10 +130,8 @@ class TransformersTarget(ABC):
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     """Tokens of its prompt."""
-    vision_left_out: ClassVar[Values]
-    """transformers' defaults of the vision config."""
-    text_left_out: ClassVar[Values]
-    """transformers' defaults of the text config."""
+    default_eos: ClassVar[Any] = None
+    """transformers' default of the text's end of sequence."""
     only: ClassVar[tuple[Only, ...]] = ()
     """Values that were compared with transformers."""
 
@@ -143,11 +141,6 @@ class TransformersTarget(ABC):
         spec = cls.spec_of(folder)
         try:
             config = cls.module_class().config_class.from_dict(config_values(folder))
-            if hasattr(config, "vision_feature_layer"):
-                layer, layers = config.vision_feature_layer, config.vision_config.num_hidden_layers
-                # Lists of layers were not compared with transformers; layer 0 is the embeddings'.
-                if type(layer) is not int or layer == 0 or layer not in range(-layers, layers + 1):
-                    raise ValueError(f"vision_feature_layer is {layer}")
         # transformers' validation raises errors of its own kinds.
         except Exception as error:
             raise no_config(folder / "config.json", cls.family, error) from error
@@ -161,25 +154,29 @@ class TransformersTarget(ABC):
         """
         values = config_values(folder)
         try:
-            vision = {**cls.vision_left_out, **values["vision_config"]}
-            text = {**cls.text_left_out, **values["text_config"]}
+            vision, text = values["vision_config"], values["text_config"]
             for part, name, allowed in cls.only:
                 found = (values[part] if part else values).get(name, allowed[0])
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
-        except (TypeError, ValueError, ArithmeticError) as error:
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
-        return replace(spec, eos_ids=eos_ids(folder, text["eos_token_id"]))
+        return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
 
     @classmethod
     @abstractmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        """Return the spec without its `eos_ids`.
+        """Return the spec without its `eos_ids`; values that the config lacks are transformers' defaults.
 
-        Raises TypeError, ValueError or ArithmeticError for wrong values, and InputError where the folder's
-        processor makes other pixels than this family.
+        Raises TypeError, ValueError, AttributeError or ArithmeticError for wrong values, and InputError where
+        the folder's processor makes other pixels than this family.
         """
+
+    @property
+    def configs(self) -> tuple[Any, ...]:
+        """Return the arguments of the module's class."""
+        return (self.config,)
 
     @property
     def text(self) -> Any:
@@ -202,8 +199,7 @@ class TransformersTarget(ABC):
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         for token in self.needs:
             # A text becomes this token only if it is an added one.
-            known = tokenizer.token_to_id(token)
-            if known is None or tokenizer.encode(token, add_special_tokens=False).ids != [known]:
+            if tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
                 raise InputError(
                     f"the tokenizer in '{self.folder}' lacks '{token}': take the one that came with the "
                     f"weights"
@@ -213,20 +209,12 @@ class TransformersTarget(ABC):
     def skeleton(self) -> Any:
         from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self.module_class(), self.folder, self.config)
+        return skeleton(self)
 
     def load(self, placement: Placement) -> Any:
-        from crossspec_ros.models.checkpoint import load_model, read_tensors
+        from crossspec_ros.models.checkpoint import load_module, read_tensors
 
-        return load_model(
-            self.module_class(),
-            (self.config,),
-            self.folder,
-            read_tensors(self.folder),
-            placement,
-            placement.device,
-            self.unquantized,
-        )
+        return load_module(self, read_tensors(self.folder), placement, placement.device)
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:

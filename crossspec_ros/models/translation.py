@@ -1,27 +1,27 @@
 """A draft in the target's vocabulary: unchanged where both share one, else through its text.
 
-As in TLI (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
-Heterogeneous Vocabularies"), tokens that both know are proposed as they are. As in its SLEM and in
-transformers' universal assisted generation, text carries all others. The target verifies its own tokens, so
-that a wrong translation costs time only.
+As in SLEM (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+Heterogeneous Vocabularies") and in transformers' universal assisted generation, text carries the tokens. The
+target verifies its own tokens, so that a wrong translation costs time only.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from tokenizers import Tokenizer
 
-_DRAFT_PROMPT = "ASSISTANT:"
-"""End of a draft's prompt; its text begins with a space."""
-_WORD_BEGINS = re.compile(r"(?<=\s)(?=\S)")
+_SPACES = ("▁", "Ġ")
+"""Beginnings of tokens that begin a word, in sentencepiece's vocabularies and in byte-level ones."""
 _BROKEN = "\ufffd"
 """Character that incomplete UTF-8 decodes to."""
-_MAX_KNOWN = 4096
+_BEFORE = "\n"
+"""Text in front of a word, so that a tokenizer keeps the word's first space."""
+_MAX_WORDS = 4096
 """Words whose translation is remembered."""
 
 
@@ -49,15 +49,14 @@ class Translation:
         target_prompt: Sequence[int],
     ) -> None:
         """Compare both vocabularies; `target_prompt` are the last token ids of the target's prompt."""
-        context = _WORD_BEGINS.split(target_tokenizer.decode(target_prompt))[-1]
-        self._draft = _Vocabulary(draft_tokenizer, _DRAFT_PROMPT)
-        self._target = _Vocabulary(target_tokenizer, context)
+        self._draft, self._target = _Vocabulary(draft_tokenizer), _Vocabulary(target_tokenizer)
         self._draft_eos_id, self._target_eos_id = draft_eos_id, target_eos_id
-        self._drops_space = not context[-1:].strip()
+        self._drops_space = not target_tokenizer.decode(target_prompt)[-1:].strip()
         self.unchanged = self._draft.ids == self._target.ids and not self._drops_space
         """Whether ids pass as they are."""
-        self._text = lru_cache(len(self._draft.ids))(lambda token: self._draft.text([token]))
-        self._known = lru_cache(_MAX_KNOWN)(self._translate)
+        self._known = frozenset(self._draft.ids.values())
+        self._begins = {i for token, i in self._draft.ids.items() if token.startswith(_SPACES)}
+        self._word = lru_cache(_MAX_WORDS)(self._translate)
 
     def __call__(
         self, tokens: Sequence[int], probs: Sequence[float]
@@ -68,65 +67,47 @@ class Translation:
         the end of any word is as probable in both vocabularies. A draft that has grown gives what it gave
         before, and more. `probs` may be longer than `tokens`.
         """
-        end = next((i for i, token in enumerate(tokens) if token not in self._draft), len(tokens))
-        ended = end < len(tokens) and tokens[end] == self._draft_eos_id
-        translated, likely, begin = list(tokens[:end]), list(probs[:end]), end
+        end = next((i for i, token in enumerate(tokens) if token not in self._known), len(tokens))
+        has_ended = end < len(tokens) and tokens[end] == self._draft_eos_id
+        translated, likely, done = list(tokens[:end]), list(probs[:end]), end
         if not self.unchanged:
-            translated, likely, begin = [], [], 0
-            for run in self._runs(tokens[:end], ended):
-                word = self._known(run, self._drops_space and begin == 0)
+            translated, likely, done = [], [], 0
+            starts = [i for i in range(1, end) if tokens[i] in self._begins]
+            for begin, following in pairwise([0, *starts, *[end] * has_ended]):
+                word = self._word(tuple(tokens[begin:following]), self._drops_space and begin == 0)
                 if not word:
                     break
                 translated += word
-                likely += [math.prod(probs[begin : begin + len(run)]), *[1.0] * (len(word) - 1)]
-                begin += len(run)
-        if ended and begin == end:
+                likely += [math.prod(probs[begin:following]), *[1.0] * (len(word) - 1)]
+                done = following
+        if has_ended and done == end:
             translated.append(self._target_eos_id)
             likely.append(probs[end])
         return tuple(translated), tuple(likely)
 
-    def _runs(self, tokens: Sequence[int], ended: bool) -> Iterator[tuple[int, ...]]:
-        """Yield the tokens of each complete word."""
-        begin = 0
-        for i in range(1, len(tokens)):
-            # The last byte of a wide space is broken, and no end of a word.
-            last = self._text(tokens[i - 1])[-1:]
-            if self._text(tokens[i])[:1] == " " and last.strip() and last != _BROKEN:
-                yield tuple(tokens[begin:i])
-                begin = i
-        if ended and begin < len(tokens):
-            yield tuple(tokens[begin:])
-
-    def _translate(self, run: tuple[int, ...], drops_space: bool) -> tuple[int, ...]:
+    def _translate(self, word: tuple[int, ...], drops_space: bool) -> tuple[int, ...]:
         """Return the target tokens of a word; none where the target cannot write it."""
-        text = self._draft.text(run)
+        text = self._draft.text(word)
         text = text.removeprefix(" ") if drops_space else text
         tokens = self._target.tokens(text)
-        if _BROKEN in text or self._target.text(tokens) != text or any(i not in self._target for i in tokens):
-            return ()
-        return tuple(tokens)
+        return () if _BROKEN in text or self._target.text(tokens) != text else tuple(tokens)
 
 
 class _Vocabulary:
-    """A tokenizer behind the prompt's last word, without its added tokens, so that no text can become one."""
+    """A tokenizer without its added tokens, so that no text can become one."""
 
-    def __init__(self, tokenizer: Tokenizer, context: str) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         added = tokenizer.get_added_tokens_decoder()
         self.ids = {t: i for t, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in added}
-        self._ids = frozenset(self.ids.values())
         layout = json.loads(tokenizer.to_str())
         layout |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self._tokenizer = Tokenizer.from_str(json.dumps(layout))
-        self._before = context
-        self._context = self._tokenizer.encode(context).ids
-        self._context_length = len(self._tokenizer.decode(self._context))
-
-    def __contains__(self, token: int) -> bool:
-        return token in self._ids
+        self._before = self._tokenizer.encode(_BEFORE).ids
+        self._skipped = len(self._tokenizer.decode(self._before))
 
     def text(self, tokens: Sequence[int]) -> str:
-        return self._tokenizer.decode([*self._context, *tokens])[self._context_length :]
+        return self._tokenizer.decode([*self._before, *tokens])[self._skipped :]
 
     def tokens(self, text: str) -> list[int]:
-        """Return the ids of a text; they decode to another where its beginning fuses with the prompt."""
-        return self._tokenizer.encode(self._before + text).ids[len(self._context) :]
+        """Return the ids of a text; they decode to another where its beginning fuses with `_BEFORE`."""
+        return self._tokenizer.encode(_BEFORE + text).ids[len(self._before) :]

@@ -1,19 +1,14 @@
-"""Video-LLaVA in its Hugging Face port: a CLIP tower looks at each frame on its own, a LLaMA speaks."""
+"""Video-LLaVA in its Hugging Face port: a CLIP tower for each frame on its own, and a LLaMA."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import BICUBIC, CLIP_MEAN, CLIP_STD, processor_settings
-from crossspec_ros.models.transformers_family import (
-    FrameByFrameModel,
-    Prompt,
-    TransformersTarget,
-    Values,
-)
+from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +17,6 @@ if TYPE_CHECKING:
     from transformers import VideoLlavaConfig, VideoLlavaForConditionalGeneration
 
 VIDEO = "<video>"
-_VIDEO_SEQ_LENGTH = 2056
 
 
 class VideoLlava(FrameByFrameModel):
@@ -32,8 +26,7 @@ class VideoLlava(FrameByFrameModel):
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        before, after = target_prompt_ids(tokenizer, question)
-        return tuple(before), tuple(after)
+        return target_prompt_ids(tokenizer, question)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         return list(self.module.model.get_video_features(self.pixels(frames)[None]).pooler_output)
@@ -52,14 +45,13 @@ class VideoLlavaArchitecture(TransformersTarget):
     family, behind = "Video-LLaVA", VideoLlava
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
     needs = (VIDEO,)
-    vision_left_out: ClassVar[Values] = {"image_size": 224, "patch_size": 32}
-    text_left_out: ClassVar[Values] = {"max_position_embeddings": 2048, "eos_token_id": 2}
+    default_eos = 2
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        size, length = int(vision["image_size"]), int(values.get("video_seq_length", _VIDEO_SEQ_LENGTH))
+        size, length = int(vision.get("image_size", 224)), int(values.get("video_seq_length", 2056))
         # The tower's patches and its class token.
-        a_frame = (size // int(vision["patch_size"])) ** 2 + 1
+        a_frame = (size // int(vision.get("patch_size", 32))) ** 2 + 1
         if length < a_frame:
             raise ValueError(f"video_seq_length {length} is less than a frame's {a_frame} tokens")
         frames = length // a_frame
@@ -73,7 +65,9 @@ class VideoLlavaArchitecture(TransformersTarget):
             do_center_crop=True,
             crop_size={"height": size, "width": size},
         )
-        return InputSpec(frames, 1, size, frames * a_frame, int(text["max_position_embeddings"]), ())
+        return InputSpec(
+            frames, 1, size, frames * a_frame, int(text.get("max_position_embeddings", 2048)), ()
+        )
 
     @classmethod
     def module_class(cls) -> type[VideoLlavaForConditionalGeneration]:
@@ -88,14 +82,14 @@ def target_prompt(question: str) -> tuple[str, str]:
     return "USER: ", f"\n{question} ASSISTANT:"
 
 
-def target_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
+def target_prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
     """Token ids before and after the video tokens of Video-LLaVA.
 
-    Of the text as a whole: on its own, what comes after would begin with a space in LLaMA's tokenizer.
+    The text is encoded in one piece: LLaMA's tokenizer would put a space before the second part.
     """
     whole = tokenizer.encode(VIDEO.join(target_prompt(question)))
     at = whole.tokens.index(VIDEO)
-    return whole.ids[:at], whole.ids[at + 1 :]
+    return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
 
 
 @cache

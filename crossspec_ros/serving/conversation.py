@@ -93,7 +93,7 @@ async def converse(
                     admit(message.hello)
                 lane = lane or fleet.lanes.enter(message.hello.robot)
                 fleet.rate.check(lane.robot, len(data))
-                # Frames are decompressed there, and an answer may have to be cut short first.
+                # Frames are decompressed there, and questions tokenized.
                 await asyncio.wrap_future(lane.do(stream.take, message))
         except InputError as error:
             refuse(str(error))

@@ -26,7 +26,7 @@ from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
 _LOG = logging.getLogger(__name__)
 
-SESSIONS = 3
+MAX_WINDOWS = 3
 """Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 COUNTS = {
@@ -35,11 +35,9 @@ COUNTS = {
     "let_go": "robots that said nothing for long",
     "replaced": "streams whose robot came again",
     "refused_messages": "messages that could not be taken",
-    "answers": "answers that were told to their end",
+    "answers": "answers that were sent to their end",
     "failed_answers": "answers that failed",
 }
-TURN_S = 30.0
-"""Time that an answer may take to end once its robot has gone or it is cut short."""
 _PHASES = 64
 """Places in a period where windows may end."""
 _SHARED_CAPTIONS = 2048
@@ -137,7 +135,7 @@ class Fleet:
     def warm_up(self) -> None:
         """Take all buffers and measure what passes cost, for one sequence and for many."""
         began_s = time.monotonic()
-        self.engine.warm_up(SESSIONS)
+        self.engine.warm_up(MAX_WINDOWS)
         self.cost = self.engine.measure(self.settings.shared_passes)
         # That included many passes: none takes as long.
         self.threads.patience_s = PATIENCE_S + round(3 * (time.monotonic() - began_s))

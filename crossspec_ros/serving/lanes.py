@@ -68,11 +68,6 @@ class Lanes:
         with self._lock:
             return [lane.pulse for lane in self._lanes.values()]
 
-    def beat(self, robot: str) -> None:
-        """The robot's work waits for the target, and is not stuck."""
-        if lane := self._lanes.get(robot):
-            lane.pulse.beat()
-
     def enter(self, robot: str) -> Lane:
         """A stream of this robot begins; raises InputError where its earlier ones do not end."""
         with self._lock:

@@ -20,16 +20,14 @@ class Pieces:
         self,
         index: int,
         number: int,
-        answer: Answer,
         decode: Callable[[Sequence[int]], str],
         begun_ns: int,
         send: Callable[[wire.Down], None],
     ) -> None:
         self.number = number
-        self._index, self._answer, self._decode, self._begun_ns = index, answer, decode, begun_ns
-        self._send = send
-        self._sent, self._ended = 0, False
-        self._passes, self._sent_s = 0, 0.0
+        self._index, self._decode, self._begun_ns, self._send = index, decode, begun_ns, send
+        self._tokens = self._passes = 0
+        self._sent_s = 0.0
         self._drafted: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
 
@@ -38,11 +36,9 @@ class Pieces:
         """Seconds since the question came."""
         return (time.perf_counter_ns() - self._begun_ns) / 1e9
 
-    def __call__(self) -> None:
-        """Send new tokens, if there are any."""
-        answer, now_s = self._answer, time.monotonic()
-        if self._ended or (len(answer.tokens) == self._sent and not answer.ended):
-            return
+    def __call__(self, answer: Answer) -> None:
+        """Send the tokens since the last piece, unless that is too recent."""
+        now_s = time.monotonic()
         # A message costs more than a pass of a small target.
         if not answer.ended and now_s < self._sent_s + _PAUSE_S:
             return
@@ -50,7 +46,7 @@ class Pieces:
         assert step is not None
         piece = wire.Piece(
             number=self.number,
-            token_ids=answer.tokens[self._sent :],
+            token_ids=answer.tokens[self._tokens :],
             text=self._decode(answer.tokens).strip(),
             ended=answer.ended,
             tokens_read=step.tokens_read,
@@ -62,7 +58,6 @@ class Pieces:
             since_asked_s=self.seconds,
             passes=answer.passes - self._passes,
         )
-        self._sent, self._ended = len(answer.tokens), answer.ended
-        self._passes, self._sent_s = answer.passes, now_s
+        self._tokens, self._passes, self._sent_s = len(answer.tokens), answer.passes, now_s
         self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
         self._send(wire.Down(session=self._index, piece=piece))

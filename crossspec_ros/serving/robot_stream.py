@@ -1,20 +1,21 @@
-"""One robot's stream: its messages become work of sessions, and the passes of an answer go back as pieces."""
+"""One robot's stream: its messages become requests of the engine, and answers go back as pieces."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Drafted
 from crossspec_ros.captioning.caption import Rehearsal
-from crossspec_ros.engine.request import Request
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
-from crossspec_ros.serving.fleet import SESSIONS, TURN_S, Fleet, Robot
+from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import (
     Hint,
@@ -28,9 +29,9 @@ from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.packed_frames import read_frame
 
-MOST_PIXELS = 2_500_000
+MAX_PIXELS = 2_500_000
 """Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
-MOST_PIXELS_HELD = 60_000_000
+MAX_PIXELS_HELD = 60_000_000
 """Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
 _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
     QuestionError: wire.Refused.QUESTION,
@@ -38,23 +39,26 @@ _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
 }
 
 
+@dataclass(eq=False)
 class _Window:
-    """Window of a robot: its frames by stamp, the stamps that it is asked about, and what was drafted."""
+    """Window of a robot: its frames by stamp, the stamps that it is asked about, and what was drafted.
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.handle: Request | None = None
-        self.frames: dict[int, np.ndarray] = {}
-        self.stamps_ns: list[int] = []
-        self.draft: Drafted | None = None
-        self.rehearsal = Rehearsal()
-        self.was_asked = False
+    `handle` is the engine's.
+    """
+
+    index: int
+    handle: Any = None
+    frames: dict[int, np.ndarray] = field(default_factory=dict)
+    stamps_ns: list[int] = field(default_factory=list)
+    draft: Drafted | None = None
+    rehearsal: Rehearsal = field(default_factory=Rehearsal)
+    was_asked: bool = False
 
 
 class RobotStream:
     """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
 
-    The last one is None. `take` waits for the target only while buffers of closed windows come back.
+    The last one is None. No method waits for the target.
     """
 
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
@@ -63,7 +67,6 @@ class RobotStream:
         # The question about the robot's last window, with which the next one is rehearsed.
         self._asked: wire.Ask | None = None
         self._windows: OrderedDict[int, _Window] = OrderedDict()
-        self._closing: list[Future[None]] = []
         self._is_over = False
 
     def take(self, message: wire.Up) -> None:
@@ -107,7 +110,6 @@ class RobotStream:
         self._is_over = True
         for index in list(self._windows):
             self._close(index)
-        self._await_closed(0)
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
@@ -137,15 +139,15 @@ class RobotStream:
         self._send(None)
 
     def _take_frame(self, index: int, message: wire.Frame) -> None:
-        window = self._window(index)
         held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames.values())
         pixels = message.height * message.width
-        if pixels > MOST_PIXELS or held + 3 * pixels > 3 * MOST_PIXELS_HELD:
+        if pixels > MAX_PIXELS or held + 3 * pixels > 3 * MAX_PIXELS_HELD:
             raise InputError(
                 f"a frame of {message.width}x{message.height} is more than is held of a robot: let the "
                 f"synchronizer send smaller ones (frame_size)"
             )
         frame = read_frame(message)
+        window = self._windows.get(index) or self._opened(index)
         if message.stamp_ns in window.frames:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
@@ -156,10 +158,10 @@ class RobotStream:
             )
         window.frames[message.stamp_ns] = frame
         if not window.was_asked and list(window.frames) == sorted(window.frames):
-            self._fleet.engine.add_frame(self._handle(window), frame, message.stamp_ns)
+            self._fleet.engine.add_frame(window.handle, frame, message.stamp_ns)
 
     def _fit(self, index: int, fit: wire.Fit) -> None:
-        window = self._window(index)
+        window = self._known(index)
         # Lists are measured before they are copied: one message may hold millions.
         if len(fit.stamps_ns) > self._fleet.target.spec.frames:
             raise InputError(
@@ -173,45 +175,42 @@ class RobotStream:
                 f"window {index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked for: "
                 f"send frames before they are asked about"
             )
-        self._fleet.engine.cancel(self._handle(window))
         window.stamps_ns = stamps_ns
 
     def _ask(self, index: int, ask: wire.Ask) -> None:
-        window = self._window(index)
-        if not window.frames:
-            raise InputError(f"window {index} has no frames: send them before a question")
-        fleet, robot = self._fleet, self._robot
-        assert robot is not None
+        window, fleet, begun_ns = self._known(index), self._fleet, time.perf_counter_ns()
+        # It replaces the question before, also if the target cannot take it.
+        fleet.engine.cancel(window.handle)
         check_question(ask, fleet.target)
-        handle = self._handle(window)
-        fleet.engine.cancel(handle)
-        begun_ns = time.perf_counter_ns()
         if not window.was_asked:
             # Further questions about a window are not those of the next one.
             self._asked, window.was_asked = ask, True
         window.draft = Hint.of(ask, fleet.target)
-        ours = window, asked_context(ask, fleet.target), robot.policy, Trace(), ask.max_new_tokens
-        answer = Answer(*ours, asked_sampling(ask))
-        pieces = Pieces(index, ask.number, answer, fleet.target.tokenizer.decode, begun_ns, self._send_down)
+        answer = self._answer(window, ask, sampling=asked_sampling(ask))
+        pieces = Pieces(index, ask.number, fleet.target.tokenizer.decode, begun_ns, self._send_down)
         answer.on_step = pieces
-        answer.future.add_done_callback(lambda over: self._ended(window, pieces, over))
+        answer.future.add_done_callback(partial(self._ended, window, pieces))
         stamps_ns = window.stamps_ns or sorted(window.frames)
-        fleet.engine.ask(handle, answer, ([window.frames[stamp] for stamp in stamps_ns], stamps_ns))
+        fleet.engine.ask(window.handle, answer, ([window.frames[stamp] for stamp in stamps_ns], stamps_ns))
+
+    def _answer(self, window: _Window, ask: wire.Ask, **options: Any) -> Answer:
+        assert self._robot is not None
+        context = asked_context(ask, self._fleet.target)
+        return Answer(window, context, self._robot.policy, Trace(), ask.max_new_tokens, **options)
 
     def _rehearsal(self, window: _Window) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""
-        robot, ask, target = self._robot, self._asked, self._fleet.target
-        if robot is None or ask is None or window.was_asked or self._is_over:
+        ask = self._asked
+        if ask is None or window.was_asked or self._is_over:
             return None
-        ours = window, asked_context(ask, target), robot.policy, Trace(), ask.max_new_tokens
 
         def keep(answer: Answer) -> None:
             window.rehearsal = answer.rehearsal(window.rehearsal)
 
-        return Answer(*ours, on_rehearsed=keep)
+        return self._answer(window, ask, on_rehearsed=keep)
 
     def _ended(self, window: _Window, pieces: Pieces, over: Future[None]) -> None:
-        """Send the end; mostly the engine's thread calls this."""
+        """Count an answer, or send why there is none; mostly the engine's thread calls this."""
         error = over.exception()
         if error is None:
             window.rehearsal = Rehearsal()
@@ -223,44 +222,26 @@ class RobotStream:
             self._refuse(window.index, pieces.number, error)
             forget_frames(error)
 
-    def _window(self, index: int) -> _Window:
-        """Return the window of this index, or a new one; close the oldest if there are too many."""
-        assert self._robot is not None
+    def _known(self, index: int) -> _Window:
+        """Return the window of this index; raise InputError without its frames, which may be dropped."""
         if index not in self._windows:
-            while len(self._windows) >= SESSIONS:
-                self._close(next(iter(self._windows)))
-            self._await_closed(SESSIONS)
-            if len(self._closing) > SESSIONS:
-                raise InputError(f"earlier windows have not ended within {TURN_S:g} s: send fewer of them")
-            self._windows[index] = _Window(index)
+            raise InputError(f"window {index} has no frames: send them before a question")
         return self._windows[index]
 
-    def _handle(self, window: _Window) -> Request:
-        """Return the engine's handle on a window."""
-        if window.handle is None:
-            assert self._robot is not None
-            plan = partial(self._rehearsal, window)
-            window.handle = self._fleet.engine.open(window.index, Trace(), self._robot.name, plan)
-        return window.handle
+    def _opened(self, index: int) -> _Window:
+        """Return a new window; close the oldest if there are too many."""
+        assert self._robot is not None
+        while len(self._windows) >= MAX_WINDOWS:
+            self._close(next(iter(self._windows)))
+        window = self._windows[index] = _Window(index)
+        plan = partial(self._rehearsal, window)
+        window.handle = self._fleet.engine.open(index, Trace(), self._robot.name, plan)
+        return window
 
     def _close(self, index: int) -> None:
         window = self._windows.pop(index, None)
-        if window is not None and window.handle is not None:
-            self._closing.append(self._fleet.engine.drop(window.handle))
-
-    def _await_closed(self, most: int) -> None:
-        """Wait until at most `most` closed windows have work in flight, which keeps frames and buffers.
-
-        Give up after `TURN_S`.
-        """
-        until_s = time.monotonic() + TURN_S
-        while True:
-            self._closing = [one for one in self._closing if not one.done()]
-            if len(self._closing) <= most or time.monotonic() > until_s:
-                return
-            wait(self._closing, 1.0, FIRST_COMPLETED)
-            if self._robot is not None:
-                self._fleet.lanes.beat(self._robot.name)
+        if window is not None:
+            self._fleet.engine.drop(window.handle)
 
     def _refuse(self, index: int, number: int, error: BaseException) -> None:
         is_input = isinstance(error, InputError)

@@ -6,15 +6,17 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.captioning.answer import Answer, Stop
+from crossspec_ros.captioning.live_windows import LiveWindow
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.local import LocalEngine, LocalSession
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -30,67 +32,54 @@ def engine(pair: ModelPair) -> Iterator[LocalEngine]:
 
 
 @pytest.fixture
-def session(engine: LocalEngine, windows: list[Window]) -> Iterator[LocalSession]:
-    session = engine.open(0, Trace())
-    session.fit(list(windows[0].frames), list(windows[0].frame_stamps_ns))
-    yield session
-    session.close()
+def ask(engine: LocalEngine, windows: list[Window]) -> Callable[[Answer], Any]:
+    handle = engine.open(0, Trace())
+    frames = windows[0].frames, windows[0].frame_stamps_ns
+    return lambda answer: engine.ask(handle, answer, frames)
 
 
-def answer(session: LocalSession) -> Answer:
-    return Answer(session, Policy((), None), None, Context("What?"), Trace(), 10**6, None)
+def endless(cost: PassCost | None = None, passes: int | None = None) -> Answer:
+    """Return an answer without an end, which is stopped after so many passes."""
+    answer = Answer(LiveWindow(0), Context("What?"), Policy((), cost), Trace(), 10**6)
+    if passes is not None:
+        answer.stop = Stop(cancel := threading.Event())
+        answer.on_step = lambda answer: cancel.set() if answer.passes == passes else None
+    return answer
 
 
-def test_it_goes_on_as_long_as_it_is_told(session: LocalSession) -> None:
-    mine, asked = answer(session), list[int]()
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
+def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(
+    ask: Callable[[Answer], Any], error: BaseException
+) -> None:
+    def fail(answer: Answer) -> None:
+        raise error
 
-    def more() -> bool:
-        asked.append(mine.passes)
-        return mine.passes < 5
-
-    mine.advance(more)
-    assert asked == [1, 2, 3, 4, 5] and mine.passes == len(mine.tokens) == 5
-    mine.advance()
-    assert mine.passes == 6
-
-
-def test_what_goes_wrong_is_the_callers(session: LocalSession) -> None:
-    with pytest.raises(ZeroDivisionError):
-        answer(session).advance(lambda: bool(1 / 0))
-    with pytest.raises(SystemExit):
-        answer(session).advance(lambda: exit(1))
-    mine = answer(session)
-    mine.advance()
-    assert mine.passes == 1
+    bad, good = endless(), endless(passes=1)
+    bad.on_step = fail
+    with pytest.raises(type(error)):
+        ask(bad).result(WAIT_S)
+    ask(good).result(WAIT_S)
+    assert good.passes == 1
 
 
-def test_it_does_not_hold_up_the_end_of_the_engine(engine: LocalEngine, session: LocalSession) -> None:
-    begun, raised = threading.Event(), list[BaseException]()
-
-    def advance() -> None:
-        try:
-            answer(session).advance(lambda: begun.set() is None)  # it never ends by itself
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=advance)
-    thread.start()
-    assert begun.wait(WAIT_S)
-    engine.scheduler.close(WAIT_S)
-    thread.join(WAIT_S)
-    assert not thread.is_alive() and [type(error) for error in raised] == [CancelledError]
+def test_its_passes_correct_the_cost_model(engine: LocalEngine, ask: Callable[[Answer], Any]) -> None:
+    cost = engine.measure()
+    before = cost.table()
+    assert 0 < before[1] < before[129]
+    ask(endless(cost, passes=3)).result(WAIT_S)
+    assert cost.table()[1] != before[1]
 
 
-def test_what_it_holds_goes_with_it(session: LocalSession) -> None:
+def test_what_it_holds_goes_with_it(ask: Callable[[Answer], Any]) -> None:
     gc.disable()
     try:
-        mine, left = answer(session), iter(range(3))
-        mine.advance(lambda: next(left, None) is not None)
-        assert mine.passes == 4
+        mine = endless()
+        mine.stop = Stop(deadline_ns=0)
+        ask(mine).result(WAIT_S)
         gone = weakref.ref(mine)
         del mine
         # The engine's thread may still be on its way out of the last pass.
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + WAIT_S
         while gone() is not None and time.monotonic() < end_s:
             time.sleep(0.01)
         assert gone() is None

@@ -1,172 +1,162 @@
-"""A rehearsal changes no caption, leaves nothing behind, and stops for whatever comes."""
+"""A rehearsal changes no caption, teaches nobody, and stops for whatever comes."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import pytest
-import torch
-from draft_trees import Told
-from plain_target import QUESTION, chain, generated, logits
+from plain_target import QUESTION, Guess, chain, first_frames, generated, settled, stream
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Context, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.drafting.proposers.rehearsal import RehearsalProposer
-from crossspec_ros.engine.batching import together
-from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import RehearsalOverError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+WAIT_S = 20
+
+
+class Hold(Guess):
+    """Proposes nothing, and holds a rehearsal up at its third token until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__(self._hold)
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def _hold(self, context: Context) -> DraftTree:
+        if len(context.tokens) == 3 and not self.begun.is_set():
+            self.begun.set()
+            assert self.release.wait(WAIT_S)
+        return chain([])
+
 
 @pytest.fixture
-def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
+def hold() -> Hold:
+    return Hold()
+
+
+@pytest.fixture
+def told() -> list[tuple[int, str]]:
+    """Return the rehearsals that were told."""
+    return []
+
+
+@pytest.fixture
+def decoder(pair: ModelPair, told: list[tuple[int, str]]) -> Iterator[PrefillHiddenDecoder]:
     decoder = PrefillHiddenDecoder(pair, Policy(make_proposers((REHEARSAL, "memory")), None))
+    decoder.rehearsed_question = QUESTION
+    decoder.on_rehearsal = lambda index, text: told.append((index, text))
     yield decoder
     decoder.close()
 
 
-def film(decoder: PrefillHiddenDecoder, window: Window, frames: range) -> None:
-    for i in frames:
-        is_last = i + 1 == len(window.frames)
-        read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i], is_last)
-        if read is not None:
-            read.result(20)
+def give(decoder: PrefillHiddenDecoder, window: Window, i: int) -> None:
+    """Let one frame come, and what follows from it be done."""
+    read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i])
+    assert read is not None
+    read.result(WAIT_S)
+    settled(decoder)
 
 
-@pytest.mark.parametrize("after", [(), (4,), (7,), (3, 5, 6, 7)])
-def test_a_rehearsed_caption_is_that_of_generate(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, after: tuple[int, ...]
+def test_window_is_rehearsed_after_each_frame_from_the_middle_on(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]]
 ) -> None:
-    for window in windows[:2]:
-        texts: list[str] = []
-        begin = 0
-        for end in after:
-            film(decoder, window, range(begin, end))
-            decoder.work_ahead(window.index, QUESTION, on_rehearsal=texts.append)
-            begin = end
-        film(decoder, window, range(begin, 8))
-        decoder.begin(window.index, QUESTION)
-        caption = decoder.caption(window, QUESTION, Trace())
-        assert caption.token_ids == generated(pair, window)
-        # Of fewer than half of the frames nothing is rehearsed.
-        assert len(texts) == sum(end >= 4 for end in after)
-        rehearsal = caption.rehearsal
-        assert (rehearsal.passes > 0) == bool(after) == rehearsal.is_complete
-        if after:
-            assert caption.accepted[REHEARSAL] > 0
-            is_equal = rehearsal.token_ids == caption.token_ids
-            assert caption.target_passes == 1 if is_equal else caption.target_passes < len(caption.token_ids)
-
-
-def test_a_rehearsal_that_is_stopped_is_a_draft_all_the_same(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
-    window = windows[1]
-    film(decoder, window, range(7))
-    passes = iter(range(100))
-    texts: list[str] = []
-    assert not decoder.work_ahead(window.index, QUESTION, lambda: next(passes) < 5, texts.append)
-    part = decoder._open.get(window.index).rehearsal
-    assert (len(part.token_ids), part.is_complete, texts) == (6, False, [])
-    film(decoder, window, range(7, 8))
-    caption = decoder.caption(window, QUESTION, Trace())
-    assert caption.token_ids == generated(pair, window) and caption.accepted[REHEARSAL] > 0
-
-
-def test_proposers_do_not_learn_from_rehearsals(windows: list[Window], decoder: PrefillHiddenDecoder) -> None:
-    memory = next(s.proposer for s in decoder.policy._sources if isinstance(s.proposer, CaptionMemory))
-    film(decoder, windows[0], range(7))
-    assert decoder.work_ahead(0, QUESTION)
-    # Of the same frames there is no second one.
-    assert not decoder.work_ahead(0, QUESTION)
-    decoder.caption(windows[0], QUESTION, Trace())
-    decoder.policy.finish()
-    decoder._learn()
-    assert memory.learned == 1
-
-
-def test_a_policy_without_rehearsals_makes_none(windows: list[Window], decoder: PrefillHiddenDecoder) -> None:
-    decoder.policy.limits = Limits(proposers=("memory",))
-    film(decoder, windows[0], range(7))
-    assert not decoder.work_ahead(0, QUESTION)
-    assert decoder.caption(windows[0], QUESTION, Trace()).rehearsal.passes == 0
-
-
-@pytest.mark.parametrize("is_static", [False, True])
-@torch.inference_mode()
-def test_nothing_of_a_rehearsal_stays_in_the_cache(
-    pair: ModelPair, windows: list[Window], is_static: bool
-) -> None:
-    engine, window, verifier = LocalEngine(pair.target, is_static), windows[2], Told()
-    engine.verifiers[""] = verifier  # type: ignore[assignment]
-
-    def run() -> None:
-        sequence = engine.sequence(Trace())
-
-        def do(work: object) -> object:
-            return together([work], engine.batcher)[0]  # type: ignore[list-item]
-
+    # The second window has a frame more than the first.
+    for window in (first_frames(windows[0], 7), windows[1]):
+        told.clear()
         for i in range(7):
-            do(sequence.read_ahead(window.frames[i], i))
-        length, place = sequence._row.length, sequence._place
-        do(sequence.rehearse("What is this?", Trace()))
-        verifier.accepts = (0, 1), 9
-        do(sequence.step(chain([5, 6, 7]), None, rehearses=True))
-        assert sequence._row.length > length
-        do(sequence.read_ahead(window.frames[7], 7))
-        unit = pair.target.spec.frame_tokens // 8
-        assert sequence._row.length == length + unit and sequence._place == place + unit
-        with pytest.raises(RehearsalOverError):
-            do(sequence.step(DraftTree(), None, rehearses=True))
-        do(sequence.ask(QUESTION, Trace()))
-        verifier.accepts = (), 9
-        do(sequence.step(chain([5, 6]), None))
-        assert (verifier.logits - logits(pair, window, [5, 6])).abs().max() < 5e-5
-
-    try:
-        engine.scheduler.submit(run).result(60)
-    finally:
-        engine.close()
+            give(decoder, window, i)
+        assert [index for index, _ in told] == [window.index] * 4
+        decoder.begin(window.index, QUESTION)
+        said = decoder.caption(window, QUESTION, trace := Trace())
+        assert said.token_ids == generated(pair, window)
+        rehearsal = said.rehearsal
+        assert rehearsal.is_complete and said.accepted[REHEARSAL] > 0
+        assert told[-1][1] == pair.target.tokenizer.decode(rehearsal.token_ids).strip()
+        assert said.target_passes < len(said.token_ids) / 2
+        names = [span.name for span in trace.spans if span.stage == "rehearsal"]
+        assert len(names) == rehearsal.passes and names.count("rehearsal[0]") == 4
 
 
-def test_a_frame_is_read_before_the_next_pass_of_a_rehearsal(pair: ModelPair, windows: list[Window]) -> None:
-    engine, window = LocalEngine(pair.target), windows[0]
-    session = engine.open(0, Trace())
-    for i in range(7):
-        session.append(window.frames[i], i)
-    session.rehearse(QUESTION, Trace())
-    assert len(session.step(DraftTree()).result(20).tokens) == 1
-    held, go = threading.Event(), threading.Event()
-    engine.scheduler.submit(lambda: (held.set(), go.wait(20)))
-    held.wait(20)
-    step, read = session.step(DraftTree()), session.append(window.frames[7], 7)
-    go.set()
-    read.result(20)
-    with pytest.raises(CancelledError):
-        step.result(20)
-    # The session goes on.
-    session.ask(QUESTION, Trace(), 8)
-    assert len(session.step(DraftTree()).result(20).tokens) == 1
-    session.close()
-    engine.close()
+def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
+    pair: ModelPair,
+    windows: list[Window],
+    decoder: PrefillHiddenDecoder,
+    told: list[tuple[int, str]],
+    hold: Hold,
+) -> None:
+    decoder.policy = Policy((RehearsalProposer(), hold), None)
+    window = windows[1]
+    stream(decoder, window, 7)
+    assert hold.begun.wait(WAIT_S)
+    last = decoder.stream_frame(window.index, window.frames[7], window.frame_stamps_ns[7])
+    hold.release.set()
+    assert last is not None
+    last.result(WAIT_S)
+    settled(decoder)
+    part = decoder._live.get(window.index).rehearsal
+    assert 4 <= len(part.token_ids) < 20 and not part.is_complete and told == []
+    said = decoder.caption(window, QUESTION, Trace())
+    assert said.token_ids == generated(pair, window) and said.accepted[REHEARSAL] > 0
 
 
-def test_the_rest_of_a_rehearsal_is_proposed_where_the_two_go_on_alike() -> None:
-    words = tuple(range(10, 30))
+def test_window_may_be_dropped_while_it_is_rehearsed(
+    pair: ModelPair,
+    windows: list[Window],
+    decoder: PrefillHiddenDecoder,
+    told: list[tuple[int, str]],
+    hold: Hold,
+) -> None:
+    decoder.policy = Policy((RehearsalProposer(), hold), None)
+    stream(decoder, windows[0], 5)
+    assert hold.begun.wait(WAIT_S)
+    threading.Timer(0.1, hold.release.set).start()
+    later = replace(windows[1], index=5)
+    assert decoder.caption(later, QUESTION, Trace()).token_ids == generated(pair, later)
+    assert told == [] and hold.results[-1].ended
 
-    def proposed(*tokens: int) -> tuple[int, ...]:
-        return RehearsalProposer().propose(Context("", tokens=tokens, rehearsal=words), 5, 0.1).token_ids
 
-    assert proposed() == (10, 11, 12, 13, 14)
-    assert proposed(10, 11) == (12, 13, 14, 15, 16)
-    # A word was replaced, or came in between; nothing is alike.
-    assert proposed(10, 99) == (12, 13, 14, 15, 16)
-    assert proposed(10, 98, 99, 13, 14) == (15, 16, 17, 18, 19)
-    assert proposed(1, 2, 3) == ()
+def test_proposers_do_not_learn_from_rehearsals(
+    windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]]
+) -> None:
+    memory, guess = CaptionMemory(), Guess(lambda context: chain([]))
+    decoder.policy = Policy((RehearsalProposer(), memory, guess), None)
+    stream(decoder, windows[0], 7)
+    settled(decoder)
+    assert told and guess.results == []
+    said = decoder.caption(windows[0], QUESTION, Trace())
+    settled(decoder)
+    assert sum((one.tokens for one in guess.results), ()) == said.token_ids and memory.learned == 1
+
+
+@pytest.mark.parametrize("without", ["proposer", "question", "speculation"])
+def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
+    windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]], without: str
+) -> None:
+    class Preparing(Proposer):
+        name, more = "preparing", 3
+
+        def prepare(self, context: Context, budget: int, worth: float) -> bool:
+            assert context.question == QUESTION and context.frames
+            self.more -= 1
+            return self.more > 0
+
+        def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+            return DraftTree()
+
+    decoder.policy = Policy((RehearsalProposer(), preparing := Preparing()), None)
+    if without == "proposer":
+        decoder.policy.limits = Limits(proposers=(preparing.name,))
+    decoder.speculates = without != "speculation"
+    if without == "question":
+        decoder.rehearsed_question = ""
+    stream(decoder, windows[0], 5)
+    settled(decoder)
+    assert (preparing.more <= 0) == (without == "proposer")
+    assert decoder.caption(windows[0], QUESTION, Trace()).rehearsal.passes == 0 and told == []

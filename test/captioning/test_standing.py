@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from plain_target import QUESTION, generated, logits, prompt
+from plain_target import QUESTION, generated, logits, prompt, settled, stream
 from refusals import refused
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.standing import Standing, paired, read_standing
+from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+WAIT_S = 60
 PERSON = "Is a person on the road?"
 LISTS = (
     ("red", "green"),
@@ -72,6 +73,17 @@ def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
     decoder.close()
 
 
+def chosen(
+    decoder: PrefillHiddenDecoder, choices: Choices, trace: Trace | None = None
+) -> tuple[Answered, ...]:
+    """Wait for the answers that share a pass."""
+    told: Future[Told] = Future()
+    decoder.choose(choices, trace or Trace(), lambda one, answers: told.set_result(answers))
+    answers = told.result(WAIT_S)
+    assert not isinstance(answers, Exception)
+    return answers
+
+
 @pytest.mark.parametrize("listed", LISTS)
 @torch.inference_mode()
 def test_a_choice_is_that_of_generate_within_the_same_tree(
@@ -88,7 +100,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
 
     for window in windows[:3]:
         decoder.caption(window, QUESTION, Trace())
-        (answered,) = decoder.choose(choices, Trace())
+        (answered,) = chosen(decoder, choices)
         assert answered.caption.token_ids == generated(
             pair, window, 64, PERSON, prefix_allowed_tokens_fn=allowed
         )
@@ -108,14 +120,12 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
     (choices,) = decoder.standing(asked).first
     decoder.caption(window, QUESTION, Trace())
-    wanted = decoder.choose(choices, Trace())
+    wanted = chosen(decoder, choices)
     decoder.first = () if begun == "without the questions" else (choices,)
     if begun != "not":
-        for frame, stamp_ns in zip(shown.frames, shown.frame_stamps_ns, strict=True):
-            decoder.stream_frame(0, frame, stamp_ns)
+        stream(decoder, shown)
         decoder.begin(0, QUESTION)
-        while decoder.advance(0):
-            pass
+        settled(decoder)
     decoder.first = (choices,)
     trace, told = Trace(), list[object]()
     caption = decoder.caption(
@@ -128,7 +138,7 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     assert told[0] == list(zip(asked, (one.caption for one in wanted), strict=True))
     assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
     # Once about these frames, and so it is with what is asked after it.
-    stages = [span.name for span in trace.spans]
+    stages = [span.stage for span in trace.spans]
     assert stages.count("standing") == 1 + (begun == "about other frames")
     assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
 
@@ -163,12 +173,12 @@ def test_questions_of_one_pass_are_answered_as_each_alone(
     decoder.caption(windows[0], QUESTION, Trace())
     trace = Trace()
     shared = decoder.standing(asked).later
-    together = [one for choices in shared for one in decoder.choose(choices, trace)]
+    together = [one for choices in shared for one in chosen(decoder, choices, trace)]
     assert 1 < len(shared) < 8, "as few as have room"
-    assert [span.name for span in trace.spans].count("standing") == len(shared)
+    assert [span.stage for span in trace.spans].count("standing") == len(shared)
     for standing, answered in zip(asked, together, strict=True):
         (choices,) = decoder.standing([standing]).later
-        (alone,) = decoder.choose(choices, Trace())
+        (alone,) = chosen(decoder, choices)
         assert alone.caption == answered.caption
         assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
 
@@ -189,58 +199,21 @@ def test_choices_are_refused_where_they_cannot_be_made(
         decoder.standing([Standing(PERSON, ("red", "green"))])
 
 
-def test_what_fails_before_the_caption_is_told_and_costs_no_caption_and_no_reading_ahead(
+def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
-    score = TargetSequence.score
-
-    def fail(self: TargetSequence, *given: object) -> object:
-        yield from score(self, *given)  # type: ignore[arg-type]
+    def fail(self: TargetSequence, *given: object) -> None:
         raise MemoryError("no memory")
 
-    told = list[object]()
+    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
+    monkeypatch.setattr(TargetSequence, "scores", fail)
     for index, window in enumerate(windows[:2]):
-        window = replace(window, index=index)
-        told.clear()
-        with monkeypatch.context() as broken:
-            broken.setattr(TargetSequence, "score", fail)
-            for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
-                read = decoder.stream_frame(index, frame, stamp_ns)
-                assert read is not None
-                read.result(20)
-            if index:
-                decoder.begin(index, QUESTION)
-            caption = decoder.caption(window, QUESTION, Trace(), on_first=lambda *one: told.append(one[1]))
+        told, window = list[object](), replace(window, index=index)
+        stream(decoder, window)
+        if index:
+            decoder.begin(index, QUESTION)
+        caption = decoder.caption(
+            window, QUESTION, Trace(), on_first=lambda one, answers, told=told: told.append(answers)
+        )
         assert caption.token_ids == generated(pair, window)
         assert [str(one) for one in told] == ["no memory"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_in_whatever_order_frames_and_questions_come_captions_are_those_of_generate(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    questions = [Standing(PERSON, LISTS[0], is_first=True), Standing("Who?", LISTS[2])]
-    (later,) = decoder.standing(questions).later
-    decoder.first = decoder.standing(questions).first
-    for index, shown in enumerate(windows[:3]):
-        frames = list(zip(shown.frames, shown.frame_stamps_ns, strict=True))
-        early = int(rng.integers(0, len(frames) + 1))
-        for i, (frame, stamp_ns) in enumerate(frames[:early], 1):
-            decoder.stream_frame(index, frame, stamp_ns, is_last=i == early and rng.random() < 0.5)
-        decoder.begin(index, QUESTION)
-        for _ in range(rng.integers(0, 3)):
-            decoder.advance(index)
-        # What comes late, and what turns out to be blind.
-        for frame, stamp_ns in frames[early:]:
-            decoder.stream_frame(index, frame, stamp_ns)
-        kept = sorted(rng.choice(len(frames), rng.integers(5, len(frames) + 1), replace=False).tolist())
-        stamps_ns = tuple(shown.frame_stamps_ns[i] for i in kept)
-        window = replace(shown, index=index, frames=shown.frames[kept], frame_stamps_ns=stamps_ns)
-        wanted = generated(pair, window)
-        assert decoder.caption(window, QUESTION, Trace()).token_ids == wanted
-        if rng.random() < 0.5:
-            decoder.choose(later, Trace())
-        if rng.random() < 0.5:
-            assert decoder.ask(QUESTION, Trace()).token_ids == wanted

@@ -87,7 +87,7 @@ def test_restored_memory_proposes_the_same(questions: dict[str, list[Tokens]], s
     for question, captions in questions.items():
         learn(memory, *captions, question=question)
     again.restore(json.loads(json.dumps(memory.state())), 5)
-    assert again.known == memory.known and again.state() == memory.state()
+    assert again.state() == memory.state()
     for question in questions:
         for tokens in ((), said):
             context = Context(question, tokens)
@@ -114,33 +114,29 @@ def test_restore_accepts_token_ids_only(state: Any) -> None:
         assert all(type(token) is int and 0 <= token < 5 for token in tokens)
 
 
-def test_long_runs_outweigh_shorter_ones() -> None:
-    table = table_of((5, 2, 4), (5, 2, 4), (1, 2, 3))
-    # After (START, 1, 2) only 3 has been seen; after 2, 4 is the more frequent one.
-    assert following(table, 1, 2)[3] > following(table, 1, 2)[4] > 0
-    assert following(table, 7, 7, 7, 2)[4] > following(table, 7, 7, 7, 2)[3] > 0
-    assert following(table, 7, 7, 7, 7, 7) == {}
-
-
-def test_latest_captions_count_most() -> None:
-    table = table_of((1, 2), (1, 2), (1, 2), (1, 3), (1, 3))
-    assert following(table, 1)[3] > following(table, 1)[2] > 0
+RUNS = [(5, 2, 4), (5, 2, 4), (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
-    ("captions", "said", "token"),
+    ("captions", "said", "likeliest"),
     [
+        # After (START, 1, 2) only 3 was seen; after 2, 4 is the more frequent one.
+        (RUNS, (1, 2), [3, 4]),
+        (RUNS, (7, 7, 7, 2), [4, 3]),
+        (RUNS, (7, 7, 7, 7, 7), []),
+        # Latest captions count most.
+        ([(1, 2), (1, 2), (1, 2), (1, 3), (1, 3)], (1,), [3, 2]),
         # The last two tokens are new each time, the one before them is not.
-        ([(1, 10, 20, 5), (1, 11, 21, 5), (2, 12, 22, 6), (2, 13, 23, 6)], (1, 14, 24), 5),
+        ([(1, 10, 20, 5), (1, 11, 21, 5), (2, 12, 22, 6), (2, 13, 23, 6)], (1, 14, 24), [5]),
         # Only the number of tokens is the same.
-        ([(1, 10, 5), (2, 11, 5), (3, 12, 5), (8,), (9,)], (7, 14), 5),
+        ([(1, 10, 5), (2, 11, 5), (3, 12, 5), (8,), (9,)], (7, 14), [5]),
         # The second 1 has another follower than the first.
-        ([(*range(10, 10 + i), 1, 5, 20 + i, 1, 6) for i in range(8)], (30, 1, 31, 32, 1), 6),
+        ([(*range(10, 10 + i), 1, 5, 20 + i, 1, 6) for i in range(8)], (30, 1, 31, 32, 1), [6]),
     ],
 )
-def test_further_contexts_help(captions: list[Tokens], said: Tokens, token: int) -> None:
+def test_contexts_rank_the_next_token(captions: list[Tokens], said: Tokens, likeliest: list[int]) -> None:
     found = following(table_of(*captions), *said)
-    assert max(found, key=lambda one: found[one]) == token
+    assert sorted(found, key=lambda token: -found[token])[: len(likeliest) or None] == likeliest
 
 
 def test_memory_learns_finished_captions_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,18 @@ from crossspec_ros.engine.tree import DraftTree
 CAPTION = (1, 2, 3)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.json"
+
+
 def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION, question: str = "?") -> None:
     memory.observe(PassResult(Context(question), DraftTree(), (), caption, True))
 
 
-def opened(path: Path, tokenizer: str = "words") -> tuple[CaptionMemory, MemoryFile]:
+def opened(path: Path) -> tuple[CaptionMemory, MemoryFile]:
     memory = CaptionMemory()
-    return memory, MemoryFile(memory, path, tokenizer, 9)
+    return memory, MemoryFile(memory, path, "words", 9)
 
 
 def read(path: Path) -> dict[str, list[tuple[int, ...]]]:
@@ -41,23 +47,34 @@ def write(path: Path) -> None:
     file.close()
 
 
-def test_captions_are_saved_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "memory.json"
+def wait(until: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not until():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_captions_are_saved_at_the_end(path: Path) -> None:
     write(path)
     before = path.stat().st_mtime_ns
     assert read(path) == {"?": [CAPTION]}
     assert path.stat().st_mtime_ns == before, "nothing was learned"
 
 
-def test_captions_are_saved_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_are_saved_each_minute_also_after_a_full_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("disk full")
+
     monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
-    path = tmp_path / "memory.json"
     memory, file = opened(path)
-    learn(memory)
-    deadline_s = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fail)
+        learn(memory)
+        wait(lambda: "could not be saved" in caplog.text)
+        assert not path.exists()
+    wait(path.exists)
     assert json.loads(path.read_text())["captions"] == {"?": [[1, 2, 3]]}
     file.close()
 
@@ -75,8 +92,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
-def test_damaged_file_is_renamed(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "memory.json"
+def test_damaged_file_is_renamed(text: str, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_text(text)
     assert read(path) == {} and "cannot be read" in caplog.text and not path.exists()
     assert path.with_name("memory.json.damaged").read_text() == text
@@ -84,78 +100,50 @@ def test_damaged_file_is_renamed(text: str, tmp_path: Path, caplog: pytest.LogCa
     assert read(path) == {"?": [CAPTION]}
 
 
-def test_largest_memory_is_restored(tmp_path: Path) -> None:
-    path, memory = tmp_path / "memory.json", CaptionMemory()
+def test_largest_memory_is_restored(path: Path) -> None:
+    memory, again = CaptionMemory(), CaptionMemory()
     for i in range(QUESTIONS):
         for _ in range(20):
             # As long as max_new_tokens may be.
             learn(memory, 2048 * (151_935,), chr(0x10000 + i) * 10_000)
-    assert memory.known == 64
+    assert sum(map(len, memory.state().values())) == 64
     save(memory, path, "words")
-    again = CaptionMemory()
     MemoryFile(again, path, "words", 151_936).close()
     assert again.state() == memory.state()
 
 
-def test_second_captioner_only_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "memory.json"
+def test_second_captioner_only_reads(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(path)
     _, first = opened(path)
     memory, second = opened(path)
-    assert memory.state() == {"?": [CAPTION]} and "another captioner keeps" in caplog.text
+    assert memory.state() == {"?": [CAPTION]} and "another captioner" in caplog.text
     learn(memory, (4, 5, 6))
     second.close()
     first.close()
     assert read(path) == {"?": [CAPTION]}
 
 
-def test_folder_and_pipe_are_refused(tmp_path: Path) -> None:
-    folder, pipe = tmp_path / "directory", tmp_path / "pipe"
-    folder.mkdir()
-    os.mkfifo(pipe)
-    for path in (folder, pipe):
-        with refused("memory-no-file", name=path.name):
-            opened(path)
-    assert folder.is_dir() and pipe.is_fifo()
-
-
-def test_full_disk_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(descriptor: int) -> None:
-        raise OSError("disk full")
-
-    path = tmp_path / "memory.json"
-    monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
-    memory, file = opened(path)
-    with monkeypatch.context() as full:
-        full.setattr(os, "fsync", fail)
-        learn(memory)
-        deadline_s = time.monotonic() + 20
-        while "could not be saved" not in caplog.text:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        assert not path.exists()
-    file.close()
-    assert read(path) == {"?": [CAPTION]}
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_folder_and_pipe_are_refused(make: Callable[[Path], None], path: Path) -> None:
+    make(path)
+    with refused("memory-no-file", name=path.name):
+        opened(path)
+    assert not path.is_file() and list(path.parent.iterdir()) == [path]
 
 
 def test_auto_is_a_file_by_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    target, state = tmp_path / "target", tmp_path / "state"
-    target.mkdir()
-    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    target, hub = tmp_path / "target", Path("models--ORG--NAME") / "snapshots" / "1"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = memory_path("auto", target, "words")
-    assert first is not None and first.parent == state / "crossspec_ros" / "caption_memory"
+    assert first is not None and first.parent == tmp_path / "state" / "crossspec_ros" / "caption_memory"
     (target / "heads" / "mine").mkdir(parents=True)
     assert memory_path("auto", target, "words") == first, "a head changes no caption"
     others = [memory_path("auto", tmp_path / name, "words") for name in ("a.gguf", "b.gguf")]
     assert len({first, *others, memory_path("auto", target, "syllables")}) == 4
-    hub = Path("models--ORG--NAME") / "snapshots" / "1"
-    assert memory_path("auto", tmp_path / hub, "words") == memory_path(
-        "auto", tmp_path / "copy" / hub, "words"
-    )
+    copies = {memory_path("auto", tmp_path / folder / hub, "words") for folder in ("one", "other")}
+    assert len(copies) == 1
     assert memory_path("none", target, "words") is memory_path("", target, "words") is None
     assert memory_path("here.json", target, "words") == Path("here.json")
     # A robot with a read-only disk captions without the file.

@@ -1,10 +1,11 @@
-"""The policy takes the size that pays, asks only whom it pays to ask, and believes what it has seen."""
+"""The policy chooses the size that pays, asks proposers that pay, and trusts what it has observed."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -13,170 +14,176 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_target import Guess
 
-from crossspec_ros.drafting.policy import Calibration, Limits, Policy
-from crossspec_ros.drafting.proposer import Context, PassResult
+from crossspec_ros.drafting.calibration import Calibration
+from crossspec_ros.drafting.policy import DEFAULT_LIMITS, PROBE_EVERY, Limits, Policy
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 CONTEXT = Context("what?")
+LATER = replace(CONTEXT, tokens=(7, 7))
 FLAT = {1: 1.0, 128: 1.0}
 STEEP = {1: 1.0, 128: 128.0}
 
 
-def chain(probs: list[float]) -> DraftTree:
-    return DraftTree.chain(list(range(10, 10 + len(probs))), probs, "guess")
+def chain(*probs: float, name: str = "guess") -> DraftTree:
+    return DraftTree.chain(range(10, 10 + len(probs)), probs, name)
 
 
-def policy(tree: DraftTree, seconds: dict[int, float] | None, nodes: int = 64) -> Policy:
-    cost = PassCost(seconds) if seconds else None
-    return Policy((Guess(lambda context: tree),), cost, Limits(max_nodes=nodes))
+class Recorder(Guess):
+    """Proposes a tree after a delay, and records the contexts."""
+
+    def __init__(self, tree: DraftTree, name: str = "guess", delay_s: float = 0.0, needs: str = "") -> None:
+        super().__init__(self._propose)
+        self.tree, self.name, self.delay_s = tree, name, delay_s
+        self.needs = frozenset({needs} - {""})  # type: ignore[misc]
+        self.contexts: list[Context] = []
+
+    def _propose(self, context: Context) -> DraftTree:
+        self.contexts.append(context)
+        time.sleep(self.delay_s)
+        return self.tree
+
+
+def policy(tree: DraftTree, seconds: dict[int, float] | None, limits: Limits = DEFAULT_LIMITS) -> Policy:
+    return Policy((Recorder(tree),), PassCost(seconds) if seconds else None, limits)
+
+
+def run(judge: Policy, passes: int, accepted: int = 0, context: Context = CONTEXT) -> DraftTree:
+    """Let the target accept the first nodes of so many trees; return the last tree."""
+    for _ in range(passes):
+        tree = judge.propose(context, 1, 100)
+        path = tuple(range(min(accepted, len(tree))))
+        judge.observe(PassResult(context, tree, path, (*tree.token_ids[: len(path)], 99), False))
+    return tree
 
 
 @given(trees("guess"), st.floats(0.0, 1.0), st.integers(1, 40))
-def test_the_size_is_the_one_with_most_expected_tokens_per_second(
-    tree: DraftTree, slope: float, unread: int
-) -> None:
-    seconds = {1: 1.0, 128: 1.0 + slope * 127}
+def test_size_maximises_tokens_less_their_price(tree: DraftTree, slope: float, unread: int) -> None:
     tree = DraftTree.merged([tree])
-    any_prob = Policy((Guess(lambda context: tree),), PassCost(seconds), Limits(least_prob=0.0))
-    got = any_prob.propose(CONTEXT, unread, 100)
+    got = policy(tree, {1: 1.0, 128: 1.0 + slope * 127}, Limits(least_prob=0.0)).propose(CONTEXT, unread, 100)
     paths = sorted(tree.path_probs(), reverse=True)
-    rates = [(1 + sum(paths[:n])) / (1 + slope * (unread + n - 1)) for n in range(len(tree) + 1)]
-    assert rates[len(got)] == pytest.approx(max(rates))
+    gains = [sum(paths[:n]) - slope * (unread + n - 1) for n in range(len(tree) + 1)]
+    assert gains[len(got)] == pytest.approx(max(gains))
     assert sum(got.path_probs()) == pytest.approx(sum(paths[: len(got)]))
 
 
-def test_where_passes_cost_the_same_all_is_verified_and_where_tokens_cost_as_much_nothing_is() -> None:
-    tree = chain([0.5] * 8)
-    assert len(policy(tree, FLAT).propose(CONTEXT, 1, 100)) == 8
-    assert len(policy(tree, STEEP).propose(CONTEXT, 1, 100)) == 0
-    assert len(policy(tree, None).propose(CONTEXT, 1, 100)) == 8
-    assert len(policy(tree, None, nodes=3).propose(CONTEXT, 1, 100)) == 3
-    assert len(Policy((), None).propose(CONTEXT, 1, 100)) == 0
+def test_price_follows_the_rate_of_later_passes() -> None:
+    """The 0.3 tokens that a node promises are worth its 0.2 s at one token a second, not at two."""
+    seconds = {1: 1.0, 128: 1.0 + 0.2 * 127}
+    judge = policy(chain(0.3), seconds)
+    assert len(judge.propose(CONTEXT, 100, 100)) == len(judge.propose(LATER, 1, 100)) == 1
+    for context, nodes in ((CONTEXT, 1), (LATER, 0)):
+        for _ in range(40):
+            judge.observe(PassResult(context, DraftTree(), (), (1, 2), False))
+        assert len(judge.propose(CONTEXT, 100, 100)) == len(judge.propose(LATER, 1, 100)) == nodes
 
 
-@pytest.mark.parametrize("left", [1, 2, 5])
-def test_no_node_is_deeper_than_the_response_may_grow(left: int) -> None:
-    assert len(policy(chain([0.9] * 8), None).propose(CONTEXT, 1, left)) == left - 1
+@pytest.mark.parametrize(
+    ("seconds", "limits", "left", "nodes"),
+    [
+        (FLAT, Limits(), 100, 4),
+        (STEEP, Limits(), 100, 0),
+        (None, Limits(), 100, 4),
+        (None, Limits(), 3, 2),
+        (None, Limits(), 1, 0),
+        (None, Limits(3), 100, 3),
+        (None, Limits(0), 100, 0),
+        (None, Limits(least_prob=0.4), 100, 1),
+        (None, Limits(proposers=()), 100, 0),
+        (None, Limits(proposers=("guess",)), 100, 4),
+    ],
+)
+def test_costs_and_limits_bound_a_tree(
+    seconds: dict[int, float] | None, limits: Limits, left: int, nodes: int
+) -> None:
+    judge = policy(chain(0.5, 0.5, 0.5, 0.5), seconds)
+    judge.limits = limits
+    assert len(judge.propose(CONTEXT, 1, left)) == nodes
+    assert judge.has("guess") == (limits.proposers != ())
 
 
-def test_proposals_are_merged_and_everyone_hears_what_became_of_them() -> None:
-    guesses = [Guess(lambda context: chain([0.5, 0.5])), Guess(lambda context: chain([0.7]))]
-    guesses[1].name = "other"
+def test_proposals_are_merged_and_all_proposers_observe() -> None:
+    guesses = Recorder(chain(0.5, 0.5)), Recorder(chain(0.7, name="other"), "other")
     both = Policy(guesses, None)
-    tree = both.propose(CONTEXT, 1, 100)
-    assert len(tree) == 2
-    outcome = PassResult(CONTEXT, tree, (0,), (10, 99), False)
-    both.observe(outcome)
-    assert guesses[0].results == guesses[1].results == [outcome]
-    assert set(both.calibrations()) == {"guess", "other"}
+    assert run(both, 1, 1).probs == (0.7, 0.5)
+    both.limits = Limits(proposers=("other",))
+    assert run(both, 1, 1).sources == (("other",),)
+    assert [len(one.results) for one in guesses] == [2, 2]
+    assert {name: len(table) for name, table in both.calibrations().items()} == {"guess": 1, "other": 1}
 
 
-def test_only_who_may_draft_is_asked_but_everyone_hears_and_limits_hold_from_the_next_pass_on() -> None:
-    guesses = [Guess(lambda context: chain([0.5, 0.5])), Guess(lambda context: chain([0.7] * 4))]
-    guesses[1].name = "other"
-    both = Policy(guesses, None, Limits(proposers=("other",)))
-    tree = both.propose(CONTEXT, 1, 100)
-    assert tree.probs == (0.7,) * 4
-    sizes = {Limits(3): 3, Limits(0): 0, Limits(proposers=()): 0, Limits(least_prob=0.4): 2, Limits(): 4}
-    for limits, nodes in sizes.items():
-        both.limits = limits
-        assert len(both.propose(CONTEXT, 1, 100)) == nodes
-    both.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert len(guesses[0].results) == len(guesses[1].results) == 1
+def test_wrong_proposer_is_trusted_less() -> None:
+    judge = policy(chain(0.9, 0.9), {1: 1.0, 128: 10.0})
+    assert len(run(judge, 1)) == 2
+    # With one token left there is no proposal, and nothing to learn.
+    judge.observe(PassResult(CONTEXT, judge.propose(CONTEXT, 1, 1), (), (10,), True))
+    assert judge.calibrations() == {"guess": [(0.9, 0.0, 1)]}
+    assert len(run(judge, 100)) == 0
 
 
-def test_a_source_that_is_always_wrong_is_believed_less_and_less() -> None:
-    boaster = policy(chain([0.9, 0.9]), {1: 1.0, 128: 10.0})
-    first = boaster.propose(CONTEXT, 1, 100)
-    assert len(first) == 2
-    for _ in range(100):
-        tree = boaster.propose(CONTEXT, 1, 100)
-        boaster.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    assert len(boaster.propose(CONTEXT, 1, 100)) == 0
-    (predicted, taken, seen) = boaster.calibrations()["guess"][0]
-    assert predicted == pytest.approx(0.9) and taken == 0 and seen >= 6
+@pytest.mark.parametrize(
+    ("tree", "accepted", "seconds"),
+    [
+        (DraftTree(), 0, {1: 0.01, 128: 0.02}),
+        (chain(0.9), 0, {1: 0.01, 128: 0.02}),
+        # A node gives a token for the price of 0.8 tokens.
+        (chain(0.99), 1, {1: 0.01, 2: 0.018, 128: 2.0}),
+    ],
+    ids=["nothing", "always wrong", "verification as dear as the gain"],
+)
+def test_proposer_that_does_not_pay_is_probed(
+    tree: DraftTree, accepted: int, seconds: dict[int, float]
+) -> None:
+    slow = Recorder(tree, delay_s=0.005)
+    run(Policy((slow,), PassCost(seconds)), 60, accepted)
+    assert 2 < len(slow.contexts) < 25
 
 
-@pytest.mark.parametrize("draft", [DraftTree(), chain([0.9])], ids=["nothing", "always wrong"])
-def test_a_slow_source_without_gain_is_asked_seldom(draft: DraftTree) -> None:
+def fail(*_: Any) -> Any:
+    raise RuntimeError("CUDA error")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"propose": fail}, {"prepare": fail}, {"observe": fail}, {"tree": chain(np.nan)}, {"tree": chain(1.5)}],
+    ids=str,
+)
+def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> None:
+    broken, sound = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="sound"), "sound")
+    vars(broken).update(fault)
+    both = Policy((broken, sound), None)
     asked = []
-
-    def slow(context: Context) -> DraftTree:
-        asked.append(1)
-        time.sleep(0.005)
-        return draft
-
-    policy = Policy((Guess(slow),), PassCost({1: 0.01, 128: 0.02}))
-    for _ in range(60):
-        tree = policy.propose(CONTEXT, 1, 100)
-        policy.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    # It is asked again now and then.
-    assert 2 < len(asked) < 25
-
-
-@pytest.mark.parametrize("fault", [RuntimeError("CUDA error"), float("nan"), 1.5])
-def test_a_source_that_fails_rests_and_costs_no_caption(fault: Any) -> None:
-    asked = []
-
-    def broken(context: Context) -> DraftTree:
-        asked.append(1)
-        if isinstance(fault, Exception):
-            raise fault
-        return chain([fault])
-
-    sound = Guess(lambda context: replace(chain([0.5]), sources=(("sound",),)))
-    sound.name = "sound"
-    both = Policy((Guess(broken), sound), None)
-    for window in range(10):
+    for window in range(PROBE_EVERY + 2):
         both.start(window)
-        tree = both.propose(CONTEXT, 1, 100)
-        assert tree.token_ids == (10,) and tree.sources == (("sound",),)
-        both.observe(PassResult(CONTEXT, tree, (0,), (10, 99), False))
-    assert len(asked) == 1
+        both.prepare(CONTEXT)
+        assert run(both, 2, 1).token_ids == (10,)
+        asked.append(len(broken.contexts))
+    assert len(set(asked[:PROBE_EVERY])) == 1 and len(sound.contexts) == 2 * (PROBE_EVERY + 2)
+    if "tree" in fault:
+        assert asked[0] == 1 and asked[-1] == 2
 
 
-def test_a_slow_source_is_asked_where_a_quick_one_is_silent() -> None:
-    """Where the memory goes on, the head is spared; where it does not, the head drafts."""
-    asked: list[bool] = []
-
-    def slow(context: Context) -> DraftTree:
-        asked.append(bool(len(context.tokens) % 2))
-        time.sleep(0.001)
-        return chain([0.9] * 6)
-
-    memory = Guess(lambda context: chain([0.9] * 6) if len(context.tokens) % 2 else DraftTree())
-    head = Guess(slow)
-    memory.name, head.name = "memory", "head"
-    # The head takes 1 ms, a pass so much more that a busy machine changes nothing.
-    both = Policy((head, memory), PassCost({1: 20e-3, 128: 30e-3}))
-    rounds = 400
-    for i in range(rounds):
-        context = replace(CONTEXT, tokens=(7,) * (2 + i % 2))
-        tree = both.propose(context, 1, 100)
-        tree = replace(tree, sources=(("head", "memory") if i % 2 else ("head",),) * len(tree))
-        both.observe(PassResult(context, tree, tuple(range(len(tree))), (*tree.token_ids, 99), False))
-    assert asked.count(False) == rounds / 2
-    assert asked.count(True) < rounds / 4
+def test_slow_proposer_is_asked_where_a_fast_one_is_silent() -> None:
+    """A head need not draft where the memory knows the continuation."""
+    known = chain(*[0.9] * 6, name="memory")
+    memory, head = Recorder(known, "memory"), Recorder(chain(*[0.9] * 6, name="head"), "head", 0.001)
+    # A pass takes so much longer than the head that a busy machine changes nothing.
+    both = Policy((memory, head), PassCost({1: 20e-3, 128: 30e-3}))
+    for i in range(400):
+        memory.tree = known if i % 2 else DraftTree()
+        run(both, 1, 6, replace(LATER, question=str(i % 2)))
+    asked = [context.question for context in head.contexts]
+    assert asked.count("0") == 200 and asked.count("1") < 100
 
 
-def test_an_event_draft_pays_while_it_adds_tokens_and_is_tried_again_where_it_did_not() -> None:
-    drafts = Guess(lambda context: chain([0.9] * 3))
-    drafts.needs = frozenset({"events"})  # type: ignore[misc]
-    context = replace(CONTEXT, draft_tokens=(10, 11, 12))
+def test_event_draft_pays_while_it_adds_tokens() -> None:
+    drafts = Recorder(chain(0.9, 0.9, 0.9), needs="events")
+    judge, context = Policy((drafts,), None), replace(CONTEXT, draft_tokens=(10, 11, 12))
 
     def answers(count: int, accepted: int) -> list[bool]:
-        paid = []
-        for _ in range(count):
-            paid.append(judge.draft_pays())
-            for _ in range(10):
-                tree = judge.propose(context, 1, 100)
-                judge.observe(
-                    PassResult(context, tree, tuple(range(accepted)), (*range(10, 10 + accepted), 99), False)
-                )
-        return paid
+        return [(judge.draft_pays(), run(judge, 10, accepted, context))[0] for _ in range(count)]
 
-    judge = Policy((drafts,), None)
     assert all(answers(8, accepted=3))
     useless = answers(40, accepted=0)
     assert not any(useless[8:15]) and 2 <= sum(useless[8:]) <= 3
@@ -184,19 +191,18 @@ def test_an_event_draft_pays_while_it_adds_tokens_and_is_tried_again_where_it_di
     assert all(answers(60, accepted=3)[-10:])
 
 
-def test_calibration_learns_the_observed_rate_at_the_nodes_that_were_reached() -> None:
+def test_calibration_learns_the_observed_rates() -> None:
     calibration, rng = Calibration(), np.random.default_rng(0)
     tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (0.6, 0.3, 0.9), (("a",),) * 3)
     for _ in range(3000):
         first = 1 if rng.random() < 0.3 else 7
         calibration.observe(tree, (first, 3 if rng.random() < 0.45 else 8))
-    right = calibration.apply(tree).probs
-    assert right == pytest.approx((0.3, 0.0, 0.45), abs=0.05)
-    # The last node is judged only where its parent was taken.
-    assert [seen for _, _, seen in calibration.table()] == pytest.approx([3000, 3000, 900], rel=0.1)
+    assert calibration.apply(tree).probs == pytest.approx((0.3, 0.0, 0.45), abs=0.05)
+    # The last node counts only where its parent was accepted.
+    assert [count for _, _, count in calibration.table()] == pytest.approx([3000, 3000, 900], rel=0.1)
 
 
-def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
+def test_costs_are_interpolated_and_follow_passes() -> None:
     cost = PassCost({1: 1.0, 3: 2.0, 5: 6.0})
     assert cost.seconds(np.array([1, 2, 4, 5, 10])).tolist() == [1.0, 1.5, 4.0, 6.0, 12.0]
     for _ in range(400):
@@ -206,51 +212,36 @@ def test_costs_are_interpolated_and_follow_what_passes_take() -> None:
     assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
 
 
-def test_a_proposal_is_judged_once() -> None:
-    once = policy(chain([0.5]), {1: 1.0, 128: 1.0})
-    tree = once.propose(CONTEXT, 1, 100)
-    once.observe(PassResult(CONTEXT, tree, (), (99,), False))
-    # With one token left nothing is proposed, and nothing learned of what was proposed before.
-    once.observe(PassResult(CONTEXT, once.propose(CONTEXT, 1, 1), (), (10,), True))
-    assert [seen for _, _, seen in once.calibrations()["guess"]] == [1]
-
-
-class Living(Guess):
-    """Records the calls of the policy."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda context: chain([0.5]))
-        self.life: list[str] = []
-
-    def start(self, window: int) -> None:
-        self.life.append(f"start {window}")
-
-    def prepare(self, context: Context, budget: int, worth: float) -> bool:
-        self.life.append("prepare")
-        return self.life.count("prepare") < 2
-
-    def finish(self) -> None:
-        self.life.append("finish")
-
-
 def test_proposers_live_with_the_window() -> None:
-    one, other = Living(), Living()
-    other.name = "other"
-    both = Policy((one, other), None, Limits(proposers=("guess",)))
+    allowed, other = (Mock(Proposer, needs=frozenset(), listed=name) for name in ("guess", "other"))
+    allowed.prepare.side_effect = [True, False]
+    both = Policy((allowed, other), None, Limits(proposers=("guess",)))
     both.start(7)
     assert both.prepare(CONTEXT) and not both.prepare(CONTEXT)
     both.finish()
-    assert one.life == ["start 7", "prepare", "prepare", "finish"] and other.life == ["start 7", "finish"]
+    assert [name for name, _, _ in allowed.method_calls] == ["start", "prepare", "prepare", "finish"]
+    assert other.method_calls == [call.start(7), call.finish()]
 
 
 @pytest.mark.parametrize(
-    ("need", "there"),
-    [("events", {"draft_tokens": (4,), "draft_probs": (0.5,)}), ("hidden", {"tokens": (4,)})],
+    ("need", "name", "value"),
+    [("events", "draft_tokens", (4,)), ("frames", "frames", ("a tensor",)), ("rehearsal", "rehearsal", (4,))],
 )
-def test_who_needs_something_is_not_asked_without_it(need: str, there: dict[str, Any]) -> None:
-    asked: list[Context] = []
-    needy = Guess(lambda context: (asked.append(context), chain([0.5]))[1])
-    needy.needs = frozenset({need})
-    policy = Policy((needy,), None)
-    assert len(policy.propose(CONTEXT, 1, 100)) == 0 and not asked
-    assert len(policy.propose(replace(CONTEXT, **there), 1, 100)) == 1
+def test_proposer_is_asked_only_with_its_inputs(need: str, name: str, value: Any) -> None:
+    judge = Policy((Recorder(chain(0.5), needs=need),), None)
+    assert judge.needs(need) and len(judge.propose(CONTEXT, 1, 100)) == 0
+    assert len(judge.propose(replace(CONTEXT, **{name: value}), 1, 100)) == 1
+
+
+def test_rehearsal_has_no_hidden_states() -> None:
+    """The policy observes each pass of an answer, and none of a rehearsal."""
+    needy = Recorder(chain(0.5), needs="hidden")
+    judge = Policy((needy,), None)
+    for window in (1, 2):
+        judge.start(window)
+        for context in (CONTEXT, LATER):
+            judge.propose(context, 1, 100)
+        assert len(needy.contexts) == window - 1
+        judge.observe(PassResult(CONTEXT, DraftTree(), (), LATER.tokens, False))
+        judge.propose(LATER, 1, 100)
+        assert len(needy.contexts) == window

@@ -19,13 +19,13 @@ DRAFT = (1, 2, 3, 9, 2, 3, 4)
 def test_every_file_makes_the_proposer_of_its_name() -> None:
     head = make_head("language_model", Sizes(8, 2, 16), {"width": 8, "layers": 1, "heads": 2, "inner": 8})
     made = make_proposers(USUAL, {"a": head, "b": head})
-    assert [one.name for one in made] == ["memory", "event_draft", "a", "b", "grammar"]
+    assert [one.name for one in made] == ["memory", "event_draft", "grammar", "a", "b"]
     assert [one.listed or one.name for one in made] == [
         "memory",
         "event_draft",
-        "heads",
-        "heads",
         "grammar",
+        "heads",
+        "heads",
     ]
     assert len(make_proposers(["heads"])) == 0
 
@@ -54,19 +54,13 @@ def test_the_event_draft_goes_on_where_it_is_nearest(said: tuple[int, ...], foll
     assert EventDraftProposer().propose(context, 64, 0.0).token_ids == follows
 
 
-def test_the_event_draft_ends_where_a_node_is_not_worth_it() -> None:
-    context = Context("?", draft_tokens=(1, 2, 3, 4), draft_probs=(0.9, 0.5, 0.4, 1.0))
-    tree = EventDraftProposer().propose(context, 64, 0.2)
-    assert (tree.token_ids, tree.probs) == ((1, 2), (0.9, 0.5))
-
-
-@given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6))
+@given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6), st.floats(0, 1))
 def test_the_event_draft_gives_a_chain_within_the_budget(
-    tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int
+    tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int, min_prob: float
 ) -> None:
     context = Context("?", tokens, (), draft, tuple(probs[: len(draft)]))
-    tree = EventDraftProposer().propose(context, budget, 0.0)
+    tree = EventDraftProposer().propose(context, budget, min_prob)
     assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
-    assert all(0 < prob <= 1 for prob in tree.probs)
+    assert all(0 < prob <= 1 for prob in tree.probs) and all(path >= min_prob for path in tree.path_probs())
     if len(tree):
         assert tree.token_ids in [draft[i : i + len(tree)] for i in range(len(draft))]

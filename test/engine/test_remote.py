@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
-from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -16,61 +16,154 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from crossspec_ros.engine.link import Address, Link
-from crossspec_ros.engine.remote import RemoteEngine, RemoteSession, RemoteTarget
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.link import Address, Link, split_url
+from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget, RemoteWindow
+from crossspec_ros.errors import InputError, LinkError, NonFiniteError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
 
-ADDRESS = Address("grpc://127.0.0.1:1", "robot")
+PATIENCE_S = 30.0
+FRAME = np.zeros((8, 8, 3), np.uint8)
 
 
 class Quiet(Link):
-    """Is up, and says nothing."""
+    """Is up, and keeps what it should send, unless it is full."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.queued: list[str | None] = []
+        self.is_full = False
+        super().__init__(*arguments)
 
     def _keep(self) -> None:
         self._begin(wire.Welcome())
 
+    def send(self, message: wire.Up) -> bool:
+        if not self.is_full:
+            self.queued.append(message.WhichOneof("what"))
+        return not self.is_full
+
+
+class Robot:
+    """An engine whose link is quiet, and one window, which is asked for 8 tokens."""
+
+    def __init__(self) -> None:
+        self.engine = RemoteEngine(Address("grpc://127.0.0.1:1", "robot"), PATIENCE_S, 5.0, Quiet)
+        self.queued = self.engine.link.queued
+        self.window: RemoteWindow = self.engine.open(1, Trace())
+        self.first = self.ask()
+
+    def ask(self) -> Answer:
+        window = SimpleNamespace(index=1, draft=None, rehearsal=None)
+        answer = Answer(window, Context("What?"), Policy((), None), Trace(), 8)
+        self.engine.ask(self.window, answer, ([FRAME], [1]))
+        return answer
+
+    def hear(self, what: wire.Piece | wire.Refused, number: int = 0) -> None:
+        """Take a message about the answer of this number, or the one in work."""
+        what.number = number or self.window.answer_number
+        down = wire.Down(session=self.window.number)
+        (down.piece if isinstance(what, wire.Piece) else down.refused).CopyFrom(what)
+        self.engine._take(down)
+
 
 @pytest.fixture
-def session() -> Iterator[RemoteSession]:
-    """One that was asked for 8 tokens, in its first step."""
-    engine = RemoteEngine(ADDRESS, 30.0, 5.0, Quiet)
-    session = engine.open(1, Trace())
-    session.fit([np.zeros((8, 8, 3), np.uint8)], [1])
-    session.ask("What?", Trace(), 8)
-    yield session
-    engine.close()
+def robot() -> Iterator[Robot]:
+    robot = Robot()
+    yield robot
+    robot.engine.close()
 
 
-def take(session: RemoteSession, *token_ids: int, ended: bool = False, **figures: Any) -> None:
-    piece = wire.Piece(number=session._answer, token_ids=token_ids, ended=ended, **figures)
-    session._engine._take(wire.Down(session=session.number, piece=piece))
-
-
-@pytest.mark.parametrize("unsound", [(), tuple(range(7))])
-def test_a_piece_of_no_tokens_or_of_too_many_fails_the_answer(
-    session: RemoteSession, unsound: tuple[int, ...]
+@pytest.mark.parametrize(
+    ("last", "tokens", "error"),
+    [
+        (wire.Piece(token_ids=[7], ended=True), (5, 6, 7), None),
+        (wire.Piece(token_ids=range(6)), (5, 6, *range(6)), None),
+        (wire.Piece(ended=True), (5, 6), None),
+        (wire.Piece(token_ids=range(7)), (5, 6), LinkError),
+        (wire.Piece(), (5, 6), LinkError),
+        (wire.Piece(token_ids=[7], seconds=float("nan")), (5, 6), ValueError),
+        (wire.Refused(kind=wire.Refused.FAILED), (5, 6), LinkError),
+        (wire.Refused(kind=wire.Refused.QUESTION), (5, 6), InputError),
+        (wire.Refused(kind=wire.Refused.NOT_FINITE), (5, 6), NonFiniteError),
+    ],
+    ids=str,
+)
+def test_last_message_ends_answer(
+    robot: Robot, last: wire.Piece | wire.Refused, tokens: tuple[int, ...], error: type[Exception] | None
 ) -> None:
-    step = session.step(DraftTree())
-    take(session, 5, 6)
-    assert step.result(0).tokens == (5, 6)
-    step = session.step(DraftTree())
-    take(session, *unsound)
-    with refused("piece-of-wrong-size", LinkError, count=len(unsound)):
-        step.result(0)
+    robot.hear(wire.Piece(token_ids=[5, 6], drafted={"memory": 3}, accepted={"memory": 1}, passes=2))
+    robot.hear(wire.Refused(), robot.window.answer_number + 1)
+    assert robot.first.tokens == (5, 6) and not robot.first.future.done()
+    robot.hear(last)
+    robot.hear(wire.Piece(token_ids=[9]))
+    failure = robot.first.future.exception(0)
+    assert robot.first.tokens == tokens and (failure is None or type(failure) is error)
+    assert (failure is None) == (error is None)
+    assert robot.first.passes >= 2 and robot.first.drafted["memory"] == 3
+    second = robot.ask()
+    robot.hear(wire.Piece(ended=True))
+    second.future.result(0)
 
 
-def test_an_answer_ends_with_all_its_tokens_or_none(session: RemoteSession) -> None:
-    step = session.step(DraftTree())
-    take(session, *range(8))
-    assert len(step.result(0).tokens) == 8
-    session.ask("And?", Trace(), 8)
-    step = session.step(DraftTree())
-    take(session, ended=True)
-    assert step.result(0).ended
+def test_second_question_replaces_first(robot: Robot) -> None:
+    first = robot.window.answer_number
+    second = robot.ask()
+    assert isinstance(robot.first.future.exception(0), CancelledError)
+    robot.hear(wire.Piece(token_ids=[1]), first)
+    robot.hear(wire.Piece(token_ids=[2], ended=True))
+    second.future.result(0)
+    assert (robot.first.tokens, second.tokens) == ((), (2,))
+
+
+def test_patience_is_per_piece(robot: Robot) -> None:
+    most_ns = int(0.6 * PATIENCE_S * 1e9)
+    for _ in range(3):
+        robot.window.heard_ns -= most_ns
+        time.sleep(0.05)
+        robot.hear(wire.Piece(token_ids=[1]))
+    assert not robot.first.future.done()
+    robot.window.heard_ns -= 2 * most_ns
+    with refused("server-silent", LinkError):
+        robot.first.future.result(PATIENCE_S / 2)
+    assert robot.engine.counts["late_passes"] == 1
+
+
+def test_lost_or_full_link_fails_answer(robot: Robot) -> None:
+    robot.engine._lost("gone")
+    with pytest.raises(LinkError, match="gone"):
+        robot.first.future.result(0)
+    robot.engine.link.is_full = True
+    with pytest.raises(LinkError, match="carries"):
+        robot.ask().future.result(0)
+    robot.engine.link.is_full = False
+    third = robot.ask()
+    robot.hear(wire.Piece(ended=True))
+    third.future.result(0)
+
+
+def test_frame_is_sent_once_a_stream(robot: Robot) -> None:
+    with ThreadPoolExecutor(8) as cameras:
+        list(cameras.map(lambda _: robot.engine.add_frame(robot.window, FRAME, 2), range(8)))
+    assert robot.queued == ["frame", "fit", "ask", "frame"]
+    robot.engine.link.epoch += 1
+    robot.ask()
+    assert robot.queued[4:] == ["frame", "fit", "ask"]
+
+
+def test_dropped_window_is_closed_once(robot: Robot) -> None:
+    """A frame that came later would open a window on the server that nothing closes."""
+    for _ in range(2):
+        robot.engine.drop(robot.window).result(0)
+    robot.engine.add_frame(robot.window, FRAME, 2)
+    answers = robot.first, robot.ask()
+    assert all(isinstance(answer.future.exception(0), CancelledError) for answer in answers)
+    assert robot.queued == ["frame", "fit", "ask", "close"]
+    robot.hear(wire.Piece(token_ids=[1]))
+    assert robot.first.tokens == ()
 
 
 def welcome(**other: int) -> wire.Welcome:
@@ -80,7 +173,7 @@ def welcome(**other: int) -> wire.Welcome:
 
 @contextmanager
 def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iterator[Address]:
-    """A server that says this on each stream, and ends it."""
+    """A server that sends these on each stream, and ends it."""
 
     def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         before()
@@ -97,37 +190,23 @@ def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iter
         server.stop(None).wait()
 
 
-@contextmanager
-def linked(address: Address) -> Iterator[tuple[Link, SimpleQueue[str]]]:
-    """A link, and why each of its streams ended."""
-    lost = SimpleQueue[str]()
-    link = Link(address, lambda message: None, lost.put)
-    try:
-        yield link, lost
-    finally:
-        link.close()
-
-
 def test_large_message_of_a_server_is_refused() -> None:
     large = wire.Down(refused=wire.Refused(sentence="x" * (MAX_SMALL + 1)))
     with serving(large) as address, pytest.raises(InputError, match="resource_exhausted"):
         RemoteEngine(address, 1.0, connect_s=2.0)
 
 
-def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_without_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crossspec_ros.engine.link.WELCOME_S", 0.5)
-    over, streams = threading.Event(), count()
+    over, streams, troubles = threading.Event(), count(), set[str]()
 
     def say_nothing_once() -> None:
         if next(streams) == 1:
             over.wait(10.0)
 
-    with (
-        serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address,
-        linked(address) as (link, _),
-    ):
+    with serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address:
+        link = Link(address, lambda message: None, lambda reason: None)
         end_s = time.monotonic() + 10.0
-        troubles = set[str]()
         while link.epoch < 2 and time.monotonic() < end_s:
             # As the engine's watch does.
             link.check()
@@ -135,6 +214,7 @@ def test_a_stream_without_a_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatc
             time.sleep(0.01)
         assert link.epoch >= 2 and any("not welcomed this robot within 0.5 s" in one for one in troubles)
         over.set()
+        link.close()
 
 
 def test_welcome_without_sizes_is_refused() -> None:
@@ -142,5 +222,7 @@ def test_welcome_without_sizes_is_refused() -> None:
         RemoteTarget("grpc://h:1", welcome(frames=0))
 
 
-def test_welcome_is_short() -> None:
-    assert len(wire.Down(welcome=welcome(vocabulary=150_000)).SerializeToString()) < 200
+@pytest.mark.parametrize("url", ["http://a:1", "grpc://a", "grpcs://:5", "grpc://a:1/b", "grpc://a:x", "a:1"])
+def test_invalid_address_is_refused(url: str) -> None:
+    with refused("server-address", url=f"'{url}'"):
+        split_url(url)

@@ -88,9 +88,9 @@ def random_pass(rng: random.Random, length: int, n: int) -> Given:
 class Both:
     """One sequence in a warm static row, and the same one in memory of its own, which must agree."""
 
-    def __init__(self, model: LlamaModel, capacity: int) -> None:
+    def __init__(self, model: LlamaModel, capacity: int, robots: int = 1) -> None:
         self.runners = [ModelRunner(model, capacity, is_static) for is_static in (True, False)]
-        self.runners[0].warm_up(1)
+        self.runners[0].warm_up(robots, robots)
         self.rows = [runner.take() for runner in self.runners]
 
     def read(self, rng: random.Random, n: int) -> None:
@@ -110,10 +110,14 @@ class Both:
         return self.rows[0].length
 
 
+@pytest.mark.parametrize(("robots", "batches"), [(1, 1), (2, 2), (8, 4)])
 @torch.inference_mode()
-def test_static_and_usual_passes_agree_however_the_sequence_is_rolled_back(model: LlamaModel) -> None:
-    rng, both = random.Random(0), Both(model, 256)
-    assert len(both.runners[0]._single) == len(SIZES)
+def test_static_and_usual_passes_agree_however_the_sequence_is_rolled_back(
+    model: LlamaModel, robots: int, batches: int
+) -> None:
+    rng, both = random.Random(0), Both(model, 256, robots)
+    # The number of graphs does not grow with that of the rows.
+    assert len(both.runners[0]._single | both.runners[0]._shared) == batches * len(SIZES)
     for n in [40, *(rng.choice([1, 2, 3, 5, 8, 17, 40, 70]) for _ in range(60)), 130, 3, 1]:
         both.read(rng, n)
         length = rng.randrange(both.length - n, both.length + 1)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
+import numpy as np
 import pytest
 import torch
 from draft_trees import Told, path_to, random_tree
-from plain_target import QUESTION, chain, logits
+from plain_target import QUESTION, chain, first_frames, logits
 
-from crossspec_ros.engine.batching import Batcher, Requests, Result, together
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.model_runner import ModelRunner, additive
+from crossspec_ros.engine.passes import Passes, PassOutput
+from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, sees
@@ -24,6 +27,7 @@ from crossspec_ros.windows.window import Window
 
 OTHER = "How many cars are there, and of which colour?"
 TOLERANCE = 5e-5
+Result = TypeVar("Result")
 
 
 @pytest.fixture(params=["sdpa", "eager"])
@@ -50,18 +54,34 @@ class Opened:
         pool.warm_up(1)
         stream = CudaStream(target.device)
         self.sequence = TargetSequence(target, pool, stream, self.verifier, Trace())
-        self._serve = Batcher(target, pool, stream)
+        self._passes = Passes(target, pool, stream)
         for i, frame in enumerate(window.frames):
-            self.do((self.sequence.read_ahead if i < prefilled else self.sequence.append)(frame, i))
+            self.sequence.append(frame, i)
+            if i < prefilled:
+                self.read()
 
-    def do(self, work: Requests[Result]) -> Result:
-        return together([work], self._serve)[0]
+    def read(self) -> None:
+        """Prefill what is there."""
+        self._pass(DraftTree(), 0, lambda output: self.sequence.was_read(output, DraftTree()))
+
+    def step(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> Step:
+        """A pass in which these nodes and this token are accepted."""
+        self.verifier.accepts = path, following
+        return self._pass(tree, len(tree) + 1, lambda out: self.sequence.verify(tree, out, None, None))
 
     def logits(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> torch.Tensor:
         """Of a step in which these nodes and this token are accepted."""
-        self.verifier.accepts = path, following
-        self.do(self.sequence.step(tree, None))
+        self.step(tree, path, following)
         return self.verifier.logits
+
+    def encode(self) -> None:
+        """Encode the frames that wait."""
+        self.sequence.add(self._passes.encode(self.sequence.units()))
+
+    def _pass(self, tree: DraftTree, logits: int, finish: Callable[[PassOutput], Result]) -> Result:
+        self.encode()
+        [output] = self._passes.read([self.sequence.reading(tree, logits)])
+        return finish(output)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -75,7 +95,7 @@ def test_frames_may_be_read_one_by_one_or_with_the_question(
     pair: ModelPair, windows: list[Window], prefilled: int
 ) -> None:
     opened = Opened(pair, windows[0], prefilled)
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    opened.sequence.ask(QUESTION, Trace())
     assert close(opened.logits(chain([5, 6, 7])), logits(pair, windows[0], [5, 6, 7]))
 
 
@@ -85,7 +105,7 @@ def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windo
     rng = random.Random(7)
     for fused in (True, False):
         opened = Opened(pair, windows[1], 8)
-        opened.do(opened.sequence.ask(QUESTION, Trace()))
+        opened.sequence.ask(QUESTION, Trace())
         said: list[int] = []
         if not fused:
             opened.logits(DraftTree(), (), 9)
@@ -103,7 +123,7 @@ def test_after_any_accepted_path_the_sequence_goes_on_as_if_it_had_been_said(
 ) -> None:
     rng = random.Random(3)
     opened = Opened(pair, windows[2], 8)
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    opened.sequence.ask(QUESTION, Trace())
     said: list[int] = []
     for _ in range(8):
         tree = random_tree(rng, rng.randrange(0, 20), pair.shared_ids)
@@ -121,10 +141,9 @@ def test_a_further_question_forgets_the_answer_and_keeps_the_frames(
 ) -> None:
     opened = Opened(pair, windows[0], prefilled)
     for i, question in enumerate((QUESTION, OTHER, QUESTION)):
-        opened.do(
-            opened.sequence.ask(OTHER, Trace())
-        )  # a question that nobody puts to the target changes nothing
-        opened.do(opened.sequence.ask(question, Trace()))
+        # A question that is not put to the target changes nothing.
+        opened.sequence.ask(OTHER, Trace())
+        opened.sequence.ask(question, Trace())
         if i:
             assert opened.sequence.unread < 30
         got = opened.logits(chain([11, 12]), (0,), 13)
@@ -138,11 +157,11 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     pair: ModelPair, windows: list[Window], prefilled: int
 ) -> None:
     opened = Opened(pair, windows[0], prefilled)
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    opened.sequence.ask(QUESTION, Trace())
+    opened.encode()
     unread, eos = opened.sequence.unread, pair.target.spec.eos_ids[0]
     tree = chain([11, eos, 12])
-    opened.verifier.accepts = (0, 1, 2), 13
-    step = opened.do(opened.sequence.step(tree, None))
+    step = opened.step(tree, (0, 1, 2), 13)
     assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
     assert step.tokens_read == unread + 3 and step.seconds > 0
     assert step.hidden is not None and step.hidden.tapped((1,)) is None
@@ -150,8 +169,7 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     accepted = step.hidden.accepted()
     assert len(accepted) == question + 3
     assert torch.equal(pair.target.logits(accepted[question - 1 :]), opened.verifier.logits)
-    opened.verifier.accepts = (1,), 13
-    step = opened.do(opened.sequence.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), None))
+    step = opened.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), (1,), 13)
     assert step.hidden is not None
     assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits[[0, 2]])
 
@@ -162,19 +180,17 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     pair: ModelPair, windows: list[Window], is_static: bool
 ) -> None:
     opened = Opened(pair, windows[0], 8, is_static, (3, 1))
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
+    opened.sequence.ask(QUESTION, Trace())
     ids = pair.target.prompt_ids(QUESTION)
     frames = torch.cat(opened.sequence.frames)
     inputs = torch.cat(
         [pair.target.words(ids[0]).embeds, frames, pair.target.words((*ids[1], 11, 12)).embeds]
     )
-    opened.verifier.accepts = (1,), 12
     tree = DraftTree((12, 11), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2)
-    first = opened.do(opened.sequence.step(tree, None))
+    first = opened.step(tree, (1,), 12)
     assert first.hidden is not None and first.hidden.tapped(()) is None
     got = [first.hidden.tapped((3, 1))]
-    opened.verifier.accepts = (), 9
-    second = opened.do(opened.sequence.step(DraftTree(), None))
+    second = opened.step(DraftTree())
     assert second.hidden is not None
     got.append(second.hidden.tapped((1, 3, 1)))
     states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states
@@ -201,42 +217,60 @@ def test_positions_and_sight_follow_the_tree() -> None:
     assert set(mask.unique().tolist()) == {0.0, torch.finfo(torch.float32).min}
 
 
+@pytest.mark.parametrize("kept", [(), (0, 1, 2), (0, 1, 2, 3, 5, 6, 7), tuple(range(8))])
 @torch.inference_mode()
-def test_frames_that_could_not_be_encoded_are_read_once_at_the_close(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+def test_fit_keeps_what_is_read_and_what_is_encoded(
+    pair: ModelPair, windows: list[Window], kept: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window, opened = windows[0], Opened(pair, replace(windows[0], frames=windows[0].frames[:0]))
-    opened.do(opened.sequence.read_ahead(window.frames[0], 0))
-    with monkeypatch.context() as broken:
-        broken.setattr(pair.target, "encode", lambda frames: 1 // 0)
-        with pytest.raises(ZeroDivisionError):
-            opened.do(opened.sequence.read_ahead(window.frames[1], 1))
-    opened.do(opened.sequence.fit(window.frames, range(len(window.frames))))
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
-    assert close(opened.logits(chain([5, 6, 7])), logits(pair, window, [5, 6, 7]))
-    assert len(opened.sequence.frames) == len(window.frames)
-
-
-@torch.inference_mode()
-def test_what_a_pass_that_failed_half_way_wrote_is_never_attended_to(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window, opened = (
-        windows[0],
-        Opened(pair, replace(windows[0], frames=windows[0].frames[:0]), 0, is_static=True),
+    """The frames that came in between, or were dropped, are neither lost nor read twice."""
+    opened, encoded = Opened(pair, windows[0], 8), list[int]()
+    encode = pair.target.encode
+    monkeypatch.setattr(
+        pair.target, "encode", lambda frames: (encoded.append(len(frames)), encode(frames))[1]
     )
-    opened.do(opened.sequence.read_ahead(window.frames[0], 0))
+    frames = [*windows[0].frames[list(kept)], *windows[1].frames[:1]]
+    opened.sequence.fit(frames, [*kept, 9])
+    opened.sequence.ask(QUESTION, Trace())
+    shown = replace(windows[0], frames=np.stack(frames))
+    assert close(opened.logits(chain([5, 6])), logits(pair, shown, [5, 6]))
+    assert encoded == [1]
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@torch.inference_mode()
+def test_nothing_of_a_rehearsal_stays_in_the_cache(
+    pair: ModelPair, windows: list[Window], is_static: bool
+) -> None:
+    window = windows[2]
+    opened = Opened(pair, first_frames(window, 7), 7, is_static)
+    sequence, unit = opened.sequence, pair.target.spec.frame_tokens // 8
+    length, place = sequence._row.length, sequence._place
+    sequence.rehearse("What is this?", Trace())
+    opened.step(chain([5, 6, 7]), (0, 1))
+    assert sequence._row.length > length + unit
+    sequence.append(window.frames[7], 7)
+    opened.read()
+    assert (sequence._row.length, sequence._place) == (length + unit, place + unit)
+    sequence.ask(QUESTION, Trace())
+    assert close(opened.logits(chain([5, 6])), logits(pair, window, [5, 6]))
+
+
+@torch.inference_mode()
+def test_a_row_that_was_spoilt_is_zeroed(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(pair, first_frames(windows[0], 1), 1, is_static=True)
 
     def fail(self: ModelRunner, reading: Reading) -> None:
         reading.row.room(reading.inputs, 0)[..., reading.row.length :, :] = torch.nan
         raise MemoryError
 
+    opened.sequence.append(windows[0].frames[1], 1)
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "_read_row", fail)
         with pytest.raises(MemoryError):
-            opened.do(opened.sequence.read_ahead(window.frames[1], 1))
-    opened.do(opened.sequence.fit(window.frames, range(len(window.frames))))
-    opened.do(opened.sequence.ask(QUESTION, Trace()))
-    opened.logits(DraftTree(), (), 9)
-    # A static pass, which multiplies with all of the row.
-    assert close(opened.logits(chain([5, 6])), logits(pair, window, [9, 5, 6])[1:])
+            opened.read()
+    pool, row = opened.sequence._runner, opened.sequence._row
+    opened.sequence.close()
+    assert pool.take() is row
+    assert not row.room(torch.zeros(1, *row._states.shape[2:3], 1, row._states.shape[4]), 0).isnan().any()

@@ -10,16 +10,18 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+import torch
 from checkpoint_layouts import edit
 from refusals import refused
-from tiny_targets import TINY_FAMILIES, noise
+from tiny_targets import QUESTION, TINY_FAMILIES, noise
+from transformers import AutoModelForImageTextToText
 
 from crossspec_ros.models import internvl, smolvlm
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.footprint import cached_numbers
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import square_pixels
-from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.models.registry import TARGETS, target_architecture, target_spec
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +44,19 @@ TEXT, VISION = "text_config", "vision_config"
 @pytest.mark.parametrize(
     ("family", "part", "values", "code"),
     [("video_llava", "", {"video_seq_length": 16}, "video-llava-seq-length"),
-     ("video_llava", VISION, {"patch_size": 0}, "video-llava-patch-zero"),
-     ("video_llava", TEXT, {"max_position_embeddings": None}, "video-llava-positions-none"),
      ("llava_onevision", TEXT, {"model_type": "llama"}, "onevision-text-type"),
      ("llava_onevision", TEXT, {"use_sliding_window": True}, "onevision-sliding-window"),
      ("llava_onevision", VISION, {"model_type": "clip"}, "onevision-vision-type"),
      ("llava_onevision", VISION, {"patch_size": 64}, "onevision-patch-size"),
-     ("llava_onevision", VISION, {"image_size": [30, 30]}, "onevision-image-size-list"),
      ("llava_onevision", "", {"vision_feature_select_strategy": "default"}, "onevision-strategy"),
      ("internvl", TEXT, {"model_type": "llama"}, "internvl-text-type"),
      ("internvl", TEXT, {"use_sliding_window": True}, "internvl-sliding-window"),
      ("internvl", VISION, {"model_type": "clip"}, "internvl-vision-type"),
-     ("internvl", VISION, {"image_size": 28}, "internvl-image-size"),
      ("internvl", VISION, {"image_size": [32, 64]}, "internvl-no-square"),
      ("internvl", "", {"vision_feature_select_strategy": "full"}, "internvl-strategy"),
      ("internvl", "", {"image_seq_length": 64}, "internvl-seq-length"),
-     ("qwen3_vl", VISION, {"patch_size": "wide"}, "qwen3-vl-patch-text"),
      ("qwen3_vl", VISION, {"spatial_merge_size": 0}, "qwen3-vl-merge-zero"),
      ("smolvlm", "", {VISION: []}, "smolvlm-vision-list"),
-     ("smolvlm", VISION, {"image_size": 4}, "smolvlm-image-size"),
      ("smolvlm", "", {"scale_factor": 3}, "smolvlm-scale-factor"),
      ("smolvlm", TEXT, {"model_type": "gpt2"}, "smolvlm-text-type")],
 )  # fmt: skip
@@ -75,12 +71,8 @@ def test_a_config_of_another_model_is_refused(
 
 @pytest.mark.parametrize(
     ("family", "part", "values", "code"),
-    [("video_llava", "", {"vision_feature_layer": 7}, "video-llava-feature-layer"),
-     ("smolvlm", "", {TEXT: None}, "smolvlm-without-text"),
-     ("smolvlm", "", {"quantization_config": {"bits": 4}}, "smolvlm-quantised"),
+    [("smolvlm", "", {"quantization_config": {"bits": 4}}, "smolvlm-quantised"),
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "smolvlm-layers"),
-     ("smolvlm", VISION, {"patch_size": 16}, "smolvlm-patch-size"),
-     ("llava_onevision", "", {"projector_hidden_act": 7}, "onevision-library-activation"),
      ("qwen3_vl", VISION, {"depth": "x"}, "qwen3-vl-library-depth"),
      ("qwen3_vl", TEXT, {"model_type": {}}, "qwen3-vl-library-type")],
 )  # fmt: skip
@@ -92,26 +84,29 @@ def test_a_config_of_other_weights_is_refused(
         target_architecture(folder).load(Placement())
 
 
+def test_a_token_that_text_never_becomes_is_missed(folders: dict[str, Path], tmp_path: Path) -> None:
+    """An entry of the vocabulary is not enough."""
+    folder = shutil.copytree(folders["internvl"], tmp_path / "target")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    lost = next(token for token in tokenizer["added_tokens"] if token["content"] == internvl.BEGIN)
+    tokenizer["added_tokens"].remove(lost)
+    tokenizer["model"]["vocab"][lost["content"]] = lost["id"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with refused("tokenizer-without-token"):
+        target_architecture(folder).tokenizer()
+
+
 @pytest.mark.parametrize(
-    ("family", "code"), [("qwen3_vl", "qwen3-vl-without-processor"), ("smolvlm", "smolvlm-without-processor")]
-)
-def test_a_fine_tune_without_processor_files_is_told_which(
-    folders: dict[str, Path], tmp_path: Path, family: str, code: str
-) -> None:
-    copy = shutil.copytree(
-        folders[family], tmp_path / "target", ignore=shutil.ignore_patterns("*preprocessor*")
-    )
-    with refused(code):
-        target_spec(copy)
-
-
-@pytest.mark.parametrize("most", [-5, True, "large", 8 * 64 - 1])
-def test_a_budget_of_pixels_that_is_none_is_refused(
-    folders: dict[str, Path], tmp_path: Path, most: object
+    ("size", "code"),
+    [({"longest_edge": True}, "pixels-true"), ({"longest_edge": 8 * 64 - 1}, "pixels-too-few"),
+     (7, "pixels-of-no-edge")],
+)  # fmt: skip
+def test_an_invalid_size_of_frames_is_refused(
+    folders: dict[str, Path], tmp_path: Path, size: object, code: str
 ) -> None:
     copy = shutil.copytree(folders["qwen3_vl"], tmp_path / "target")
-    (copy / "video_preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": most}}))
-    with refused("pixel-budget", most=repr(most)):
+    (copy / "video_preprocessor_config.json").write_text(json.dumps({"size": size}))
+    with refused(code):
         target_spec(copy)
 
 
@@ -123,17 +118,61 @@ def test_a_budget_of_pixels_that_is_none_is_refused(
      ("smolvlm", InputSpec(8, 1, 64, 8 * 19 + 7 * 10, 2048, ()), 2 * 3 * 2 * 16),
      ("video_llava", InputSpec(8, 1, 64, 8 * 17, 1024, ()), 2 * 5 * 4 * 48)],
 )  # fmt: skip
-def test_the_tiny_ones(
+def test_the_spec_follows_from_the_config(
     folders: dict[str, Path], tmp_path: Path, family: str, spec: InputSpec, cached: int
 ) -> None:
     known = target_architecture(folders[family])
     assert InputSpec(**{**vars(known.spec), "eos_ids": ()}) == spec
     assert target_spec(folders[family]) == known.spec
     assert cached_numbers(known.text) == cached
-    # Without what generation_config.json says, the text's own end of sequence is the only one.
+    # Without generation_config.json the text's own end of sequence is the only one.
     copy = shutil.copytree(folders[family], tmp_path / "copy")
     (copy / "generation_config.json").unlink()
     assert target_spec(copy).eos_ids == known.spec.eos_ids[:1]
+
+
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "qwen3_vl": {"video_processor": {**HALF, "size": {"longest_edge": 8 * 48 * 64}, "fps": 2}},
+    "llava_onevision": {"video_processor": {
+        **HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}},
+    "smolvlm": {"video_processor": {**HALF, "size": {"longest_edge": 256}}},
+    "internvl": {
+        "image_processor": {"image_mean": [0.485, 0.456, 0.406], "size": {"height": 32, "width": 32}},
+        # As transformers' defaults have it, and with them 3.5's.
+        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}}},
+}  # fmt: skip
+"""Settings in processor_config.json once transformers 5 has saved it."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_checkpoint_saved_again_is_the_same(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Settings of old files are then in processor_config.json, which comes first."""
+    AutoModelForImageTextToText.from_pretrained(folders[name]).save_pretrained(tmp_path)
+    shutil.copy(folders[name] / "tokenizer.json", tmp_path)
+    (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[name]))
+    for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
+        (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
+    known, before = target_architecture(tmp_path), target_architecture(folders[name])
+    assert known.spec == before.spec
+    again, weights = (one.load(Placement()).state_dict() for one in (known, before))
+    assert all(torch.equal(again[tensor], weights[tensor]) for tensor in weights)
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
+    with refused("internvl-mean" if name == "internvl" else "target-mean", family=known.family):
+        target_spec(tmp_path)
+
+
+@pytest.mark.parametrize("name", TINY_FAMILIES)
+@torch.inference_mode()
+def test_a_window_fits_the_spec(folders: dict[str, Path], name: str) -> None:
+    assert set(TARGETS) == set(TINY_FAMILIES)
+    known = target_architecture(folders[name])
+    target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
+    features = target.encode(noise(spec.frames, 2 * spec.image_size, spec.image_size))
+    units = [target.unit(one, i) for i, one in enumerate(features)]
+    assert 0 < sum(map(len, units)) <= spec.frame_tokens
+    assert all(len(unit.positions) == spec.axes for unit in units)
+    assert sum(map(len, target.prompt_ids(QUESTION))) + spec.frame_tokens < spec.most_tokens
 
 
 # Digests of what `InternVLVideoProcessor` makes of these frames, with torchvision 0.29.2.
@@ -155,6 +194,6 @@ RECORDED = np.load(Path(__file__).parent / "recorded" / "smolvlm_pixels.npz")
 @pytest.mark.parametrize("name", ["landscape", "portrait", "tiny", "odd", "wide", "square"])
 def test_pixels_of_smolvlm_are_bit_for_bit_those_of_its_processor(name: str) -> None:
     side = int(RECORDED[f"{name}_side"])
-    made = smolvlm.frame_pixels(RECORDED[f"{name}_frame"][None], side, 4 * side)
+    made = smolvlm.frame_pixels(RECORDED[f"{name}_frame"][None], side)
     assert made.shape == (1, 3, side, side)
     np.testing.assert_array_equal(made[0, :, :: side // 32, :: side // 32], RECORDED[f"{name}_pixels"])

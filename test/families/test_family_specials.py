@@ -1,9 +1,7 @@
-"""Specials of one family alone: its layout, its ancestors, its newline, its rope."""
+"""Specials of one family: its layout, its head, its rope, its text."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,12 @@ import pytest
 import torch
 from checkpoint_layouts import TINY, copied, edit, hub_weights, write
 from crossspec_lab.baselines.generate_inputs import generate_inputs
-from plain_target import event_draft
-from refusals import refused
 from safetensors.torch import load_file
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 
 from crossspec_ros.models.footprint import measured_bytes, weight_bytes
-from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
 def loaded(folder: Path) -> Any:
@@ -30,14 +23,10 @@ def loaded(folder: Path) -> Any:
     return known.model(known.load(Placement()), known.tokenizer())
 
 
-@pytest.mark.parametrize("layout", ["safetensors shards index", "bin shards index"])
-def test_the_published_layout_of_video_llava(tmp_path: Path, layout: str) -> None:
+def test_the_published_layout_of_video_llava(tmp_path: Path) -> None:
     plain = target_architecture(TINY / "target").load(Placement()).state_dict()
-    folder, tensors = copied("target", tmp_path / "target"), hub_weights()
-    assert {name.split(".")[0] for name in tensors} == {
-        "language_model", "video_tower", "image_tower", "multi_modal_projector"
-    }  # fmt: skip
-    write(folder, tensors, layout)
+    folder = copied("target", tmp_path / "target")
+    write(folder, hub_weights(), "safetensors shards index")
     model = target_architecture(folder).load(Placement())
     loaded = model.state_dict()
     assert loaded.keys() == plain.keys()
@@ -47,14 +36,6 @@ def test_the_published_layout_of_video_llava(tmp_path: Path, layout: str) -> Non
     # Not stored, but needed: computed anew.
     assert model.model.video_tower.embeddings.position_ids.tolist() == [list(range(17))]
     assert model.model.language_model.rotary_emb.inv_freq[0] == 1
-
-
-@pytest.mark.parametrize("known", [target_spec, target_architecture])
-def test_the_original_video_llava_is_refused(tmp_path: Path, known: Callable[[Path], object]) -> None:
-    folder = copied("target", tmp_path / "target")
-    edit(folder / "config.json", model_type="llava")
-    with refused("video-llava-original"):
-        known(folder)
 
 
 def test_the_frames_of_video_llava_follow_from_its_config(tmp_path: Path) -> None:
@@ -70,25 +51,6 @@ def test_values_that_video_llava_leaves_out_are_transformers_own(tmp_path: Path)
     edit(folder / "config.json", text_config={"model_type": "llama"}, video_seq_length=None)
     edit(folder / "config.json", vision_config={"model_type": "clip_vision_model"})
     assert target_spec(folder) == target_architecture(folder).spec
-
-
-@torch.inference_mode()
-def test_the_newline_of_llava_onevision_belongs_to_the_closing(tmp_path: Path) -> None:
-    target = loaded(TINY_FAMILIES["llava_onevision"].checkpoint(tmp_path))
-    closing = target.closing(QUESTION)
-    assert len(closing) == 1 + len(target.prompt_ids(QUESTION)[1])
-    assert torch.equal(closing.embeds[0], target.module.model.image_newline)
-
-
-def test_eventgpt_drafts_for_llava_onevision(tmp_path: Path, windows: list[Window]) -> None:
-    folder = TINY_FAMILIES["llava_onevision"].checkpoint(tmp_path)
-    pair = load_pair(TINY, target=str(folder))
-    draft = event_draft(pair, windows[0].event_images, QUESTION, 64)
-    assert draft.run(Trace())
-    drafted, probs = draft.proposal()
-    assert len(draft.text.split()) > 5 and len(drafted) == len(probs)
-    # As the target's own chat template has it: no space before the first word, and its end of the text.
-    assert list(drafted) == pair.target.tokenizer.encode(f"{draft.text}<|im_end|>").ids
 
 
 def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path: Path) -> None:
@@ -124,25 +86,15 @@ def test_tied_embeddings_and_other_languages(tmp_path: Path, name: str, tied: bo
     assert tuple(out[0, -12:].tolist()) == family.generated(folder, frames, QUESTION, 12)
 
 
-@pytest.mark.parametrize("name", ["internvl", "llava_onevision"])
-def test_a_stored_head_counts_whatever_is_said_of_tied_embeddings(tmp_path: Path, name: str) -> None:
-    family = TINY_FAMILIES[name]
-    folder = family.checkpoint(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    if name == "internvl":
-        # As in the released ones, and so taken for true by transformers.
-        del config["tie_word_embeddings"]
-    else:
-        config["text_config"]["tie_word_embeddings"] = True
-    (folder / "config.json").write_text(json.dumps(config))
-    module = loaded(folder).module
-    stored = load_file(folder / "model.safetensors")
+def test_the_head_of_internvl_counts_before_its_download(tmp_path: Path) -> None:
+    """The released configs set nothing, and so transformers takes the embeddings for tied."""
+    folder = TINY_FAMILIES["internvl"].checkpoint(tmp_path)
+    edit(folder / "config.json", tie_word_embeddings=None)
+    module, stored = loaded(folder).module, load_file(folder / "model.safetensors")
     assert any(torch.equal(module.lm_head.weight, tensor) for tensor in stored.values())
-    if name == "internvl":
-        # So it is counted, also before a download.
-        (folder / "model.safetensors").unlink()
-        known = target_architecture(folder)
-        assert weight_bytes(known.skeleton(), Placement(), known.unquantized) == measured_bytes(module)
+    (folder / "model.safetensors").unlink()
+    known = target_architecture(folder)
+    assert weight_bytes(known.skeleton(), Placement(), known.unquantized) == measured_bytes(module)
 
 
 @pytest.fixture(scope="module", params=["llava_onevision", "internvl", "smolvlm", "qwen3_vl"])
@@ -152,8 +104,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param, folder, loaded(folder)
 
 
-@pytest.mark.parametrize("question", [QUESTION, "", "  Où est 日本? \n\n", "a<|im_end|>b <video><img>"])
-@pytest.mark.parametrize("frames", [1, 8])
+@pytest.mark.parametrize(
+    ("question", "frames"),
+    [(QUESTION, 1), ("", 8), ("  Où est 日本? \n\n", 8), ("a<|im_end|>b <video><img>", 1)],
+)
 @torch.inference_mode()
 def test_the_pieces_are_the_processors_text(made: tuple[str, Path, Any], question: str, frames: int) -> None:
     name, folder, target = made

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from asked import ahead_of, answered
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from tiny_targets import QUESTION, SPLIT, TINY_FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
-from crossspec_ros.telemetry.trace import Trace
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "data" / "checkpoints"
 TOKENS = 24
@@ -129,14 +129,6 @@ def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name
     out = module.generate(**wanted, do_sample=False, max_new_tokens=TOKENS)
     tokens = out[0, wanted["input_ids"].shape[1] :].tolist()
     assert len(set(tokens)) > 5
-    engine = LocalEngine(target)
-    session = engine.open(0, Trace())
-    session.fit(frames, range(8))
-    session.ask(QUESTION, Trace())
-    said = list[int]()
-    while len(said) < len(tokens):
-        guess = tokens[len(said) : len(said) + 5]
-        said += session.step(DraftTree.chain(guess, [0.9] * len(guess), "guess")).result(60).tokens
-    session.close()
-    engine.close()
-    assert said[: len(tokens)] == tokens
+    with closing(LocalEngine(target)) as engine:
+        said = answered(engine, frames, ahead_of(tuple(tokens)), -(-len(tokens) // 6), question=QUESTION)
+    assert said[: len(tokens)] == tuple(tokens)

@@ -14,22 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from asked import answered
 from tiny_targets import TINY_FAMILIES, noise
 
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.cli import main
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import gguf_facts as facts_module
-from crossspec_ros.models.gguf_facts import gguf_facts, projector_of
 from crossspec_ros.models.gguf_header import Embeddings
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.paths import share_dir
-from crossspec_ros.telemetry.trace import Trace
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
@@ -37,7 +33,7 @@ from gguf_pairs import TEMPLATE, write_pair
 from llama_cpp import llama_cpp, mtmd_cpp
 
 from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.models.gguf import GgufTarget
+from crossspec_ros.models.gguf import GgufArchitecture, GgufTarget, _read, projector_of
 
 QUESTION = "What are the key elements in this scene?"
 LIMIT = 40
@@ -97,16 +93,8 @@ def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
 
 
 def answer(engine: LocalEngine, seen: np.ndarray, ahead: int, draft: Callable[[int], DraftTree]) -> list[int]:
-    session, said, ended = engine.open(0, Trace()), list[int](), False
-    for i, frame in enumerate(seen[:ahead]):
-        session.append(frame, i).result(20)
-    session.fit(list(seen), list(range(len(seen))))
-    session.ask(QUESTION, Trace())
-    while not ended and len(said) < LIMIT:
-        step = session.step(draft(len(said))).result(20)
-        said, ended = [*said, *step.tokens], step.ended
-    session.close()
-    return said[:LIMIT]
+    tokens = answered(engine, seen, lambda known: draft(len(known)), LIMIT, ahead, QUESTION)
+    return list(tokens[:LIMIT])
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
@@ -170,11 +158,14 @@ def test_it_captions_by_the_command_and_drafts_help(
 
 
 def test_templates_of_parts_and_none_at_all(checkpoint: Path, tmp_path: Path) -> None:
-    typed = gguf_facts(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
-    assert typed.prompt == gguf_facts(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
+    typed = GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
+    assert (
+        typed.prompt
+        == GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
+    )
     for template, sentence in (("", "has no chat template"), ("{{ 1 // 0 }}", "does not take a question")):
         with pytest.raises(InputError, match=sentence):
-            gguf_facts(write_pair(checkpoint, tmp_path / "other", template=template))
+            GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "other", template=template))
 
 
 def cut(file: Path) -> None:
@@ -198,7 +189,7 @@ def test_an_invalid_pair_is_refused(
         made.write_bytes((file.parent / made.name).read_bytes())
     harm(mine, projector)
     with pytest.raises(InputError, match=problem):
-        gguf_facts(mine)
+        GgufArchitecture.of_folder(mine)
 
 
 def test_a_model_that_reads_embeddings_otherwise_is_refused(
@@ -206,8 +197,8 @@ def test_a_model_that_reads_embeddings_otherwise_is_refused(
 ) -> None:
     own = Embeddings.of
     monkeypatch.setattr(Embeddings, "of", lambda self, ids: 1.5 * own(self, ids))
-    with pytest.raises(InputError, match="otherwise where they come as embeddings"):
-        facts_module._facts.__wrapped__((file, projector_of(file)), ())
+    with pytest.raises(InputError, match="embeddings"):
+        _read.__wrapped__((file, projector_of(file)), ())
 
 
 ALONE = """
@@ -236,16 +227,6 @@ def test_a_captioner_needs_no_torch_and_little_memory(file: Path, tmp_path: Path
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "False", "True"]
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{"models.dtype": "int8"}, {"models.device": "cuda"}, {"heads": "some"}, {"generation": "published"},
-     {"handoff": "predicted"}],
-)  # fmt: skip
-def test_other_parameters_than_it_has_are_refused(file: Path, asked: dict[str, str]) -> None:
-    with pytest.raises(InputError):
-        load_decoder(CaptionerSettings.of({"target": str(file), "draft": "none", **asked}))
 
 
 def test_its_digest_is_that_of_both_files(file: Path, tmp_path: Path) -> None:

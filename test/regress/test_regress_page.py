@@ -21,13 +21,8 @@ def captioned(tmp_path_factory):
     """Three windows; in the second no frames came."""
     folder = tmp_path_factory.mktemp("page")
     setup = Setup(write_drive(folder / "drive", blind=(1,)), write_models(folder / "models"))
-
-    class Decoder(FakeDecoder):
-        def caption(self, window, *args, **named):
-            self._streamed[window.index] = range(13)
-            return super().caption(window, *args, **named)
-
-    return list(CodeReplay(setup, Decoder("a <red> van & window {}")).windows())
+    decoder = FakeDecoder("a <red> van & window {}", images=None)
+    return list(CodeReplay(setup, decoder).windows())
 
 
 def rows(html):

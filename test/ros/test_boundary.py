@@ -219,7 +219,7 @@ def test_python_logging_reaches_rosout_once():
         observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
 
         def warned():
-            logging.getLogger("crossspec_ros.captioning.worker").warning("a frame\nwas not read ahead")
+            logging.getLogger("crossspec_ros.captioning.captioner").warning("a frame\nwas not read ahead")
             return [message for message in heard if "read ahead" in message.msg]
 
         observer.wait(warned)

@@ -229,7 +229,7 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     assert reached()
     for index in range(1, 5):
         stage.send(index)
-    stage.wait(lambda: stage.node._worker.waiting == 4)
+    stage.wait(lambda: stage.node._worker.captioner.waiting == 4)
     release()
     told = [(stage.index(report), report.events, report.outcome) for report in stage.reports(5)]
     skipped = [(index, 1000 * index, "skipped") for index in (1, 2, 3)]

@@ -1,167 +1,136 @@
-"""Streams that nobody needs end: of strangers without a token, and of robots that do not read."""
+"""Streams that no robot needs end: those without a token, and those that nothing reads."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from contextlib import aclosing, closing
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.serving import application, conversation
 from crossspec_ros.serving.application import CaptionServer
 from crossspec_ros.serving.conversation import HELLO_S, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 
-TOKENS = {"car_7": "0123456789abcdef0123", "car_8": "0123456789abcdef0124"}
+TOKENS = {"car": "0123456789abcdef0123", "van": "0123456789abcdef0124"}
+WELCOME = wire.Down(welcome=wire.Welcome(frames=8))
+MAX_UNREAD = 8
 
 
-def server(tokens: dict[str, str] | None) -> CaptionServer:
-    """A replica without a target."""
+def replica(tokens: dict[str, str] | None) -> CaptionServer:
+    """Return a replica without a target."""
     made = object.__new__(CaptionServer)
     made._tokens, made._open = tokens, defaultdict(list)
-    made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)  # type: ignore[assignment]
+    made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)
     return made
 
 
-async def silence() -> AsyncIterator[bytes]:
-    await asyncio.sleep(2 * HELLO_S)
-    yield b""
+async def heard(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.Down]:
+    """Return what a stream gets that sends nothing."""
 
+    async def silence() -> AsyncIterator[bytes]:
+        await asyncio.sleep(2 * HELLO_S)
+        yield b""
 
-def first_words(server: CaptionServer, metadata: list[tuple[str, str]]) -> list[wire.Down]:
-    """What a stream that says nothing is told within a moment."""
-
-    async def listen() -> list[wire.Down]:
-        context = SimpleNamespace(invocation_metadata=lambda: metadata)
-        return [one async for one in server.Stream(silence(), context)]  # type: ignore[arg-type]
-
-    return asyncio.run(asyncio.wait_for(listen(), 0.5))
+    context: Any = SimpleNamespace(invocation_metadata=lambda: metadata)
+    return [one async for one in server.Stream(silence(), context)]
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [[], [("authorization", "Bearer ")], [("authorization", "Bearer 0123456789abcdef0125")]],
+    ("tokens", "sent", "is_welcome"),
+    [
+        (TOKENS, None, False),
+        (TOKENS, "", False),
+        (TOKENS, "0123456789abcdef0125", False),
+        (TOKENS, TOKENS["van"], True),
+        (None, None, True),
+    ],
 )
-def test_a_stream_without_a_robots_token_ends_before_it_has_said_anything(
-    metadata: list[tuple[str, str]],
+def test_stream_needs_known_token(
+    tokens: dict[str, str] | None, sent: str | None, is_welcome: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica = server(TOKENS)
-    told = first_words(replica, metadata)
-    assert ["not that of any robot" in one.refused.sentence for one in told] == [True]
-    assert replica._fleet.counts["refused"] == 1
+    async def welcome(*arguments: object) -> AsyncIterator[wire.Down]:
+        yield WELCOME
+
+    monkeypatch.setattr(application, "converse", welcome)
+    server = replica(tokens)
+    metadata = [] if sent is None else [("authorization", f"Bearer {sent}")]
+    [down] = asyncio.run(asyncio.wait_for(heard(server, *metadata), 0.5))
+    assert (down == WELCOME) == is_welcome and server._fleet.counts["refused"] == (not is_welcome)
+    assert is_welcome or "not that of any robot" in down.refused.sentence
 
 
-@pytest.mark.parametrize("tokens", [TOKENS, None])
-def test_a_stream_with_one_or_where_none_is_asked_for_is_heard(
-    tokens: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    welcome = wire.Down(welcome=wire.Welcome(frames=8))
+def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot whose links break connects again, even if nothing reads its old streams."""
 
-    async def hear(*arguments: object) -> AsyncIterator[wire.Down]:
-        yield welcome
-
-    monkeypatch.setattr("crossspec_ros.serving.application.converse", hear)
-    assert first_words(server(tokens), [("authorization", f"Bearer {TOKENS['car_8']}")]) == [welcome]
-
-
-def test_of_the_streams_of_a_token_the_oldest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot whose links break comes back, however many of its streams nobody reads."""
-
-    async def hear(*arguments: object) -> AsyncIterator[wire.Down]:
+    async def wait(*arguments: object) -> AsyncIterator[wire.Down]:
         await asyncio.sleep(HELLO_S)
         yield wire.Down()
 
-    monkeypatch.setattr("crossspec_ros.serving.application.converse", hear)
+    monkeypatch.setattr(application, "converse", wait)
 
     async def crowd() -> list[bool]:
-        replica = server(TOKENS)
-
-        async def say_nothing(name: str) -> None:
-            metadata = [("authorization", f"Bearer {TOKENS[name]}")]
-            context = SimpleNamespace(invocation_metadata=lambda: metadata)
-            async for _ in replica.Stream(silence(), context):  # type: ignore[arg-type]
-                pass
-
-        streams = [asyncio.create_task(say_nothing("car_7")) for _ in range(6)]
-        streams.append(asyncio.create_task(say_nothing("car_8")))
+        server = replica(TOKENS)
+        names = [*6 * ["car"], "van"]
+        streams = [
+            asyncio.create_task(heard(server, ("authorization", f"Bearer {TOKENS[name]}"))) for name in names
+        ]
         await asyncio.wait(streams, timeout=0.1)
         ended = [stream.done() for stream in streams]
-        assert [len(replica._open[name]) for name in TOKENS] == [4, 1]
+        assert [len(server._open[name]) for name in TOKENS] == [4, 1]
         for stream in streams:
             stream.cancel()
         await asyncio.wait(streams)
-        assert not any(replica._open.values())
+        assert not any(server._open.values())
         return ended
 
     assert asyncio.run(crowd()) == [True, True, False, False, False, False, False]
 
 
-MOST = 8
-HELLO = wire.Up(hello=wire.Hello(version=VERSION, robot="deaf", period_ns=1_000_000_000)).SerializeToString()
-
-
-@pytest.fixture
-def fleet(pair: ModelPair) -> Iterator[Fleet]:
-    fleet = Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))
-    yield fleet
-    fleet.close()
-
-
-async def left(fleet: Fleet) -> None:
-    """Wait until the robot has gone."""
-    for _ in range(200):
-        if not fleet.robots:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("the robot has not gone")
-
-
-def test_a_robot_that_reads_nothing_is_let_go_and_heard_no_more(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_late", [False, True])
+def test_stream_that_nothing_reads_ends(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.serving.conversation.MOST_UNREAD", MOST)
-    said = 0
+    """Either too many messages wait for the robot, or one waits for too long."""
+    monkeypatch.setattr(conversation, "MOST_UNREAD", MAX_UNREAD)
+    monkeypatch.setattr(conversation, "UNREAD_S", 0.2 if is_late else 60.0)
+    sent = 0
 
     async def messages() -> AsyncIterator[bytes]:
-        nonlocal said
-        yield HELLO
-        while said < 10 * MOST:
-            said += 1
-            # Each is refused with a sentence.
+        nonlocal sent
+        hello = wire.Hello(version=VERSION, robot="deaf", period_ns=10**9)
+        yield wire.Up(hello=hello).SerializeToString()
+        while not is_late and sent < 10 * MAX_UNREAD:
+            sent += 1
+            # The server answers each with a refusal.
             yield wire.Up(session=1, ask=wire.Ask(number=1)).SerializeToString()
         await asyncio.sleep(60)
 
-    async def live() -> list[wire.Down]:
-        answers = converse(fleet, messages())
-        await anext(answers)
-        await left(fleet)
-        assert said < 4 * MOST
-        return [answer async for answer in answers]
+    async def stall(fleet: Fleet) -> None:
+        async with aclosing(converse(fleet, messages())) as downs:
+            await anext(downs)
+            # gRPC waits like this while the robot reads nothing.
+            while fleet.robots:
+                await asyncio.sleep(0.01)
+            assert sent < 4 * MAX_UNREAD
+            assert len([down async for down in downs]) <= MAX_UNREAD + 2
 
-    # What it finds when it reads at last has an end.
-    assert len(asyncio.run(asyncio.wait_for(live(), 10))) <= MOST + 2
+    async def live(fleet: Fleet) -> None:
+        stalled = stall(fleet)
+        if is_late:
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(stalled)
+        else:
+            await stalled
+        while fleet.robots:
+            await asyncio.sleep(0.01)
 
-
-def test_a_stream_whose_answer_does_not_go_is_ended(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crossspec_ros.serving.conversation.UNREAD_S", 0.2)
-
-    async def messages() -> AsyncIterator[bytes]:
-        yield HELLO
-        await asyncio.sleep(60)
-
-    async def send() -> None:
-        async for _ in converse(fleet, messages()):
-            # As gRPC does while nothing more goes.
-            await asyncio.sleep(60)
-
-    async def live() -> None:
-        sending = asyncio.create_task(send())
-        await asyncio.wait([sending], timeout=10)
-        assert sending.cancelled()
-        await left(fleet)
-
-    asyncio.run(live())
+    with closing(Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))) as fleet:
+        asyncio.run(asyncio.wait_for(live(fleet), 20))

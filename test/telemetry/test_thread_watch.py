@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from killing import WAIT_S, kill
 
+from crossspec_ros.captioning.caption_thread import CaptionThread
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.worker import CaptionWorker
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.engine.scheduler import Scheduler
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.pulse import FAREWELL_S, PATIENCE_S, Pulse, ThreadWatch
 
@@ -65,22 +64,22 @@ def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
 def test_each_thread_of_a_captioner_that_is_killed_is_told(
     decoder: PrefillHiddenDecoder, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = CaptionWorker(decoder, "?", print, print, print)
+    captions = CaptionThread(decoder, "?", print, print, print)
     assert decoder._drafts is not None and decoder.memory_file is not None
     decoder._drafts.submit(lambda: None).result(WAIT_S)
-    watch = ThreadWatch(lambda: [worker.pulse, *decoder.pulses])
+    watch = ThreadWatch(lambda: [captions.pulse, *decoder.pulses])
     assert watch.look() == "" and len(watch.values) == 4
     wakes = {
-        "target": lambda: scheduler(decoder).submit(lambda: None),
+        "target": lambda: notify(decoder.engine._changed),
         "draft": lambda: decoder._drafts.submit(lambda: None),
         "memory": lambda: decoder.memory_file._closing.set(),
-        "captioner": lambda: notify(worker),
+        "captioner": lambda: notify(captions.captioner.changed),
     }
     # Earlier tests may have left such threads; the newest comes last.
     *_, thread = [each for each in threading.enumerate() if each.name.startswith(name)]
     kill(thread, wakes[name])
     assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
-    worker.stop()
+    captions.stop()
 
 
 def test_the_end_of_a_thread_obeys_no_stranger(
@@ -95,10 +94,6 @@ def test_the_end_of_a_thread_obeys_no_stranger(
     assert "\x1b" not in caplog.text + capfd.readouterr().err
 
 
-def scheduler(decoder: PrefillHiddenDecoder) -> Scheduler:
-    return decoder.engine.scheduler
-
-
-def notify(worker: CaptionWorker) -> None:
-    with worker._changed:
-        worker._changed.notify_all()
+def notify(changed: threading.Condition) -> None:
+    with changed:
+        changed.notify_all()

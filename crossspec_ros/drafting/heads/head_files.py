@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -29,10 +27,10 @@ PEFT = "adapter_config.json"
 VERSION = 1
 """Version of our format."""
 WEIGHTS = "model.safetensors"
-Module = TypeVar("Module", bound=nn.Module)
-
 _MAX_REASON = 200
-_HEAD = "draft head"
+_OF_TARGET = ("target_type", "width", "layers", "tokens", "vocabulary")
+_OF_DRAFT = ("draft_width", "draft_tokens")
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -77,9 +75,22 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
     values = read_json(file)
+    head: Head
     if foreign := _foreign_format(values):
-        read = extension(f"head_format.{foreign}", f"the format of the draft head '{folder}'")
-        return _ready(read(folder, target), target)
+        head = extension(f"head_format.{foreign}", f"the format of the draft head '{folder}'")(folder, target)
+    else:
+        head = _own_format(folder, file, target, draft)
+    return head.to(target.device, target.dtype).eval().requires_grad_(False)
+
+
+def _foreign_format(values: dict[str, Any]) -> str:
+    """Return the name of another project's format by its config; empty for ours."""
+    if "speculators_model_type" in values:
+        return "speculators"
+    return "medusa" if values.get("model_type") == "medusa" else ""
+
+
+def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel | None) -> Head:
     values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
     if values["crossspec_head"] != VERSION:
         raise InputError(
@@ -92,38 +103,19 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
         raise InputError(
             f"'{file}' describes no draft head ({error}): take the one that came with the weights"
         ) from error
-    mine = Sizes.of(target, draft)
-    for name in ("target_type", "width", "layers", "tokens", "vocabulary"):
-        _compare(folder, name, "a target", sizes, mine)
-    head = filled(lambda: make_head(values["kind"], sizes, values["options"]), folder / WEIGHTS)
-    if draft is not None and "events" in head.needs:
-        for name in ("draft_width", "draft_tokens"):
-            _compare(folder, name, "models", sizes, mine)
-    return _ready(head, target)
-
-
-def _foreign_format(values: dict[str, Any]) -> str:
-    """Return the name of another project's format by its config; empty for ours."""
-    if "speculators_model_type" in values:
-        return "speculators"
-    return "medusa" if values.get("model_type") == "medusa" else ""
-
-
-def _compare(folder: Path, name: str, whose: str, its: Sizes, mine: Sizes) -> None:
-    if getattr(its, name) != getattr(mine, name):
-        raise InputError(
-            f"the draft head '{folder}' is for {whose} whose {name.replace('_', ' ')} is "
-            f"{getattr(its, name)!r}, but here it is {getattr(mine, name)!r}: train one with crossspec train "
-            f"heads"
-        )
-
-
-def _ready(head: Head, target: VideoTarget) -> Head:
-    return head.to(target.device, target.dtype).eval().requires_grad_(False)
+    head, mine = make_head(values["kind"], sizes, values["options"]), Sizes.of(target, draft)
+    for name in _OF_TARGET + (_OF_DRAFT if draft is not None and "events" in head.needs else ()):
+        its, ours = getattr(sizes, name), getattr(mine, name)
+        if its != ours:
+            raise InputError(
+                f"the draft head '{folder}' is for models whose {name.replace('_', ' ')} is {its!r}, but "
+                f"here it is {ours!r}: train one with crossspec train heads"
+            )
+    return fill(head, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
 
 
 def head_folders(folder: Path) -> list[Path]:
-    """Return the heads in a folder of heads, by name; none where the folder is missing."""
+    """Return the folders in `folder` that hold a head each, in order."""
     return sorted(path.parent for path in folder.glob("*/config.json"))
 
 
@@ -144,36 +136,24 @@ def fitting_heads(
     return fitting
 
 
-def stored(file: Path, what: str = _HEAD) -> dict[str, Tensor]:
-    """Read the tensors of a weights file; raise InputError where it is missing or damaged."""
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; raise InputError where it is missing or damaged."""
     check_pointer(file)
     try:
         return load_file(tensors_file(file))
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"the weights '{file}' of a {what} are missing or damaged ({first_line(error)}): copy them again"
+            f"the weights '{file}' are missing or damaged ({first_line(error)}): copy them again"
         ) from error
 
 
-def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
-    """Return the dtype in which weights are stored."""
-    return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
-
-
-def filled(
-    make: Callable[[], Module], file: Path, tensors: dict[str, Tensor] | None = None, what: str = _HEAD
-) -> Module:
-    """Make a module and load the weights in `file`, or `tensors` where the caller read them.
-
-    Raises InputError where weights are missing or do not fit.
-    """
-    module = make()
-    tensors = stored(file, what) if tensors is None else tensors
+def fill(module: Module, tensors: dict[str, Tensor], file: Path) -> Module:
+    """Return the module with the tensors of `file`; raise InputError where they do not fit."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(
-            f"the weights '{file}' are not those of the {what} that its config.json describes "
-            f"({one_line(error)[:_MAX_REASON]}): take both from the same training"
+            f"the weights '{file}' do not fit the config.json beside them ({one_line(error)[:_MAX_REASON]}): "
+            f"take both from the same training"
         ) from error
     return module

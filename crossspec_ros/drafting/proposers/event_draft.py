@@ -13,12 +13,12 @@ class EventDraftProposer(Proposer):
     name = "event_draft"
     needs = frozenset({"events"})
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         begin = align(context.tokens, context.draft_tokens)
         path, end = 1.0, begin
         for prob in context.draft_probs[begin : begin + budget]:
             path *= prob
-            if path < worth:
+            if path < min_prob:
                 break
             end += 1
         return DraftTree.chain(context.draft_tokens[begin:end], context.draft_probs[begin:end], self.name)

@@ -20,7 +20,7 @@ class GrammarProposer(Proposer):
     name = "grammar"
     needs = frozenset({"grammar"})
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         assert context.grammar is not None
         tokens, parents, probs = list[int](), list[int](), list[float]()
 
@@ -40,7 +40,7 @@ class GrammarProposer(Proposer):
             state.take(*forced)
             choices = [] if state.is_over else state.allowed().nonzero()[0].tolist()
             share = 1 / max(1, len(choices))
-            if len(choices) > FEW or -path * share < worth:
+            if len(choices) > FEW or -path * share < min_prob:
                 continue
             for token in choices[: budget - len(tokens)]:
                 following = state.copy()

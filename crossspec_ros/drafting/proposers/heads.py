@@ -1,6 +1,8 @@
-"""A trained draft head as a proposer: what the target has read it reads when it is asked."""
+"""A trained draft head as a proposer."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
@@ -11,60 +13,53 @@ from crossspec_ros.models.base import VideoTarget
 
 
 class HeadProposer(Proposer):
-    """Draft with a head, under its name."""
+    """Drafts with a head, under its name."""
 
     listed = "heads"
 
     def __init__(self, name: str, head: Head) -> None:
         self.name, self._head = name, head
         self.needs, self.taps = head.needs, head.taps
-        # What the target has read since the head was last asked.
+        # The target's states since the head was last asked.
         self._unread: list[tuple[tuple[int, ...], torch.Tensor, torch.Tensor | None]] = []
-        self._has_begun = False
 
     def load(self, target: VideoTarget) -> None:
-        """Let it use the target's embeddings and head."""
+        """Let the head use the target's embeddings and head."""
         self._head.attach(target)
         self._head.eval()
 
     @torch.inference_mode()
-    def prepare(self, context: Context, budget: int, worth: float) -> bool:
-        self._awaited(context)
+    def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
+        self._synchronize(context)
         return self._head.prepare(context)
 
     @torch.inference_mode()
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        if not self._has_begun or not context.tokens:
-            self._head.begin()
-            self._has_begun = True
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         for following, states, taps in self._unread:
             self._head.read(following, states, taps)
         self._unread.clear()
-        self._awaited(context)
-        guess = self._head.propose(context, budget, worth)
-        return DraftTree(guess.ids, guess.parents, guess.probs, ((self.name,),) * len(guess.ids))
+        self._synchronize(context)
+        tree = self._head.propose(context, budget, min_prob)
+        return replace(tree, sources=((self.name,),) * len(tree))
 
     @torch.inference_mode()
     def observe(self, result: PassResult) -> None:
-        """Keep what the target's states were; a head reads them once it is asked."""
+        """Keep the target's states, which the head reads once it is asked."""
         if "hidden" not in self.needs or result.step is None or result.step.hidden is None:
             return
-        if result.ended:
-            self._unread.clear()
-            return
-        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
-        known = result.context.prompt_ids[1:] if not result.context.tokens else ()
+        question: tuple[int, ...] = ()
         if not result.context.tokens:
+            question = result.context.prompt_ids[1:]
             self._unread.clear()
-            self._has_begun = False
-        following = (known + result.tokens)[-len(states) :]
+            self._head.begin()
+        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
+        following = (question + result.tokens)[-len(states) :]
         # A family may close its prompt with more than ids.
         beyond = len(states) - len(following)
-        states, taps = states[beyond:], taps if taps is None else taps[beyond:]
-        self._unread.append((following, states, taps))
+        self._unread.append((following, states[beyond:], taps if taps is None else taps[beyond:]))
 
-    def _awaited(self, context: Context) -> None:
-        """Frames and the draft's states are made in other streams, which may still be at work."""
+    def _synchronize(self, context: Context) -> None:
+        """Wait for frames and the draft's states, which are made in other CUDA streams."""
         read = context.frames if "frames" in self.needs else ()
         read += context.draft_states if "events" in self.needs else ()
         for device in {tensor.device for tensor in read if tensor.is_cuda}:

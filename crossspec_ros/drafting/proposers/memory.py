@@ -29,17 +29,12 @@ class CaptionMemory(Proposer):
         self.learned = 0
         """Captions since the start."""
 
-    @property
-    def known(self) -> int:
-        """Number of captions in memory."""
-        return sum(len(table.captions) for table in self._tables.values())
-
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """Return the likeliest `budget` paths, down to probability `worth`."""
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        """Return the likeliest `budget` paths, down to probability `min_prob`."""
         table = self._tables.get(context.subject)
         if table is None or budget <= 0:
             return DraftTree()
-        tokens, parents, probs = (values.tolist() for values in table.grow(context.tokens, budget, worth))
+        tokens, parents, probs = (values.tolist() for values in table.grow(context.tokens, budget, min_prob))
         return DraftTree(tuple(tokens), tuple(parents), tuple(probs), ((self.name,),) * len(tokens))
 
     def observe(self, result: PassResult) -> None:

@@ -16,6 +16,6 @@ class RehearsalProposer(Proposer):
     name = REHEARSAL
     needs = frozenset({REHEARSAL})
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         tokens = rest(context.tokens, context.rehearsal)[:budget]
         return DraftTree.chain(tokens, [PROB] * len(tokens), self.name)

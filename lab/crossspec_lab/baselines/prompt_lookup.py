@@ -14,7 +14,7 @@ class PromptLookup(Proposer):
 
     name = "lookup"
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """A chain of at most `budget` nodes; `probs` only tell the lengths of matches apart.
 
         How often each length is right the policy finds out.

@@ -24,10 +24,11 @@ from crossspec_lab.compare.after_tokens import said_after_tokens
 from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair, stream
 from crossspec_lab.experiments.statistics import resampled
+from crossspec_lab.heads.trainable import Pairs
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head import Head, Pairs
+from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.heads.adapter import state_loss
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
@@ -42,7 +44,7 @@ class _Look(nn.Module):
         return queries + self.mlp(self.norm_inner(queries))
 
 
-class Handoff(Head):
+class Handoff(TrainableHead):
     """Estimate the target's features of a window's frames and their quality from event tokens.
 
     Event tokens are (b, k + patches, draft width): one for each of k event images, then one for each place.
@@ -122,8 +124,8 @@ class Handoff(Head):
         ).last_hidden_state
         return target.logits(hidden[:, -pairs.tokens.shape[1] :]).float()
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
-        return Guess()
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        return DraftTree()
 
 
 def likeness(features: Tensor, true: Tensor) -> Tensor:
@@ -173,14 +175,11 @@ def load_handoff(folder: Path, target: VideoTarget, draft: EventModel | None) ->
             f"the hand-off '{folder}' is for a pair with the sizes {values['sizes']}, and this pair has "
             f"{asdict(sizes)}: train one for it with crossspec train heads handoff"
         )
-
-    def make() -> Handoff:
-        try:
-            return Handoff(sizes, **values["options"])
-        except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-            raise InputError(
-                f"'{file}' describes no feature hand-off ({first_line(error)}): take the file of the weights"
-            ) from error
-
-    handoff = filled(make, folder / WEIGHTS, what="feature hand-off")
+    try:
+        handoff = Handoff(sizes, **values["options"])
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"'{file}' describes no feature hand-off ({first_line(error)}): take the file of the weights"
+        ) from error
+    handoff = fill(handoff, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return handoff.to(target.device).eval().requires_grad_(False)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 
-class Adapter(Head):
+class Adapter(TrainableHead):
     """Says anew, in the target's words, what the event draft has said.
 
     The published sizes, at 4096 wide states: L1 one bottleneck of 256 with learned residual (2.1 M), L2 three
@@ -69,15 +71,15 @@ class Adapter(Head):
     def logits(self, pairs: Pairs) -> Tensor:
         return self.read_out(self.predicted(pairs))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
         if not context.draft_states:
-            return Guess()
+            return DraftTree()
         states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
 
 
 def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:

@@ -11,9 +11,11 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import PEFT
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
@@ -25,7 +27,7 @@ _ATTENTION = r"layers\.\d+\.self_attn\.[qkvo]_proj"
 """Not that of the vision tower, which is in the same module."""
 
 
-class DraftLora(Head):
+class DraftLora(TrainableHead):
     """LoRA (Hu et al., 2021) on q, k, v and o: rank 16, alpha 32. It learns to say what the target says.
 
     It has no say of its own: the event draft, changed, has.
@@ -60,8 +62,8 @@ class DraftLora(Head):
         hidden = self._changed[0](inputs_embeds=inputs, use_cache=False).last_hidden_state
         return draft.logits(hidden[:, -pairs.tokens.shape[1] :])[..., : self.sizes.tokens].float()
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
-        return Guess()
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        return DraftTree()
 
     def save(self, folder: Path) -> None:
         """In peft's own format."""

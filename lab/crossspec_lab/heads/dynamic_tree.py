@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from crossspec_ros.drafting.heads.head import Guess
+from crossspec_ros.engine.tree import DraftTree
 
 Extend = Callable[[Sequence[int], Sequence[int]], Tensor]
 
@@ -17,7 +17,9 @@ DEPTH = 7
 """Levels of the tree, as in EAGLE-2."""
 
 
-def grow_dynamic(first: Tensor, extend: Extend, budget: int, worth: float, depth: int = DEPTH) -> Guess:
+def grow_dynamic(
+    first: Tensor, extend: Extend, budget: int, min_prob: float, depth: int = DEPTH
+) -> DraftTree:
     """EAGLE-2's dynamic tree (Li et al., 2024): in each level the likeliest paths are extended, and of all
     nodes the likeliest `budget` stay.
 
@@ -26,7 +28,7 @@ def grow_dynamic(first: Tensor, extend: Extend, budget: int, worth: float, depth
         extend: gets the ids of some nodes and their parents, which are numbered in the order in which it got
             them, -1 before any; gives (nodes, vocabulary) log probabilities of what follows each.
     """
-    least = math.log(worth) if worth > 0 else -math.inf
+    least = math.log(min_prob) if min_prob > 0 else -math.inf
     width = min(WIDTH, len(first))
     ids: list[int] = []
     parents: list[int] = []
@@ -57,7 +59,7 @@ def grow_dynamic(first: Tensor, extend: Extend, budget: int, worth: float, depth
         extended |= {node: len(extended) - 1 + n for n, node in enumerate(level)}
     kept = sorted(sorted(range(len(ids)), key=lambda node: -paths[node])[: max(0, budget)])
     place = {-1: -1, **{node: n for n, node in enumerate(kept)}}
-    return Guess(
+    return DraftTree(
         tuple(ids[node] for node in kept),
         tuple(place[parents[node]] for node in kept),
         tuple(math.exp(values[node]) for node in kept),

@@ -21,10 +21,12 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, scaled
 from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 
@@ -84,7 +86,7 @@ class Options:
             raise ValueError("version 2 reads the last hidden states and speaks with the target's head")
 
 
-class Eagle(Head):
+class Eagle(TrainableHead):
     """At the row of token x_j it reads the target's feature there and x_{j+1}; its output tells x_{j+2}.
 
     It sees the question and the response; of the frames no more than what `_compressed` makes of them.
@@ -195,12 +197,12 @@ class Eagle(Head):
         """Only kept: before the first row come the frames, which are not known here."""
         self._unread.append((following, states, taps))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """EAGLE-2's dynamic tree; what it made of a node is the feature that the node's children read."""
         if self._unread:
             self._catch_up(context.frames)
         if self._root is None or budget <= 0:
-            return Guess()
+            return DraftTree()
         self._row.keep(self._verified)
         made, above = self._root[None], list[list[int]]()
 
@@ -222,11 +224,11 @@ class Eagle(Head):
             return log_softmax(self._speech(found))
 
         first = log_softmax(self._speech(self._root))
-        guess = grow_dynamic(first, extend, min(budget, NODES), worth)
+        guess = grow_dynamic(first, extend, min(budget, NODES), min_prob)
         if self.d2t is None:
             return guess
-        ids = self._as_target(self._on_device(torch.tensor(guess.ids, dtype=torch.long)))
-        return Guess(tuple(ids.tolist()), guess.parents, guess.probs)
+        ids = self._as_target(self._on_device(torch.tensor(guess.token_ids, dtype=torch.long)))
+        return DraftTree(tuple(ids.tolist()), guess.parents, guess.probs)
 
     def _catch_up(self, frames: tuple[Tensor, ...]) -> None:
         """Take what the target has read into the cache."""
@@ -343,7 +345,7 @@ def usual_layer(sizes: Sizes) -> dict[str, Any]:
     return {
         "model_type": "llama",
         "hidden_size": sizes.width,
-        "intermediate_size": sizes.scaled(11008),
+        "intermediate_size": scaled(sizes, 11008),
         "num_attention_heads": sizes.width // gcd(sizes.width, 64),
         "num_hidden_layers": 1,
         "vocab_size": sizes.tokens,

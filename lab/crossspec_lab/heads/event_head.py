@@ -9,15 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
+from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 _SOFT = 0.5
 """Share of the loss that is the distance from the target's own distribution; the rest is of its tokens."""
 
 
-class EventHead(Head):
+class EventHead(TrainableHead):
     """SiLU MLP from the window's event feature, and the `last` tokens before, to the target's vocabulary.
 
     Distilled from the target (Hinton et al., 2015). It needs neither model to decode a token.
@@ -50,9 +52,9 @@ class EventHead(Head):
         before = F.pad(pairs.tokens[:, :-1], (self._last, 0), value=IGNORED)
         return self._following(before.unfold(1, self._last, 1), pairs.feature[:, None])
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         if context.feature is None:
-            return Guess()
+            return DraftTree()
         device = self.start.device
         feature = torch.from_numpy(context.feature).to(device, self.dtype)[None]
         padded = (IGNORED,) * self._last
@@ -66,7 +68,7 @@ class EventHead(Head):
             texts.extend((*texts[1 + p][1:], token) for token, p in zip(tokens, parents, strict=True))
             return following(texts[begin:])
 
-        return grow_dynamic(following(texts)[0], extend, budget, worth)
+        return grow_dynamic(following(texts)[0], extend, budget, min_prob)
 
     def _following(self, before: Tensor, feature: Tensor) -> Tensor:
         """Logits (..., vocabulary) after (..., last) tokens; IGNORED stand before the first."""

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crossspec_lab.heads.saved import stored_dtype
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
+from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -22,7 +25,7 @@ _DECAY = 0.8
 _PREFIX = "medusa_heads."
 
 
-class Medusa(Head):
+class Medusa(TrainableHead):
     """From the state at which the target chose a token, head k tells the k-th token after that.
 
     Modules are named as in the format of Medusa heads that vLLM reads.
@@ -58,12 +61,12 @@ class Medusa(Head):
         """The last row is all that it drafts from."""
         self._state = states[-1]
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The likeliest paths, in which each token depends on its depth alone."""
         if self._state is None:
-            return Guess()
+            return DraftTree()
         told = torch.stack([self._told(k, self._state) for k in range(len(self.blocks))])
-        return grow_by_depth(Ranked.of(log_softmax(told)), budget, worth)
+        return grow_by_depth(Ranked.of(log_softmax(told)), budget, min_prob)
 
     def _behind(self, pairs: Pairs) -> Tensor:
         """(b, t, width) the states at which the target chose the token before each."""
@@ -106,14 +109,11 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
             f"'{file}' is of Medusa heads with a truncated vocabulary or the target's own head, which are "
             f"not known: name some with a whole head each"
         )
-    tensors = {name.removeprefix(_PREFIX): one for name, one in stored(folder / WEIGHTS).items()}
-
-    def make() -> Medusa:
-        try:
-            bias = bool(values.get("medusa_fc_bias"))
-            head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)
-            return head.to(stored_dtype(tensors))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise no_config(file, "Medusa heads", error) from error
-
-    return filled(make, folder / WEIGHTS, tensors)
+    tensors = {name.removeprefix(_PREFIX): one for name, one in read_tensors(folder / WEIGHTS).items()}
+    try:
+        bias = bool(values.get("medusa_fc_bias"))
+        head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)
+        head.to(stored_dtype(tensors))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise no_config(file, "Medusa heads", error) from error
+    return fill(head, tensors, folder / WEIGHTS)

@@ -7,15 +7,17 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_lab.heads.dynamic_tree import DEPTH
+from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import IGNORED, Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 DRAFT, TARGET = "draft", "target"
 
 
-class NextState(Head):
+class NextState(TrainableHead):
     """L5 (103 M at 4096), `source` draft: reads the event draft's states. B1, `source` target: L5 on the
     target's own states, which drafts by feeding its predictions back.
 
@@ -74,7 +76,7 @@ class NextState(Head):
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
         self._states.append(states)
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The tokens of the draft's states and of the next one, or of states that it rolls out itself."""
         if not self._is_drafts:
             count = len(context.tokens)
@@ -82,13 +84,13 @@ class NextState(Head):
             known = torch.cat(self._states)[None, -count:].to(self.dtype)
             for _ in range(DEPTH):
                 known = torch.cat([known, self(known)[1][:, -1:]], 1)
-            return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, worth)
+            return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, min_prob)
         if not context.draft_states:
-            return Guess()
+            return DraftTree()
         now, following = self(torch.stack(context.draft_states)[None].to(self.device, self.dtype))
         log_probs = log_softmax(self.read_out(torch.cat([now[0], following[0, -1:]])))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
 
     def _source(self, pairs: Pairs) -> Tensor:
         if not self._is_drafts:

@@ -9,10 +9,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import VERSION, WEIGHTS
 from crossspec_ros.files import replace_file
+
+
+def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
+    """Return the dtype in which weights are stored."""
+    return next((one.dtype for one in tensors.values() if one.is_floating_point()), torch.float32)
 
 
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:

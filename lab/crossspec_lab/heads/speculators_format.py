@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from crossspec_lab.heads.eagle import Eagle, layer_config
+from crossspec_lab.heads.saved import stored_dtype
 from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, filled, stored, stored_dtype
+from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
@@ -59,18 +60,15 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
             f"'{file}' taps the layers {taps}, but this target has layers 0 to {sizes.layers - 1}: name a "
             f"head that was trained for it"
         )
-    tensors = _named_as_ours(stored(folder / WEIGHTS))
+    tensors = _named_as_ours(read_tensors(folder / WEIGHTS))
     options: dict[str, Any] = {name: bool(values.get(name)) for name in NORMS}
     options |= {"layer": layer, "taps": taps, "own_embeddings": "embed_tokens.weight" in tensors}
     options["draft_vocabulary"] = _vocabulary(values["draft_vocab_size"], tensors, sizes.tokens, folder)
-
-    def make() -> Eagle:
-        try:
-            return Eagle(sizes, **options).to(stored_dtype(tensors))
-        except (TypeError, ValueError, LookupError, RuntimeError) as error:
-            raise no_config(file, "an EAGLE-3 head", error) from error
-
-    return filled(make, folder / WEIGHTS, tensors)
+    try:
+        head = Eagle(sizes, **options).to(stored_dtype(tensors))
+    except (TypeError, ValueError, LookupError, RuntimeError) as error:
+        raise no_config(file, "an EAGLE-3 head", error) from error
+    return fill(head, tensors, folder / WEIGHTS)
 
 
 def _named_as_ours(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Guess, Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.engine.tree import DraftTree
 
 _SMOOTHING = 0.1
 
 
-class TokenAdapter(Head):
+class TokenAdapter(TrainableHead):
     """A causal transformer over at most `context` draft tokens, with the target's tokens at the same places.
 
     At a vocabulary of 32,000: 4 layers, 512 wide, 8 heads, feed-forward 2048, context 64 (45.5 M).
@@ -58,9 +60,9 @@ class TokenAdapter(Head):
         missing = pairs.tokens.shape[1] - known.shape[1]
         return nn.functional.pad(known, (0, 0, 0, missing))
 
-    def propose(self, context: Context, budget: int, worth: float) -> Guess:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
         tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, worth)
+        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)

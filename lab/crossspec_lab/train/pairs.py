@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from crossspec_lab.heads.eagle import tapped_layers
+from crossspec_lab.heads.trainable import IGNORED, Pairs
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
-from crossspec_ros.drafting.heads.head import IGNORED, Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from crossspec_lab.heads.trainable import TrainableHead, scaled
+from crossspec_lab.heads.trainable_frame_lm import trainable
 from crossspec_lab.train.pairs import PairShards
-from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.errors import InputError
 
@@ -25,20 +27,20 @@ class Variant:
 
 
 def _bottlenecks(*at_4096: int) -> Options:
-    return lambda sizes: {"bottlenecks": [sizes.scaled(inner) for inner in at_4096]}
+    return lambda sizes: {"bottlenecks": [scaled(sizes, inner) for inner in at_4096]}
 
 
 def _attention(**more: Any) -> Options:
-    return lambda sizes: {"heads": 8, "inner": sizes.scaled(2048)} | more
+    return lambda sizes: {"heads": 8, "inner": scaled(sizes, 2048)} | more
 
 
 def _next_state(source: str) -> Options:
     attention = _attention(source=source)
-    return lambda sizes: attention(sizes) | {"bottleneck": sizes.scaled(256)}
+    return lambda sizes: attention(sizes) | {"bottleneck": scaled(sizes, 256)}
 
 
 def _token_adapter(sizes: Sizes) -> dict[str, Any]:
-    width, inner = max(64, sizes.scaled(512)), max(256, sizes.scaled(2048))
+    width, inner = max(64, scaled(sizes, 512)), max(256, scaled(sizes, 2048))
     return {"layers": 4, "width": width, "heads": 8, "inner": inner}
 
 
@@ -65,7 +67,7 @@ VARIANTS: dict[str, Variant] = {
     "handoff": Variant("handoff"),
     "dream": Variant("adapter", _attention(fused=True)),
     "token_adapter": Variant("token_adapter", _token_adapter),
-    "event_head": Variant("event_head", lambda sizes: {"inner": max(256, sizes.scaled(1024))}),
+    "event_head": Variant("event_head", lambda sizes: {"inner": max(256, scaled(sizes, 1024))}),
     "eagle2": Variant("eagle", lambda sizes: {"version": 2}),
     "eagle3": Variant("eagle", lambda sizes: {"version": 3, "unroll": 4}, steps=1000),
     "medusa": Variant("medusa"),
@@ -81,13 +83,13 @@ def check_name(name: str) -> None:
         raise InputError(f"there is no head {name!r}: it must be one of {', '.join(VARIANTS)}")
 
 
-def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
+def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> TrainableHead:
     """An untrained head, with a draft vocabulary where its kind has one; InputError for a name that there is
     not."""
     check_name(name)
     variant = VARIANTS[name]
     more = {"draft_vocabulary": list(vocabulary)} if vocabulary else {}
-    return make_head(variant.kind, sizes, variant.options(sizes) | more)
+    return trainable(make_head(variant.kind, sizes, variant.options(sizes) | more))
 
 
 def draft_vocabulary(sizes: Sizes, pairs: PairShards) -> list[int]:

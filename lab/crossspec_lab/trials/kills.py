@@ -62,7 +62,7 @@ def memory_state(folder: Path) -> State:
         MemoryFile(found, path, _VOCABULARY, _IDS).close()
         if path.with_name(f"{path.name}.damaged").exists():
             raise ValueError("the memory was damaged")
-        if not found.known:
+        if not found.state():
             return 0
         low, high, *_ = json.loads(path.read_text())["captions"]["?"][-1]
         return int(low + high * _IDS)

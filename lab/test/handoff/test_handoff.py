@@ -10,12 +10,12 @@ import pytest
 import torch
 from crossspec_lab.handoff.network import Handoff, likeness, load_handoff, new_handoff
 from crossspec_lab.heads.saved import save_head
+from crossspec_lab.heads.trainable import token_loss
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from refusals import refused
 
 from crossspec_ros.cli import main
-from crossspec_ros.drafting.heads.head import token_loss
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window

@@ -35,7 +35,7 @@ def test_the_likeliest_nodes_stay_with_their_probabilities(
 
     guess = grow_dynamic(following(()), extend, budget, worth, depth)
     found: dict[Text, float] = {(): 1.0}
-    for token, parent, prob in zip(guess.ids, guess.parents, guess.probs, strict=True):
+    for token, parent, prob in zip(guess.token_ids, guess.parents, guess.probs, strict=True):
         text, before = list(found.items())[parent + 1]
         found[(*text, token)] = before * prob
     del found[()]
@@ -44,7 +44,7 @@ def test_the_likeliest_nodes_stay_with_their_probabilities(
         for n in range(1, depth + 1)
         for text in itertools.product(range(5), repeat=n)
     }
-    assert len(found) == len(guess.ids)
+    assert len(found) == len(guess.token_ids)
     assert found == pytest.approx({text: every[text] for text in found}, rel=1e-4)
     likeliest = sorted((prob for prob in every.values() if prob >= worth), reverse=True)[:budget]
     assert sorted(found.values(), reverse=True) == pytest.approx(likeliest, abs=1e-5)

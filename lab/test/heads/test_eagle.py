@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from crossspec_lab.heads.eagle import Eagle
+from crossspec_lab.heads.trainable import Pairs
 from plain_eagle import PlainEagle, random_pairs
 
-from crossspec_ros.drafting.heads.head import Pairs, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.pair import ModelPair
 
@@ -84,7 +85,7 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
         # What was drafted before, in this response or another, leaves nothing.
         begin = 0
         head.begin()
-        assert not head.propose(context, 60, 0.0).ids
+        assert not len(head.propose(context, 60, 0.0))
         for end in cuts:
             rows = slice(begin, end)
             head.read(tuple(following[rows]), pairs.states[0, rows], pairs.taps[0, rows])
@@ -93,7 +94,7 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
     spoken = head.spoken
     place = {int(token): n for n, token in enumerate(spoken)}
     paths: list[tuple[int, ...]] = []
-    for token, parent in zip(guess.ids, guess.parents, strict=True):
+    for token, parent in zip(guess.token_ids, guess.parents, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     assert len(set(paths)) == len(paths) and 1 < max(map(len, paths)) <= 7
     for path, prob in zip(paths, guess.probs, strict=True):

@@ -12,6 +12,8 @@ import torch
 from crossspec_lab.compare.held_out import stream
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.saved import save_head
+from crossspec_lab.heads.trainable import Pairs, TrainableHead
+from crossspec_lab.heads.trainable_frame_lm import trainable
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
@@ -20,7 +22,7 @@ from refusals import refused
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.heads.growing import Ranked
-from crossspec_ros.drafting.heads.head import Head, Pairs, Sizes
+from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
@@ -58,7 +60,7 @@ def pairs(shards: PairShards) -> Pairs:
     return shards.batch(range(len(shards)))
 
 
-def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
+def made(name: str, pair: ModelPair, seed: int = 3) -> TrainableHead:
     torch.manual_seed(seed)
     head = new_head(name, Sizes.of(pair.target, pair.draft))
     head.attach(pair.target)
@@ -100,7 +102,7 @@ def test_all_of_a_head_learns_and_is_stored(name: str, pair: ModelPair, pairs: P
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     with torch.inference_mode():
         # Attention takes another path where nothing learns.
-        assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
+        assert torch.allclose(trainable(loaded).logits(pairs), head.eval().logits(pairs), atol=1e-4)
 
 
 def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
@@ -113,7 +115,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     save_head(head, tmp_path, {})
     loaded = load_head(tmp_path, pair.target)
     loaded.attach(pair.target)
-    told = loaded.logits(pairs)
+    told = trainable(loaded).logits(pairs)
     assert told.shape[-1] == loaded.sizes.tokens
     assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
     # It reads what it does not speak, and neither drafts nor learns it.
@@ -123,7 +125,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
     with torch.inference_mode():
         guess = loaded.propose(context, 20, 0.0)
-    assert len(guess.ids) == 20 and set(guess.ids) <= set(spoken)
+    assert len(guess.token_ids) == 20 and set(guess.token_ids) <= set(spoken)
     tokens[:, 0] = spoken[0]
     once = head.loss(replace(pairs, tokens=tokens, frames_seen=pairs.early_seen))
     assert torch.isfinite(once)
@@ -244,6 +246,6 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
         frames=pairs.frames[:1],
         frames_seen=pairs.frames_seen[:1].fill_(True),
     )
-    expected = head._logits(whole, whole.frames_seen)[0]  # type: ignore[attr-defined]
+    expected = head.spoken_logits(whole, whole.frames_seen)[0]  # type: ignore[attr-defined]
     wanted = Ranked.of(expected[len(verified) :].log_softmax(-1))
     assert torch.allclose(torch.tensor(ranked.values), torch.tensor(wanted.values), atol=1e-4)

@@ -54,18 +54,18 @@ def test_each_head_tells_the_token_so_far_ahead(head: Medusa) -> None:
 def test_it_drafts_from_the_last_state_that_it_read(head: Medusa) -> None:
     states = random_pairs(head.sizes).states[0]
     head.begin()
-    assert not head.propose(Context(""), 60, 0.0).ids
+    assert not len(head.propose(Context(""), 60, 0.0))
     head.read((1, 2, 3), states[:3], None)
     head.read((4, 5), states[3:5], None)
     guess = head.propose(Context(""), 40, 0.0)
     probs = [told(head, k, states[4]).exp() for k in range(4)]
     depths: list[int] = []
-    for token, parent, prob in zip(guess.ids, guess.parents, guess.probs, strict=True):
+    for token, parent, prob in zip(guess.token_ids, guess.parents, guess.probs, strict=True):
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
         assert prob == pytest.approx(float(probs[depths[-1]][token]), rel=1e-3)
-    assert len(guess.ids) == 40 and guess.ids[0] == int(probs[0].argmax())
+    assert len(guess.token_ids) == 40 and guess.token_ids[0] == int(probs[0].argmax())
     head.begin()
-    assert not head.propose(Context(""), 60, 0.0).ids
+    assert not len(head.propose(Context(""), 60, 0.0))
 
 
 @pytest.mark.parametrize("prefix", ["", "medusa_heads."])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.trainable import IGNORED
 from crossspec_lab.train.head_training import recorded
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.cli import make_parser
-from crossspec_ros.drafting.heads.head import IGNORED
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth
-from crossspec_ros.drafting.heads.head import Guess
+from crossspec_ros.engine.tree import DraftTree
 
 
-def paths(guess: Guess) -> dict[tuple[int, ...], float]:
+def paths(guess: DraftTree) -> dict[tuple[int, ...], float]:
     """Each node as its tokens from the root, and its path's probability."""
     found: dict[int, tuple[tuple[int, ...], float]] = {-1: ((), 1.0)}
-    for i, (token, parent, prob) in enumerate(zip(guess.ids, guess.parents, guess.probs, strict=True)):
+    for i, (token, parent, prob) in enumerate(zip(guess.token_ids, guess.parents, guess.probs, strict=True)):
         assert parent < i
         tokens, before = found[parent]
         found[i] = (*tokens, token), before * prob

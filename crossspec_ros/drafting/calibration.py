@@ -1,0 +1,62 @@
+"""Calibration: how often the target accepts the tokens to which a proposer gave a probability."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from crossspec_ros.engine.tree import ROOT, DraftTree
+
+_BINS = 12
+_MIDDLES = (np.arange(_BINS) + 0.5) / _BINS
+_PRIOR = 8.0
+"""Observations that the belief in correct probabilities counts for in each bin."""
+_MEMORY = 4096.0
+"""Observations of a bin after which its counts are halved."""
+
+
+class Calibration:
+    """One proposer's predicted and observed acceptance, in bins of the predicted probability.
+
+    Histogram binning (Zadrozny and Elkan, ICML 2001).
+    """
+
+    def __init__(self) -> None:
+        # Rows: observations, sum of predicted probabilities, accepted tokens.
+        self._counts = np.zeros((3, _BINS))
+
+    def apply(self, tree: DraftTree) -> DraftTree:
+        """Return the tree with corrected probabilities."""
+        _, predicted, accepted = self._counts
+        factors = (accepted + _PRIOR * _MIDDLES) / (predicted + _PRIOR * _MIDDLES)
+        probs = tuple(min(1.0, prob * float(factors[_bin(prob)])) for prob in tree.probs)
+        return DraftTree(tree.token_ids, tree.parents, probs, tree.sources)
+
+    def observe(self, tree: DraftTree, tokens: Sequence[int]) -> None:
+        """Count which nodes of a proposal, as it was before `apply`, are the target's `tokens`."""
+        children: defaultdict[int | None, list[int]] = defaultdict(list)
+        for node, parent in enumerate(tree.parents):
+            children[parent].append(node)
+        at: int | None = ROOT
+        for token in tokens:
+            siblings = children[at]
+            for node in siblings:
+                self._count(tree.probs[node], tree.token_ids[node] == token)
+            # Behind a token that was not proposed there are no children.
+            at = next((node for node in siblings if tree.token_ids[node] == token), None)
+
+    def table(self) -> list[tuple[float, float, int]]:
+        """Return mean predicted probability, observed acceptance and number of observations of used bins."""
+        return [(float(p / n), float(a / n), int(n)) for n, p, a in self._counts.T if n]
+
+    def _count(self, predicted: float, is_accepted: bool) -> None:
+        counts = self._counts[:, _bin(predicted)]
+        if counts[0] >= _MEMORY:
+            counts /= 2
+        counts += 1, predicted, is_accepted
+
+
+def _bin(prob: float) -> int:
+    return int(prob * (_BINS - 1e-9))

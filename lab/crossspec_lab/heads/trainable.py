@@ -1,0 +1,110 @@
+"""Trainable heads: the contract of all heads that learn, and the pairs that they learn from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from crossspec_ros.drafting.heads.head import Head, Sizes
+
+IGNORED = -100
+"""Stands for a missing token, as in torch's cross entropy."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A batch of windows, and the states of both models for each of them; padded at their ends.
+
+    There are b windows, whose question has q tokens and whose responses have up to t. What is missing in all
+    of them is None: without a draft that speaks the target's tokens all that begins with `draft` and `said`.
+    """
+
+    tokens: Tensor
+    """(b, t) of the target's own response, IGNORED behind its end."""
+    question: Tensor
+    """(q,) token ids."""
+    states: Tensor
+    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i.
+    Empty, as `taps`, where captions are not the target's own."""
+    taps: Tensor
+    """(b, q - 1 + t, 3 * width) inputs of the tapped layers at the same places, side by side."""
+    frames: Tensor
+    """(b, f, width) embeddings of the frames."""
+    frames_seen: Tensor
+    """(b, f) bool, False where padded."""
+    units: tuple[int, ...]
+    """Share of f that each group of frames takes."""
+    draft_states: Tensor | None = None
+    """(b, t, draft width) from which the draft would choose each token, had it said the target's before."""
+    draft_tokens: Tensor | None = None
+    """(b, t) what it would choose; IGNORED behind the end."""
+    said: Tensor | None = None
+    """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
+    event_tokens: Tensor | None = None
+    """(b, e, draft width) what the draft's tower made of the event images, all but the last."""
+    feature: Tensor | None = None
+    """(b, draft width) their mean."""
+
+    @property
+    def is_token(self) -> Tensor:
+        """(b, t) bool, False behind the responses' ends."""
+        return self.tokens != IGNORED
+
+    @property
+    def early_seen(self) -> Tensor:
+        """(b, f) bool: the frames without those of the last group, as they are while that is awaited."""
+        seen = self.frames_seen.clone()
+        if len(self.units) > 1:
+            seen[:, -self.units[-1] :] = False
+        return seen
+
+    @property
+    def choosing(self) -> Tensor:
+        """(b, t, width) the target's states from which it chose each token."""
+        return self.states[:, len(self.question) - 1 :]
+
+
+class TrainableHead(Head):
+    """A head with its training: `loss` for training, `logits` for evaluation.
+
+    The target's own embeddings and head are used as they are and are none of its parameters.
+    """
+
+    learns_from: frozenset[str] = frozenset()
+    """Fields of `Pairs` that may be missing and from which it learns."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the target's embeddings (..., width) of token ids; any for ids out of its vocabulary."""
+        table = self._target[0].body.get_input_embeddings()
+        return table(tokens.clamp(0, table.num_embeddings - 1)).to(self.dtype)
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Return the (..., vocabulary) logits that the target's head reads from (..., width) states."""
+        return self._target[0].logits(states.to(self._target[0].dtype)).float()
+
+    @abstractmethod
+    def loss(self, pairs: Pairs) -> Tensor:
+        """Return the scalar that training minimises."""
+
+    @abstractmethod
+    def logits(self, pairs: Pairs) -> Tensor:
+        """Return (b, t, vocabulary) logits of each token of the responses, given those before."""
+
+    def predicted(self, pairs: Pairs) -> Tensor | None:
+        """Return the (b, t, width) states that `logits` are read from, if the head predicts the target's."""
+        return None
+
+
+def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return the mean cross entropy of (..., vocabulary) logits and (...) tokens without IGNORED."""
+    return F.cross_entropy(
+        logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
+    )
+
+
+def scaled(sizes: Sizes, at_4096: int) -> int:
+    """Return an inner width that is published for 4096 wide states, for these; a multiple of 8."""
+    return max(8, round(at_4096 * sizes.width / 4096 / 8) * 8)

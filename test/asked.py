@@ -1,0 +1,95 @@
+"""Answers that an engine makes in tests, and windows as it is given them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import numpy as np
+import torch
+from plain_target import QUESTION
+
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.protocols import Step
+from crossspec_ros.engine.request import Request
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+WAIT_S = 60
+
+
+class Asked:
+    """An answer that proposes what `guess` makes of its tokens, for at most `limit` passes."""
+
+    max_new_tokens = 10**6
+    sampling = grammar = None
+    hint = ""
+    rehearses = True
+
+    def __init__(
+        self,
+        guess: Callable[[tuple[int, ...]], DraftTree] = lambda tokens: DraftTree(),
+        limit: int = 1,
+        question: str = QUESTION,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._guess, self._limit, self._on_step, self.question = guess, limit, on_step, question
+        self.trace = Trace()
+        self.future: Future[None] = Future()
+        self.tokens: tuple[int, ...] = ()
+        self.steps: list[Step] = []
+        self.prepared = 0
+
+    def prepare(self, frames: tuple[torch.Tensor, ...]) -> bool:
+        self.prepared += 1
+        return False
+
+    def propose(self, frames: tuple[torch.Tensor, ...], unread: int, branches: bool) -> DraftTree:
+        return self._guess(self.tokens)
+
+    def take(self, tree: DraftTree, step: Step) -> bool:
+        self.steps.append(step)
+        self.tokens += step.tokens
+        self._on_step()
+        return len(self.steps) < self._limit and not step.ended
+
+    def learn(self) -> None:
+        pass
+
+
+def given(window: Window) -> tuple[list[np.ndarray], list[int]]:
+    return list(window.frames), list(window.frame_stamps_ns)
+
+
+def film(engine: LocalEngine, request: Request, window: Window, frames: range) -> None:
+    read = [engine.add_frame(request, window.frames[i], window.frame_stamps_ns[i]) for i in frames]
+    for future in read:
+        future.result(WAIT_S)
+
+
+def answered(
+    engine: LocalEngine,
+    frames: np.ndarray,
+    guess: Callable[[tuple[int, ...]], DraftTree] = lambda tokens: DraftTree(),
+    limit: int = 64,
+    ahead: int = 0,
+    question: str = QUESTION,
+) -> tuple[int, ...]:
+    """Tokens about these frames, of which the first `ahead` are prefilled, in at most `limit` passes."""
+    request, answer = engine.open(0, Trace()), Asked(guess, limit, question)
+    for i, frame in enumerate(frames[:ahead]):
+        engine.add_frame(request, frame, i).result(WAIT_S)
+    engine.ask(request, answer, (list(frames), list(range(len(frames))))).result(WAIT_S)
+    engine.drop(request)
+    return answer.tokens
+
+
+def ahead_of(tokens: tuple[int, ...], count: int = 5) -> Callable[[tuple[int, ...]], DraftTree]:
+    """A guess that has the next `count` of these tokens."""
+
+    def guess(known: tuple[int, ...]) -> DraftTree:
+        right = tokens[len(known) : len(known) + count]
+        return DraftTree.chain(right, [0.9] * len(right), "guess")
+
+    return guess

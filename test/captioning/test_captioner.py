@@ -1,0 +1,454 @@
+"""Every window has one outcome, in order, however slow the models are; and the end never waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+
+import numpy as np
+import pytest
+from fakes import FakeDecoder
+from refusals import refused
+
+from crossspec_ros.captioning.caption_thread import CaptionThread
+from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
+from crossspec_ros.captioning.standing import Standing
+from crossspec_ros.errors import InputError
+from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.windows.grid import WindowGrid
+from crossspec_ros.windows.window import Window
+
+WAIT_S = 20.0
+PIXELS = np.zeros((2, 2, 3), np.uint8)
+
+
+def window(index, frames=1):
+    steps = np.arange(frames, dtype=np.uint8)[:, None, None, None]
+    pixels = np.full((frames, 2, 2, 3), 100, np.uint8) + steps
+    return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
+
+
+class Stage:
+    """A captioner without a thread, its decoder and what it told."""
+
+    def __init__(self, decoder=None, when="", **options):
+        self.decoder = decoder or FakeDecoder()
+        self.outcomes, self.answers, self.standing, self.words, self.drafts = [], [], [], [], []
+        told = {"on_draft": lambda *draft: self.drafts.append(draft), "on_words": self.words.append}
+        told |= {"on_outcome": self.outcomes.append}
+        told |= {
+            "on_standing": lambda one, told, about: self.standing.append((one.question, told, about.index))
+        }
+        if when:
+            told["gate"] = ChangeGate(GateSettings(when))
+        self.captioner = Captioner(self.decoder, "what?", **(told | options))
+
+    def close(self, *windows, ago_s=0.0):
+        """Close windows, given as such or by their numbers."""
+        for one in windows:
+            closed_ns = time.perf_counter_ns() - int(ago_s * 1e9)
+            self.captioner.close(one if isinstance(one, Window) else window(one), closed_ns)
+
+    def run(self):
+        while self.captioner.step():
+            pass
+
+    def caption(self, *windows, **how):
+        """Close windows, do all that is to be done, and return the last outcome."""
+        self.close(*windows, **how)
+        self.run()
+        return self.outcomes[-1]
+
+    def film(self, index, frames, slot=0, images=0):
+        """Let frames come, the first of them in this slot of eight, and event images."""
+        for i in range(slot, slot + frames):
+            self.captioner.add_frame(index, PIXELS, index * 10**9 + i * 10**9 // 8)
+        for _ in range(images):
+            self.captioner.add_event_image(index, PIXELS)
+
+    def bring(self, index, level):
+        """Let a window of this brightness come image by image, and close it."""
+        pixels = np.full((2, 2, 2, 3), level, np.uint8)
+        for i, frame in enumerate(pixels):
+            self.captioner.add_frame(index, frame, index * 10**9 + i)
+            self.captioner.add_event_image(index, frame)
+        self.close(Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels))
+
+    def show(self, index, level):
+        """Bring a window, and return its outcome."""
+        self.bring(index, level)
+        self.run()
+        return self.outcomes[-1]
+
+    def ask(self, *questions, **how):
+        for one in questions:
+            self.captioner.ask(one, lambda *answer, one=one: self.answers.append((one, *answer)), **how)
+
+    def answer(self, question):
+        """Ask, and return the answer."""
+        self.ask(question)
+        self.run()
+        return self.answers[-1][1]
+
+    def end(self):
+        """End everything, and return the windows that are left."""
+        self.captioner.stop()
+        return self.captioner.end()
+
+
+def asked(*questions, first=()):
+    standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
+    return FakeDecoder().standing(standing)
+
+
+def test_newest_window_wins_and_skipped_ones_are_told_in_order():
+    begun = []
+
+    def gate(seen, cancel):
+        if seen.index < 6:
+            stage.close(seen.index + 1, seen.index + 2, seen.index + 3)
+        begun.append(seen.index)
+
+    stage = Stage(FakeDecoder(gate))
+    last = stage.caption(0)
+    assert begun == [0, 3, 6] and [o.window.index for o in stage.outcomes] == list(range(7))
+    assert [o.window.index for o in stage.outcomes if not o.skipped] == begun
+    assert last.caption.text == "1 frames, 1 event images: what?"
+    assert stage.words == [last.caption.text] * 3
+    stages = last.trace.stages
+    assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), Panic("no memory")])
+def test_failure_is_an_outcome_and_the_next_window_is_captioned(error, monkeypatch):
+    def fail(self):
+        raise error
+
+    stage = Stage()
+    with monkeypatch.context() as broken:
+        broken.setattr(FakeDecoder, "check", fail)
+        stage.film(0, 1, images=1)
+        failed = stage.caption(0).error
+        assert isinstance(failed, RuntimeError) and "no memory" in str(failed)
+        assert "no memory" in str(stage.answer("who?"))
+    assert stage.caption(1).caption is not None
+
+
+def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned():
+    stage = Stage()
+    stage.film(3, 2)
+    stage.caption(3)
+    # Too late, early again because the clock has gone back, and the next window.
+    for index in (3, 2, -20, 4):
+        stage.film(index, 1)
+    assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
+
+
+def test_grid_says_when_an_answer_begins_and_that_windows_are_rehearsed():
+    stage, alone = Stage(grid=WindowGrid()), Stage()
+    for one in (stage, alone):
+        one.film(0, 7)
+        assert one.decoder.begun == []
+        one.film(0, 1, slot=7)
+    # Also of a camera that leaves slots empty.
+    stage.film(1, 1, slot=2)
+    stage.film(1, 1, slot=7)
+    assert (stage.decoder.begun, alone.decoder.begun) == ([0, 1], [])
+    assert (stage.decoder.rehearsed_question, alone.decoder.rehearsed_question) == ("what?", "")
+    stage.decoder.on_rehearsal(0, "words")
+    stage.end()
+    stage.decoder.on_rehearsal(0, "too late")
+    assert stage.drafts == [(0, "words", "rehearsal")]
+
+
+def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun_early():
+    arms = []
+
+    class Decoder(FakeDecoder):
+        def caption(self, window, *how):
+            arms.append(self.speculates)
+            time.sleep(0.05 if self.speculates else 0.01)
+            # Each caption finds the next window closed.
+            if window.index < 8:
+                stage.close(window.index + 1)
+            return super().caption(window, *how)
+
+    stage = Stage(Decoder(), grid=WindowGrid())
+    stage.close(0)
+    stage.captioner.step()
+    for index in range(1, 9):
+        stage.film(index, 8, images=4)
+        stage.captioner.step()
+    assert arms[0] and sum(arms[1:]) <= 4 and not all(arms)
+    assert not stage.decoder.begun and not stage.drafts and len(stage.decoder.streamed) == 64
+    # It has caught up.
+    stage.caption(10)
+    stage.film(11, 8, images=4)
+    stage.caption(11)
+    assert arms[-1] and stage.decoder.begun == [11] and stage.drafts == [(11, "draft", "event_draft")]
+
+
+def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(caplog):
+    class Decoder(FakeDecoder):
+        def stream_frame(self, index, frame, stamp_ns, is_last):
+            if stamp_ns % 10**9 == 0:
+                raise RuntimeError("out of memory")
+            read = Future()
+            read.set_exception(RuntimeError("no place"))
+            return read
+
+        def begin(self, index, question):
+            raise RuntimeError("no engine")
+
+    stage = Stage(Decoder(), grid=WindowGrid())
+    stage.film(0, 8)
+    assert stage.caption(window(0, 8)).caption is not None
+    assert all(reason in caplog.text for reason in ("out of memory", "no place", "no engine"))
+
+
+def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(caplog):
+    told, left = [], []
+
+    def tell(outcome):
+        told.append(outcome.window.index)
+        if len(told) == 2:
+            left.extend(stage.end())
+        raise RuntimeError("no publisher")
+
+    stage = Stage(on_outcome=tell)
+    for index in (0, 1):
+        stage.close(index)
+        stage.run()
+    # To be told otherwise.
+    assert told == [0, 1] and "no publisher" in caplog.text and [one.index for one in left] == [1]
+
+
+def test_deadline_and_question_hold_from_the_next_window_on():
+    stage = Stage()
+    stage.caption(0, ago_s=1)
+    stage.captioner.question, stage.captioner.deadline_s = "where?", 0.5
+    stage.caption(1, ago_s=1)
+    stage.caption(2, ago_s=-WAIT_S)
+    told = [(o.caption.text.split(": ")[1], o.caption.late) for o in stage.outcomes]
+    assert told == [("what?", False), ("where?", True), ("where?", False)]
+
+
+def test_stopping_cancels_the_window_in_work_and_nothing_of_it_is_told():
+    def gate(seen, cancel):
+        stage.close(4)
+        stage.ask("why?")
+        stage.captioner.stop()
+
+    stage = Stage(FakeDecoder(gate))
+    stage.close(3)
+    stage.captioner.step()
+    left = stage.captioner.end()
+    stage.film(5, 0, images=4)
+    assert stage.decoder.cancelled == [True] and not stage.outcomes and not stage.words and not stage.drafts
+    assert [(one.index, one.frames.size) for one in left] == [(3, 0), (4, 0)]
+    assert "deactivated" in str(stage.answers[0][1])
+
+
+def test_window_that_closes_twice_has_two_outcomes():
+    """As after a step back of the clock."""
+    stage = Stage(FakeDecoder(lambda seen, cancel: stage.end() if len(seen.frames) == 2 else None))
+    stage.caption(5)
+    stage.caption(window(5, frames=2))
+    assert len(stage.outcomes) == 1 and [one.index for one in stage.end()] == [5]
+
+
+def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
+    def gate(what, cancel):
+        if isinstance(what, Window) and what.index == 0:
+            stage.ask("late?")
+            stage.close(1)
+            assert stage.captioner.has_work and not stage.answers
+
+    stage = Stage(FakeDecoder(gate))
+    stage.ask("early?")
+    assert not stage.captioner.has_work and not stage.captioner.step()
+    stage.caption(0)
+    # Both windows came before the first answer.
+    told = [(question, answer.text, index) for question, answer, index in stage.answers]
+    assert told == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
+
+
+def test_questions_that_are_too_many_or_too_long_are_refused():
+    stage, cancel = Stage(), threading.Event()
+    stage.ask("cancelled?", cancel=cancel)
+    stage.ask(*(f"{i}?" for i in range(1, MAX_QUESTIONS)))
+    for question in ("one more?", 10_000_000 * "?"):
+        with pytest.raises(InputError):
+            stage.ask(question)
+    # A question that was cancelled waits for no window, and counts no more.
+    cancel.set()
+    stage.ask("one more?")
+    stage.run()
+    assert [(question, "cancelled" in str(answer)) for question, answer, _ in stage.answers] == [
+        ("cancelled?", True)
+    ]
+    stage.caption(0)
+    assert len(stage.answers) == MAX_QUESTIONS + 1 and stage.end() == []
+
+
+def test_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order():
+    def gate(what, cancel):
+        if isinstance(what, str):
+            assert not cancel.is_set()
+            stage.end()
+            assert cancel.is_set()
+
+    stage = Stage(FakeDecoder(gate))
+    stage.ask("first?", "second?")
+    stage.caption(3)
+    assert [question for question, *_ in stage.answers] == ["first?", "second?"]
+    assert all("deactivated" in str(answer) for _, answer, _ in stage.answers)
+    with refused("captioner-deactivated"):
+        stage.ask("third?")
+
+
+def test_standing_questions_are_told_before_or_after_the_caption_of_each_window():
+    told = []
+    stage = Stage(
+        standing=asked("later?", first=("now?",)),
+        on_outcome=lambda outcome: told.append(outcome.window.index),
+        on_standing=lambda standing, answer, about: told.append((standing.question, about.index)),
+    )
+    # About a window without frames nothing is asked later.
+    for one in (0, 1, window(2, 0)):
+        stage.close(one)
+        stage.run()
+    both = [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
+    assert told == [*both, ("now?", 2), 2]
+    assert stage.captioner.unanswered == 0
+
+
+def test_standing_questions_that_fail_or_are_dropped_are_counted_and_only_failures_are_told():
+    class Decoder(FakeDecoder):
+        def choose(self, choices, trace, on_answered):
+            self.tell = lambda made: on_answered(choices, made)
+
+    stage = Stage(Decoder(), standing=asked("who?", "where?"))
+    error = RuntimeError("out of memory")
+    for index, made in enumerate((CancelledError(), error, ["me", "here"])):
+        stage.caption(index)
+        threading.Timer(0.05, stage.decoder.tell, [made]).start()
+        stage.captioner.settle()
+    told = [("who?", error, 1), ("where?", error, 1), ("who?", "me", 2), ("where?", "here", 2)]
+    assert stage.standing == told and stage.captioner.unanswered == 4
+
+
+def test_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds():
+    stage = Stage(when="changed")
+    for index, level in enumerate((100, 101, 99, 140, 141)):
+        stage.show(index, level)
+    captioned = [o.window.index for o in stage.outcomes if o.caption is not None]
+    held = [(o.window.index, o.holds.window.index) for o in stage.outcomes if o.holds is not None]
+    assert captioned == [0, 3] and held == [(1, 0), (2, 0), (4, 3)]
+    assert [index for index, kind in stage.decoder.streamed if kind == "frame"] == [0, 0, 3, 3]
+    assert {index for index, _ in stage.decoder.streamed} == {0, 3}
+
+
+def test_window_without_a_caption_of_its_own_is_not_what_later_ones_are_compared_with(monkeypatch):
+    stage = Stage(when="changed")
+    stage.decoder.fail = True
+    assert stage.show(0, 100).error is not None
+    stage.decoder.fail = False
+    assert stage.show(1, 100).caption is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("crossspec_ros.captioning.captioner.flags", lambda window: 1 / 0)
+        assert stage.show(2, 200).error is not None
+    assert stage.show(3, 200).caption is not None
+
+
+def test_still_window_behind_one_that_is_skipped_is_captioned():
+    def gate(seen, cancel):
+        if seen.index == 0:
+            for index, level in ((1, 101), (2, 200), (3, 200)):
+                stage.bring(index, level)
+
+    stage = Stage(FakeDecoder(gate), when="changed")
+    stage.show(0, 100)
+    _, still, skipped, last = stage.outcomes
+    assert still.holds is not None and skipped.skipped and last.caption is not None
+
+
+def test_where_only_questions_are_answered_they_are_about_the_newest_window():
+    stage = Stage(when="asked")
+    stage.ask("early?")
+    stage.show(0, 100)
+    stage.show(1, 100)
+    stage.ask("what?", "and?")
+    stage.run()
+    assert [(answer.text, index) for _, answer, index in stage.answers] == [
+        ("2 frames, 2 event images: early?", 0),
+        ("2 frames, 2 event images: what?", 1),
+        ("answer to and?", 1),
+    ]
+    assert [(o.unasked, o.caption) for o in stage.outcomes] == [(True, None)] * 2
+    assert stage.decoder.streamed == []
+
+
+def test_question_about_a_window_that_shows_nothing_has_no_answer_and_is_asked_again():
+    stage = Stage(when="asked")
+    stage.show(0, 0)
+    for _ in range(2):
+        assert "rgb dark" in str(stage.answer("what?"))
+    stage.decoder.fail = True
+    stage.show(1, 100)
+    assert "out of memory" in str(stage.answer("what?"))
+    stage.decoder.fail = False
+    assert stage.answer("what?").text == "2 frames, 2 event images: what?"
+
+
+def test_caption_and_answer_tell_that_they_get_on():
+    beats, counts = [], [0]
+    stage = Stage(FakeDecoder(lambda what, cancel: cancel.is_set()), beat=lambda: beats.append(1))
+    for do in (
+        lambda: stage.caption(0),
+        # Telling it may take as long.
+        lambda: stage.outcomes[0].cancel.is_set(),
+        lambda: stage.answer("why?"),
+    ):
+        do()
+        counts.append(len(beats))
+    assert len(set(counts)) == 4
+    # What the event draft says in its own thread is no step of this one.
+    stage.film(1, 0, images=4)
+    assert stage.drafts and len(beats) == counts[-1]
+
+
+class Hold:
+    """Holds the decoder up until it is released or, where it `obeys`, cancelled."""
+
+    def __init__(self, obeys=False):
+        self._obeys, self.begun, self.released = obeys, threading.Event(), threading.Event()
+
+    def __call__(self, what, cancel):
+        self.begun.set()
+        end_s = time.monotonic() + WAIT_S
+        while not (cancel.is_set() if self._obeys else self.released.is_set()):
+            assert time.monotonic() < end_s
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_thread_ends_in_time_and_says_where_it_does_not(obeys):
+    hold = Hold(obeys)
+    decoder, ignore = FakeDecoder(hold), lambda *told: None
+    thread = CaptionThread(decoder, "what?", ignore, ignore, ignore)
+    thread.captioner.close(window(0), 0)
+    assert hold.begun.wait(WAIT_S)
+    before = thread.pulse.beats
+    time.sleep(0.05)
+    # What gets on, as a caption that is asked whether to, is not stuck.
+    assert thread.pulse.is_busy and (thread.pulse.beats > before) == obeys
+    assert [one.index for one in thread.stop(WAIT_S if obeys else 0.05)] == [0]
+    assert thread.is_over() == decoder.gave_up == obeys
+    hold.released.set()
+    assert thread.is_over(WAIT_S) and decoder.gave_up and not thread.pulse.death

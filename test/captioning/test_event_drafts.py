@@ -1,0 +1,116 @@
+"""The event draft: it is written while a window is open, used as far as it came, and costs no caption."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
+
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import EventDraft
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.models.eventgpt import EventGPT
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def seen() -> list[Context]:
+    """Return what the proposer of `decoder` was told."""
+    return []
+
+
+@pytest.fixture
+def decoder(pair: ModelPair, seen: list[Context]) -> Iterator[PrefillHiddenDecoder]:
+    guess = Guess(lambda context: (seen.append(context), chain([]))[1])
+    decoder = PrefillHiddenDecoder(pair, Policy((guess,), None))
+    yield decoder
+    decoder.close()
+
+
+def test_window_without_frames_is_captioned_by_the_draft_and_says_so(pair: ModelPair, blind: Window) -> None:
+    said = caption(pair, blind)
+    assert said.source == "event_draft" and said.text.startswith("The key elements")
+    assert said.target_passes == 0
+
+
+def test_draft_is_written_before_the_window_closes(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, seen: list[Context]
+) -> None:
+    texts: list[str] = []
+    images = windows[0].event_images
+    works = [decoder.stream_event_image(0, image, QUESTION, texts.append) for image in images]
+    assert works[:3] == [None] * 3 and works[3] is works[4] is not None
+    works[3].result(WAIT_S)
+    trace = Trace()
+    trace.mark("closed")
+    decoder.caption(windows[0], QUESTION, trace)
+    assert len(texts) == 1 and texts[0].startswith("The key elements")
+    early = event_draft(pair, images[:4], QUESTION, 64)
+    early.run(Trace())
+    assert (seen[0].draft_tokens, seen[0].draft_probs) == early.proposal()
+    assert len(seen[0].draft_tokens) > 20 and all(0 < p <= 1 for p in seen[0].draft_probs)
+    assert seen[0].feature is not None and np.array_equal(seen[0].feature, early.feature)
+    threads = {span.stage: span.thread for span in trace.spans}
+    assert threads["draft_decode"] != threads["target_prefill"]
+    drafting = sum(trace.stages[stage] for stage in ("event_encode", "draft_prefill", "draft_decode"))
+    assert trace.hidden == pytest.approx(drafting)
+
+
+def test_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came(
+    pair: ModelPair,
+    windows: list[Window],
+    decoder: PrefillHiddenDecoder,
+    seen: list[Context],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append, two, stop = EventDraft._append, threading.Event(), decoder._live.get(0).stop_draft
+
+    def slowly(self: EventDraft, *args: object) -> None:
+        append(self, *args)  # type: ignore[arg-type]
+        if len(self.tokens) == 2:
+            two.set()
+            assert stop.wait(WAIT_S)
+
+    monkeypatch.setattr(EventDraft, "_append", slowly)
+    texts: list[str] = []
+    for image in windows[0].event_images:
+        decoder.stream_event_image(0, image, QUESTION, texts.append)
+    assert two.wait(WAIT_S)
+    said = decoder.caption(windows[0], QUESTION, Trace())
+    assert said.token_ids == generated(pair, windows[0])
+    assert texts == [] and {len(context.draft_tokens) for context in seen} == {2}
+
+
+def test_draft_for_another_question_is_no_answer_to_this_one(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    for image in windows[0].event_images:
+        running = decoder.stream_event_image(0, image, "Who?")
+    assert running is not None
+    running.result(WAIT_S)
+    blind = first_frames(windows[0], 0)
+    alone = event_draft(pair, blind.event_images, QUESTION, 64)
+    alone.run(Trace())
+    assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
+
+
+def test_draft_that_fails_costs_no_caption(
+    pair: ModelPair,
+    windows: list[Window],
+    decoder: PrefillHiddenDecoder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(EventGPT, "encode", lambda self, images: 1 / 0)
+    for image in windows[0].event_images:
+        decoder.stream_event_image(0, image, QUESTION)
+    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert "the event draft failed" in caplog.text

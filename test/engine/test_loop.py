@@ -1,0 +1,355 @@
+"""The engine's loop: robots share passes, a failure is its request's alone, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+from asked import WAIT_S, Asked, film, given
+from draft_trees import Told, path_to, random_tree
+from plain_target import chain, generated, logits
+
+from crossspec_ros.engine.local import MAX_AHEAD, LocalEngine
+from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.errors import InputError, NonFiniteError
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+
+def hold(engine: LocalEngine) -> Callable[[], None]:
+    """Hold the engine's thread; returns what lets it go."""
+    held, go = threading.Event(), threading.Event()
+    thread = threading.Thread(target=engine._call, args=(lambda: (held.set(), go.wait(WAIT_S)),))
+    thread.start()
+    assert held.wait(WAIT_S)
+    return go.set
+
+
+@pytest.fixture
+def engine(pair: ModelPair) -> Iterator[LocalEngine]:
+    with closing(LocalEngine(pair.target)) as engine:
+        yield engine
+
+
+@pytest.fixture(params=[False, True], ids=["dynamic", "static"])
+def fleet(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[LocalEngine]:
+    """An engine whose robots always share passes."""
+    with closing(LocalEngine(pair.target, request.param, robots=3)) as engine:
+        engine.warm_up(1)
+        engine._loop.passes.cost = PassCost.all_together(3)
+        yield engine
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_frames_questions_and_trees_of_several_robots_share_passes(
+    pair: ModelPair, windows: list[Window], fleet: LocalEngine, attention: str
+) -> None:
+    rng, verifiers = random.Random(11), [Told() for _ in range(3)]
+    seen: list[tuple[int, list[int], torch.Tensor]] = []
+
+    def ask(robot: int, passes: int) -> Asked:
+        """Trees of any shape, of which any path is accepted."""
+        accepted: list[int] = []
+
+        def guess(tokens: tuple[int, ...]) -> DraftTree:
+            tree = random_tree(rng, rng.randrange(20), pair.shared_ids)
+            path = path_to(tree, rng.randrange(ROOT, len(tree)))
+            verifiers[robot].accepts = path, rng.randrange(3, pair.shared_ids)
+            return tree
+
+        def keep() -> None:
+            seen.append((robot, accepted.copy(), verifiers[robot].logits[0]))
+            accepted[:] = answer.tokens
+
+        answer = Asked(guess, passes, on_step=keep)
+        return answer
+
+    pair.target.module.set_attn_implementation(attention)  # type: ignore[operator]
+    try:
+        fleet._loop.verifiers.update({f"robot{i}": one for i, one in enumerate(verifiers)})
+        requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(3)]
+        # Some frames are there, others come with the question, and the third joins later.
+        film(fleet, requests[0], windows[0], range(5))
+        release = hold(fleet)
+        answers = [ask(0, 6), ask(1, 4)]
+        for i, answer in enumerate(answers):
+            fleet.ask(requests[i], answer, given(windows[i]))
+        answers.append(ask(2, 3))
+        fleet.ask(requests[2], answers[2], given(windows[2]))
+        release()
+        for answer in answers:
+            answer.future.result(WAIT_S)
+    finally:
+        pair.target.module.set_attn_implementation("sdpa")  # type: ignore[operator]
+    assert max(step.rows for answer in answers for step in answer.steps) == 3
+    for robot, tokens, first in seen:
+        if pair.target.spec.eos_ids[0] not in tokens:
+            assert (first - logits(pair, windows[robot], tokens)[-1]).abs().max() < 5e-5
+
+
+def test_what_has_outgrown_its_row_has_passes_of_its_own(
+    pair: ModelPair, windows: list[Window], fleet: LocalEngine
+) -> None:
+    requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(2)]
+    room = fleet.runner._pool.rows[0].capacity
+    trees = {0: [chain([7] * room), chain([11])], 1: [chain([12]), chain([12])]}
+    for turn in range(2):
+        answers = [Asked(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]  # type: ignore[misc]
+        release = hold(fleet)
+        for i, answer in enumerate(answers):
+            fleet.ask(requests[i], answer, given(windows[i]) if not turn else None)
+        release()
+        for i, answer in enumerate(answers):
+            answer.future.result(WAIT_S)
+            assert answer.tokens == generated(pair, windows[i])[: len(answer.tokens)]
+            assert answer.steps[0].rows == 1
+
+
+def test_a_bad_frame_is_its_own_robots_failure(
+    pair: ModelPair, windows: list[Window], fleet: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, calls = pair.target.encode, list[int]()
+
+    def picky(frames: np.ndarray) -> Sequence[object]:
+        calls.append(len(frames))
+        if (frames == 77).all((1, 2, 3)).any():
+            raise ValueError("a frame that no tower takes")
+        return encode(frames)
+
+    monkeypatch.setattr(pair.target, "encode", picky)
+    frames = [windows[0].frames[0], np.full_like(windows[0].frames[0], 77), windows[2].frames[0]]
+    release = hold(fleet)
+    read = [fleet.add_frame(fleet.open(0, Trace(), f"r{i}"), frame, 0) for i, frame in enumerate(frames)]
+    release()
+    errors = [one.exception(WAIT_S) for one in read]
+    assert [type(error) for error in errors] == [type(None), ValueError, type(None)]
+    assert calls == [3, 1, 1, 1]
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError, Panic, InputError])
+@pytest.mark.parametrize("where", ["propose", "take", "encode", "read"])
+def test_what_fails_is_told_and_the_frames_are_read_again(
+    pair: ModelPair,
+    windows: list[Window],
+    engine: LocalEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    where: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error("no memory")
+
+    request = engine.open(0, Trace())
+    film(engine, request, windows[0], range(4))
+    answer = Asked()
+    with monkeypatch.context() as broken:
+        owner = {"encode": pair.target, "read": engine.runner}.get(where, answer)
+        broken.setattr(owner, where, fail)
+        engine.ask(request, answer, given(windows[0]))
+        assert type(answer.future.exception(WAIT_S)) is error
+    if error is not InputError:
+        # What was read is lost: nothing is asked about half of a window.
+        further = Asked()
+        engine.ask(request, further)
+        assert type(further.future.exception(WAIT_S)) is error
+    again = Asked(limit=100)
+    engine.ask(request, again, given(windows[0]))
+    again.future.result(WAIT_S)
+    assert again.tokens == generated(pair, windows[0]) and not engine.pulse.death
+
+
+def test_a_question_that_is_cancelled_leaves_the_frames(
+    pair: ModelPair, windows: list[Window], engine: LocalEngine
+) -> None:
+    request, begun = engine.open(0, Trace()), threading.Event()
+    endless = Asked(limit=10**6, question="Who?", on_step=begun.set)
+    engine.ask(request, endless, given(windows[0]))
+    assert begun.wait(WAIT_S)
+    engine.cancel(request)
+    assert isinstance(endless.future.exception(WAIT_S), CancelledError)
+    answer = Asked(limit=100)
+    engine.ask(request, answer)
+    answer.future.result(WAIT_S)
+    assert answer.tokens == generated(pair, windows[0])
+    assert "frame_encode" not in answer.trace.stages
+
+
+def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(
+    windows: list[Window], engine: LocalEngine
+) -> None:
+    engine.warm_up(2)
+    request = engine.open(0, Trace())
+    film(engine, request, windows[0], range(2))
+    assert len(engine.runner._free) == 1
+    engine.drop(request).result(WAIT_S)
+    assert len(engine.runner._free) == 2
+    late = Asked()
+    engine.ask(request, late)
+    assert isinstance(late.future.exception(WAIT_S), CancelledError)
+    assert engine.add_frame(request, windows[0].frames[2], 2).cancelled()
+    assert engine.drop(request).done()
+
+
+def test_frames_that_pile_up_are_dropped(windows: list[Window], engine: LocalEngine) -> None:
+    release, request = hold(engine), engine.open(0, Trace())
+    read = [engine.add_frame(request, windows[0].frames[0], i) for i in range(MAX_AHEAD + 3)]
+    assert [one.cancelled() for one in read] == [True] * 3 + [False] * MAX_AHEAD
+    engine.drop(request)
+    assert all(one.cancelled() for one in read)
+    release()
+
+
+def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest(
+    pair: ModelPair, windows: list[Window]
+) -> None:
+    engine, begun = LocalEngine(pair.target), threading.Event()
+    request = engine.open(0, Trace())
+    endless, behind = Asked(limit=10**6, on_step=begun.set), Asked()
+    engine.ask(request, endless, given(windows[0]))
+    engine.ask(request, behind)
+    assert begun.wait(WAIT_S)
+    engine.close(WAIT_S)
+    for answer in (endless, behind):
+        assert isinstance(answer.future.exception(WAIT_S), CancelledError)
+    assert not engine.pulse.death
+    with pytest.raises(CancelledError):
+        engine.warm_up(1)
+
+
+def test_what_an_answer_holds_goes_with_it(windows: list[Window], engine: LocalEngine) -> None:
+    gc.disable()
+    try:
+        answer = Asked(limit=3)
+        engine.ask(request := engine.open(0, Trace()), answer, given(windows[0]))
+        answer.future.result(WAIT_S)
+        gone = weakref.ref(answer)
+        del answer
+        # The engine's thread may still be on its way out of the last pass.
+        end_s = time.monotonic() + 20
+        while gone() is not None and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert gone() is None
+        engine.drop(request)
+    finally:
+        gc.enable()
+
+
+def test_a_rehearsal_gives_way_to_a_frame_and_then_begins_again(
+    pair: ModelPair, windows: list[Window], engine: LocalEngine
+) -> None:
+    window, frames = windows[0], list[Future[None]]()
+    rehearsals: list[Asked] = []
+
+    def come() -> None:
+        # The last frame comes after the third pass of the first rehearsal.
+        if len(rehearsals[0].steps) == 3 and not frames:
+            frames.append(engine.add_frame(request, window.frames[6], window.frame_stamps_ns[6]))
+
+    def plan() -> Asked:
+        rehearsals.append(Asked(limit=100, on_step=come))
+        return rehearsals[-1]
+
+    request = engine.open(0, Trace(), plan=plan)
+    film(engine, request, window, range(6))
+    end_s = time.monotonic() + WAIT_S
+    while not (len(rehearsals) == 2 and request.is_idle) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    first, second = rehearsals
+    assert len(first.steps) == 3 and first.future.done()
+    assert second.steps[-1].ended and second.prepared == 1 and first.prepared == 0
+    answer = Asked(limit=100)
+    engine.ask(request, answer, given(window))
+    answer.future.result(WAIT_S)
+    assert answer.tokens == generated(pair, window)
+
+
+@pytest.mark.parametrize("frames", [0, 3, 8])
+def test_nothing_is_rehearsed_of_few_frames_or_of_all(
+    windows: list[Window], engine: LocalEngine, frames: int
+) -> None:
+    planned = Asked()
+    request = engine.open(0, Trace(), plan=lambda: planned)
+    release = hold(engine)
+    read = [engine.add_frame(request, windows[0].frames[i], i) for i in range(frames)]
+    release()
+    for one in read:
+        one.result(WAIT_S)
+    end_s = time.monotonic() + WAIT_S
+    while not request.is_idle and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert planned.steps == [] and planned.prepared == bool(frames)
+
+
+def test_a_rehearsal_that_fails_costs_the_answer_nothing(
+    pair: ModelPair, windows: list[Window], engine: LocalEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("no words")
+
+    request = engine.open(0, Trace(), plan=lambda: Asked(on_step=fail))
+    film(engine, request, windows[0], range(7))
+    answer = Asked(limit=100)
+    end_s = time.monotonic() + WAIT_S
+    while not request.is_idle and time.monotonic() < end_s:
+        time.sleep(0.01)
+    engine.ask(request, answer, given(windows[0]))
+    answer.future.result(WAIT_S)
+    assert answer.tokens == generated(pair, windows[0]) and "no words" in caplog.text
+
+
+def test_scores_that_can_wait_come_after_questions_and_frames(
+    windows: list[Window], engine: LocalEngine
+) -> None:
+    request, order = engine.open(0, Trace()), list[str]()
+    other = engine.open(1, Trace())
+    answer = Asked()
+    engine.ask(request, answer, given(windows[0]))
+    answer.future.result(WAIT_S)
+    release = hold(engine)
+    scores = engine.score(request, chain([5, 6]), Trace(), can_wait=True)
+    scores.add_done_callback(lambda done: order.append("scores"))
+    for i in range(2):
+        read = engine.add_frame(other, windows[1].frames[i], i)
+        read.add_done_callback(lambda done: order.append("frame"))
+    further = engine.ask(request, Asked())
+    further.add_done_callback(lambda done: order.append("answer"))
+    release()
+    assert len(scores.result(WAIT_S)) == 2 and order == ["answer", "frame", "frame", "scores"]
+
+
+def test_a_window_that_is_not_finite_spoils_no_later_one(pair: ModelPair, windows: list[Window]) -> None:
+    """With static buffers every pass attends to the whole row under a mask, and 0 x NaN is NaN."""
+    with closing(LocalEngine(pair.target, is_static=True)) as engine:
+        engine.warm_up(1)
+
+        def answer(frames: list) -> tuple[int, ...]:
+            request, asked = engine.open(0, Trace()), Asked(question="What is this?")
+            try:
+                engine.ask(request, asked, (frames, list(windows[0].frame_stamps_ns)[: len(frames)]))
+                asked.future.result(WAIT_S)
+                return asked.tokens
+            finally:
+                engine.drop(request).result(WAIT_S)
+
+        # Fewer frames than in the failed window, whose last keys stay behind them.
+        frames = list(windows[0].frames[:4])
+        before = answer(frames)
+        for _ in engine.runner._pool.rows:
+            with pytest.raises(NonFiniteError):
+                answer([torch.full((17, pair.target.module.config.text_config.hidden_size), torch.nan)] * 8)
+        assert answer(frames) == before

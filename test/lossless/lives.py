@@ -1,0 +1,170 @@
+"""Targets of every family with transformers' own captions of their windows, and a window's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crossspec_lab.compare.bench_lossless import Adversary
+from crossspec_lab.world.dataset import event_window, frame_window
+from plain_target import settled
+from tiny_targets import TINY_FAMILIES, noise
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.heads.head_files import load_head, make_head
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
+from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.sampling import Sampling, drawn
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.paths import tiny_models
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+QUESTION, OTHER_QUESTION = "What are the key elements in this scene?", "Is there anybody on the road?"
+LIMIT = 16
+WAIT_S = 60
+WINDOWS_AT_A_TIME = 3
+HEAD = "frame_head"
+PROPOSERS: dict[str, tuple[str, ...]] = {
+    "alone": (),
+    "memory": ("memory",),
+    "event_draft": ("event_draft",),
+    "frame_head": (HEAD,),
+    "adversary": (Adversary.name,),
+    "all": ("memory", "event_draft", HEAD, Adversary.name),
+}
+
+
+class Target:
+    """A family's tiny target, its windows, and transformers' own captions of them."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name, self._tiny = name, TINY_FAMILIES[name]
+        self._folder = self._tiny.checkpoint(folder)
+        self._module = self._tiny.loaded(self._folder)
+        self._generated: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self._engines: dict[str, LocalEngine] = {}
+        self.pair = load_pair(tiny_models(), target=str(self._folder))
+        # Sizes change, one has a frame more than the window before, and one comes again.
+        self.windows = [self._window(i, *of) for i, of in enumerate([(7, 2), (8, 7), (7, 2), (1, 1)])]
+        self._head = self._frame_head()
+        self.adversary = self._new_adversary()
+
+    def _window(self, index: int, frames: int, seed: int) -> Window:
+        """Return a window of the world that Video-LLaVA was trained on; random targets read noise."""
+        size = (80, 48) if seed % 2 else (48, 80)
+        is_random = self._name != "video_llava"
+        images = noise(frames, *size, seed) if is_random else frame_window(2_000_000 + seed)[:frames]
+        stamps_ns = tuple(i * 125_000_000 for i in range(frames))
+        return Window(index, 0, 10**9, event_window(2_000_000 + seed), images, stamps_ns)
+
+    def _frame_head(self) -> Head:
+        target, draft = self.pair.target, self.pair.draft
+        if self._name == "video_llava":
+            return load_head(tiny_models() / "heads" / "massv", target, draft)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sizes = {"width": 32, "layers": 1, "heads": 2, "inner": 48}
+            return make_head("language_model", Sizes.of(target, draft), sizes)
+
+    def _new_adversary(self) -> Adversary:
+        target = self.pair.target
+        return Adversary(target.tokenizer.get_vocab_size(), target.spec.eos_ids[0])
+
+    def engine(self, runner: str) -> LocalEngine:
+        """Return the target's engine with this `runner`, which the decoders of all tests share."""
+        if runner not in self._engines:
+            made: Any = None
+            if runner == "llama.cpp":
+                pytest.importorskip("llama_cpp")
+                from crossspec_ros.engine.llama_cpp import llama_runner
+
+                made = llama_runner(self.pair.target, "float32", 1)
+            self._engines[runner] = LocalEngine(self.pair.target, runner == "static", runner=made)
+            self._engines[runner].warm_up(WINDOWS_AT_A_TIME)
+        return self._engines[runner]
+
+    @contextmanager
+    def decoder(self, runner: str, proposers: str, rehearse: bool) -> Iterator[PrefillHiddenDecoder]:
+        """Yield a decoder that verifies whatever these proposers draft."""
+        engine, self.adversary = self.engine(runner), self._new_adversary()
+        ours = {HEAD: HeadProposer(HEAD, self._head), Adversary.name: self.adversary}
+        names = (*PROPOSERS[proposers], *[REHEARSAL] * rehearse)
+        made = [ours[name] if name in ours else make_proposers([name])[0] for name in names]
+        for proposer in made:
+            proposer.load(self.pair.target)
+        pair = self.pair if "event_draft" in names else replace(self.pair, draft=None, translation=None)
+        with closing(PrefillHiddenDecoder(pair, Policy(made, None), LIMIT, engine=engine)) as decoder:
+            yield decoder
+
+    @torch.inference_mode()
+    def generated(
+        self,
+        window: Window,
+        question: str = QUESTION,
+        limit: int = LIMIT,
+        eos_id: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> tuple[int, ...]:
+        """Return the tokens that transformers' `generate` writes, greedily or as `sampling` draws them."""
+        key = window.frames.tobytes(), question, limit, eos_id, sampling
+        if key not in self._generated:
+            inputs = self._tiny.inputs(self._folder, window.frames, question)
+            options = {"max_new_tokens": limit} | ({} if eos_id is None else {"eos_token_id": eos_id})
+            draws = LogitsProcessorList([Draws(sampling)] if sampling else [])
+            out = self._module.generate(**inputs, **options, do_sample=False, logits_processor=draws)
+            self._generated[key] = tuple(out[0, inputs["input_ids"].shape[1] :].tolist())
+        return self._generated[key]
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+
+
+class Draws(LogitsProcessor):
+    """Lets `generate` write tokens that are drawn one by one."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling, self._generator = sampling, sampling.generator()
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token = drawn(self._sampling.probs(scores[0]), self._generator)
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([token]), 0.0)
+
+
+def lived(
+    decoder: PrefillHiddenDecoder, window: Window, question: str, read_ahead: int, rehearse: bool
+) -> Caption:
+    """Let a window pass: its event images, so many frames, rehearsals in between, and its close.
+
+    Only here do the lossless tests drive the decoder. The last frame begins the answer, but in every other
+    window it comes unmarked. Frames end rehearsals, but the last one comes to its end.
+    """
+    for image in window.event_images:
+        if draft := decoder.stream_event_image(window.index, image, question):
+            draft.result(WAIT_S)
+    count, spec = len(window.frames), decoder.pair.target.spec
+    decoder.rehearsed_question = question if rehearse else ""
+    for i in range(read_ahead):
+        is_last = i + 1 == count and window.index % 2 == 0
+        frame = window.index, window.frames[i], window.frame_stamps_ns[i], is_last
+        if read := decoder.stream_frame(*frame):
+            read.result(WAIT_S)
+        if is_last:
+            decoder.begin(window.index, question)
+        elif i + 3 > read_ahead:
+            settled(decoder)
+    caption = decoder.caption(window, question, Trace())
+    if rehearse and spec.is_half(read_ahead // spec.frames_per_unit):
+        assert caption.rehearsal.is_complete
+    return caption

@@ -1,0 +1,180 @@
+"""Captions are those of transformers' `generate`, token for token in float32, however they come about.
+
+The matrix: families x runners x proposers x frames read ahead x rehearsals. Cells in which every two values
+meet run by default, all of them nightly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+from lives import LIMIT, OTHER_QUESTION, PROPOSERS, QUESTION, Target, lived
+from tiny_targets import TINY_FAMILIES
+
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import REHEARSAL
+from crossspec_ros.engine import accept, reference
+from crossspec_ros.engine.kv import KVRow
+from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.preprocess import clip_pixels
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+Cell = tuple[str, str, str, str, bool]
+RUNNERS = ("torch", "static", "llama.cpp")
+READ_AHEAD: dict[str, Callable[[int], int]] = {
+    "none": lambda frames: 0,
+    "some": lambda frames: min(5, frames),
+    "all but one": lambda frames: frames - 1,
+    "all": lambda frames: frames,
+}
+CELLS: list[Cell] = [*product(TINY_FAMILIES, RUNNERS, PROPOSERS, READ_AHEAD, (False, True))]
+Targets = Callable[[str], Target]
+_keep = KVRow.keep
+
+
+def covering(cells: list[Cell], together: int) -> list[Cell]:
+    """Choose few of the cells, in which values of so many factors meet wherever they meet in all."""
+    found = {cell: set(combinations(enumerate(cell), together)) for cell in cells}
+    missing, chosen = set().union(*found.values()), list[Cell]()
+    while missing:
+        chosen.append(max(cells, key=lambda cell: len(found[cell] & missing)))
+        missing -= found[chosen[-1]]
+    return chosen
+
+
+def matrix() -> list[Any]:
+    """Return every cell; those of llama.cpp, which may be missing, are chosen apart."""
+    by_llama = [cell for cell in CELLS if "llama.cpp" in cell]
+    daily = {*covering([cell for cell in CELLS if cell not in by_llama], 2), *covering(by_llama, 1)}
+    return [
+        pytest.param(*cell, marks=() if cell in daily else pytest.mark.nightly, id="-".join(map(str, cell)))
+        for cell in CELLS
+    ]
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
+    made: dict[str, Target] = {}
+
+    def target(family: str) -> Target:
+        if family not in made:
+            made[family] = Target(family, tmp_path_factory.mktemp(family) / "target")
+        return made[family]
+
+    yield target
+    for one in made.values():
+        one.close()
+
+
+def compared(
+    target: Target, decoder: PrefillHiddenDecoder, window: Window, read_ahead: int, rehearse: bool, **how: Any
+) -> Caption:
+    """Return the decoder's caption, whose tokens `generate` writes as well."""
+    wanted = target.adversary.answer = target.generated(window, **how)
+    caption = lived(decoder, window, QUESTION, read_ahead, rehearse)
+    assert caption.token_ids == wanted
+    return caption
+
+
+@pytest.mark.parametrize(("family", "runner", "proposers", "read_ahead", "rehearse"), matrix())
+def test_captions_equal_generate(
+    targets: Targets, family: str, runner: str, proposers: str, read_ahead: str, rehearse: bool
+) -> None:
+    """Windows follow one another on one decoder; of the third one further questions are asked."""
+    target, drafted, ahead = targets(family), Counter[str](), READ_AHEAD[read_ahead]
+    *windows, single = target.windows
+    with target.decoder(runner, proposers, rehearse) as decoder:
+        for window in windows:
+            caption = compared(target, decoder, window, ahead(len(window.frames)), rehearse)
+            drafted.update(caption.drafted)
+        target.adversary.answer = target.generated(window, OTHER_QUESTION)
+        assert decoder.ask(OTHER_QUESTION, Trace()).token_ids == target.adversary.answer
+        # Nothing of the proposers is left.
+        decoder.policy = Policy((), None)
+        assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
+        compared(target, decoder, single, ahead(1), False)
+    rehearsed = {REHEARSAL} if rehearse and read_ahead != "none" else set()
+    assert set(drafted) == {*PROPOSERS[proposers], *rehearsed}
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_captions_differ_between_windows(targets: Targets, family: str) -> None:
+    """What a target reads decides what it writes, or the matrix would show nothing."""
+    target = targets(family)
+    captions = {target.generated(*case) for case in product(target.windows[:2], (QUESTION, OTHER_QUESTION))}
+    assert len(captions) == 4 and all(len(set(tokens)) > 4 for tokens in captions)
+
+
+def test_reference_page_equals_generate(targets: Targets) -> None:
+    target = targets("video_llava")
+    model, prompt = target.pair.target, target.pair.target.prompt_ids(QUESTION)
+    for window in target.windows:
+        pixels = clip_pixels(window.frames, target.pair.frame_size)
+        tokens, _ = reference.caption(model.module, pixels, prompt, lambda tokens: reference.Tree(), LIMIT)
+        assert tuple(tokens) == target.generated(window)
+
+
+@pytest.mark.parametrize(
+    ("runner", "proposers"),
+    [
+        ("static", "adversary"),
+        ("llama.cpp", "adversary"),
+        pytest.param("torch", "adversary", marks=pytest.mark.nightly),
+        pytest.param("torch", "alone", marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_captions_end_where_generate_ends(
+    targets: Targets, family: str, runner: str, proposers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their length, and by each of their tokens where that ends a sequence."""
+    target = targets(family)
+    window, model, spec = target.windows[0], target.pair.target, target.pair.target.spec
+    frames, whole = len(window.frames), target.generated(window)
+    ends = [(limit, spec.eos_ids[0]) for limit in range(1, 6)]
+    ends += [(LIMIT, token) for token in dict.fromkeys(whole)]
+    with target.decoder(runner, proposers, True) as decoder:
+        for i, (limit, eos_id) in enumerate(ends):
+            decoder.max_new_tokens = limit
+            monkeypatch.setattr(model, "spec", replace(spec, eos_ids=(*spec.eos_ids, eos_id)))
+            again, ahead = replace(window, index=i), frames - i % 3
+            caption = compared(target, decoder, again, ahead, True, limit=limit, eos_id=eos_id)
+            assert len(caption.token_ids) == (limit if limit < LIMIT else whole.index(eos_id) + 1)
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_sampled_captions_equal_sampling_one_by_one(targets: Targets, family: str) -> None:
+    target, captions = targets(family), list[tuple[int, ...]]()
+    with target.decoder("torch", "adversary", True) as decoder:
+        for seed, window in enumerate(target.windows):
+            decoder.sampling = sampling = Sampling(5.0, 1.0, seed, top_k=4)
+            ahead = min(7, len(window.frames))
+            caption = compared(target, decoder, window, ahead, ahead > 1, sampling=sampling)
+            captions.append(caption.token_ids)
+    assert captions != [*map(target.generated, target.windows)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [
+        (accept, "greedy_path", lambda tree, choices: ((0,)[: len(tree)], choices[min(1, len(tree))])),
+        (DraftTree, "depths", lambda tree: [0] * len(tree)),
+        (KVRow, "keep", lambda row, length, moved=(): _keep(row, row.length if moved else length)),
+    ],
+    ids=["acceptance", "positions", "cache"],
+)
+def test_broken_part_is_noticed(
+    targets: Targets, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Any
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(AssertionError):
+        test_captions_equal_generate(targets, "internvl", "torch", "adversary", "all but one", False)
