@@ -110,7 +110,7 @@ class _Source:
         self.asked = account, tree, frozenset(others)
         return self.calibration.apply(tree)
 
-    def observe(self, result: PassResult, node_price: float) -> int:
+    def observe(self, result: PassResult, prices: np.ndarray) -> int:
         """Learn from a pass; return how many of its tokens the proposers before this one did not have."""
         extra, name = 0, self.proposer.name
         if self.asked is not None:
@@ -119,7 +119,9 @@ class _Source:
             self.calibration.observe(tree, result.tokens)
             own = [name in names and others.isdisjoint(names) for names in result.tree.sources]
             extra = sum(own[node] for node in result.path)
-            account.tokens.add(extra - node_price * sum(own))
+            nodes = len(own)
+            # A pass without its own nodes would have been cheaper.
+            account.tokens.add(extra - float(prices[nodes] - prices[nodes - sum(own)]))
         with self.rests_if_it_fails():
             self.proposer.observe(result)
         return extra
@@ -143,8 +145,8 @@ class Policy:
         self.cost, self.limits = cost, limits
         # Of passes behind the first of a response.
         self._tokens, self._seconds = _Mean(1.0), _Mean(float(self._pass_seconds(1)))
-        # Tokens that the time to verify a node of the pass in flight would give.
-        self._node_price = 0.0
+        # Tokens that the time of the pass in flight would give, by the number of its nodes.
+        self._prices = np.zeros(1)
         # Tokens of the response in work for which the target's states are known.
         self._observed: tuple[int, ...] = ()
         self._answers, self._has_draft, self._draft_tokens = 0, True, _Mean(2 * _PAYING_TOKENS, _MEMORY)
@@ -214,10 +216,8 @@ class Policy:
         tree = tree if branches else tree.likeliest_path()
         paths = np.sort(tree.path_probs())[::-1][: limits.max_nodes]
         gains = np.cumsum([0.0, *paths[paths >= limits.least_prob]])
-        prices = self._rate * self._pass_seconds(unread + np.arange(len(gains)))
-        size = int(np.argmax(gains - prices))
-        self._node_price = float(prices[size] - prices[0]) / max(1, size)
-        return tree.pruned(size)
+        self._prices = self._rate * self._pass_seconds(unread + np.arange(len(gains)))
+        return tree.pruned(int(np.argmax(gains - self._prices)))
 
     def observe(self, result: PassResult) -> None:
         """Let all proposers learn from a pass, and learn how far each can be trusted."""
@@ -226,7 +226,7 @@ class Policy:
             self._tokens.add(len(result.tokens))
             self._seconds.add(float(self._pass_seconds(1 + len(result.tree))))
         for source in self._sources:
-            extra = source.observe(result, self._node_price)
+            extra = source.observe(result, self._prices)
             if self._has_draft and "events" in source.proposer.needs:
                 self._draft_tokens.add(extra)
 
