@@ -147,6 +147,7 @@ def fail(*_: Any) -> Any:
 @pytest.mark.parametrize(
     "fault",
     [{"propose": fail}, {"prepare": fail}, {"observe": fail}, {"tree": chain(np.nan)}, {"tree": chain(1.5)}],
+    ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1"],
     ids=str,
 )
 def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> None:
