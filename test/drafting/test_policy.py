@@ -148,7 +148,6 @@ def fail(*_: Any) -> Any:
     "fault",
     [{"propose": fail}, {"prepare": fail}, {"observe": fail}, {"tree": chain(np.nan)}, {"tree": chain(1.5)}],
     ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1"],
-    ids=str,
 )
 def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> None:
     broken, sound = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="sound"), "sound")
