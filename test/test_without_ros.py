@@ -49,6 +49,7 @@ def drive(tmp_path_factory):
     return write_drive(tmp_path_factory.mktemp("recorded") / "drive")
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("command", "output"),
     [
