@@ -131,11 +131,12 @@ class Policy:
     """Asks proposers, merges their trees and cuts the result to the size that pays. Not thread-safe.
 
     With path probabilities `p` in falling order and a pass over `r + n` tokens that costs `T(r + n)`, the
-    size is the `n` that maximises `p_1 + ... + p_n - rate * T(r + n)`, from 0 to `limits.max_nodes`
-    (Dinkelbach, 1967). The `rate` is tokens per second of the passes behind the first of each response, so a
-    node costs as much in a long first pass as later. A proposer is asked if its tokens are worth more than
-    its time. Without a cost model, all nodes above `limits.least_prob` are verified. `proposers` stand in
-    the order of their speed, the fastest first. `limits` may be replaced at any time.
+    size is the `n` that maximises `(1 + p_1 + ... + p_n) / T(r + n)`, from 0 to `limits.max_nodes`. Nodes at
+    the price of the mean rate of passes gave fewer tokens per second on recorded captions: trees were too
+    small where drafts are poor. A proposer is asked if its tokens are worth more than its time, at the rate
+    of the passes behind the first of each response. Without a cost model, all nodes above
+    `limits.least_prob` are verified. `proposers` stand in the order of their speed, the fastest first.
+    `limits` may be replaced at any time.
     """
 
     def __init__(
@@ -216,8 +217,9 @@ class Policy:
         tree = tree if branches else tree.likeliest_path()
         paths = np.sort(tree.path_probs())[::-1][: limits.max_nodes]
         gains = np.cumsum([0.0, *paths[paths >= limits.least_prob]])
-        self._prices = self._rate * self._pass_seconds(unread + np.arange(len(gains)))
-        return tree.pruned(int(np.argmax(gains - self._prices)))
+        seconds = self._pass_seconds(unread + np.arange(len(gains)))
+        self._prices = self._rate * seconds
+        return tree.pruned(int(np.argmax((1 + gains) / seconds)) if self.cost else len(gains) - 1)
 
     def observe(self, result: PassResult) -> None:
         """Let all proposers learn from a pass, and learn how far each can be trusted."""
