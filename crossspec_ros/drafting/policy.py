@@ -147,7 +147,7 @@ class Policy:
         # Of passes behind the first of a response.
         self._tokens, self._seconds = _Mean(1.0), _Mean(float(self._pass_seconds(1)))
         # Tokens that the time of the pass in flight would give, by the number of its nodes.
-        self._prices = np.zeros(1)
+        self._prices: np.ndarray = np.zeros(1)
         # Tokens of the response in work for which the target's states are known.
         self._observed: tuple[int, ...] = ()
         self._answers, self._has_draft, self._draft_tokens = 0, True, _Mean(2 * _PAYING_TOKENS, _MEMORY)
