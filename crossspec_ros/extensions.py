@@ -8,7 +8,7 @@ from typing import Any
 from crossspec_ros.errors import InputError
 
 GROUP = "crossspec_ros"
-"""Entry-point group: `commands`, `handoff`, `draft_lora`, a `head.KIND` for each further kind of head, and a
+"""Entry-point group: `commands`, `draft_lora`, a `head.KIND` for each further kind of head, and a
 `head_format.NAME` for each further file format of heads."""
 
 

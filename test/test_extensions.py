@@ -30,14 +30,14 @@ def test_a_command_of_the_laboratory_says_how_to_get_it(command, capsys):
 @pytest.mark.usefixtures("without_laboratory")
 def test_a_feature_of_the_laboratory_says_how_to_get_it():
     with refused("feature-of-laboratory"):
-        extensions.extension("handoff", "the feature hand-off")
+        extensions.extension("draft_lora", "the adapter of the event draft")
     with refused("head-of-laboratory"):
         make_head("adapter", SIZES, {})
 
 
 def test_every_extension_that_the_laboratory_names_is_there():
     names = extensions.extension_names("")
-    assert {"commands", "handoff", "draft_lora", "head.adapter"} <= set(names)
+    assert {"commands", "draft_lora", "head.adapter"} <= set(names)
     for name in names:
         found = extensions.extension(name, name)
         assert issubclass(found, Head) if name.startswith("head.") else callable(found)

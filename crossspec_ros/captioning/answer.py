@@ -193,12 +193,12 @@ class Answer:
         tokens = self.tokens if self.ended else self.tokens + rest(self.tokens, before.token_ids)
         return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
 
-    def caption(self, text: str, source: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
-        """Return the caption of the tokens so far, which are this text, by their `source`."""
+    def caption(self, text: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
+        """Return the caption of the tokens so far, which are this text."""
         return Caption(
             text,
             self.tokens,
-            source,
+            "target",
             self.passes,
             self.drafted,
             self.accepted,

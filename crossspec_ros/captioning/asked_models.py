@@ -24,7 +24,6 @@ from crossspec_ros.models.placement import (
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.event_drafts import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
@@ -157,21 +156,6 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
                 f"the draft head '{folder}' has the name of another proposer: give its folder another name"
             )
     return {folder.name: load_head(folder, pair.target, pair.draft) for folder in folders}
-
-
-def load_handoff(settings: CaptionerSettings, pair: ModelPair) -> StandIn | None:
-    """The feature hand-off of the captioner's parameters, which lies beside the checkpoints; None where it is
-    off. Raises InputError where it is missing, damaged, or of another pair."""
-    if settings.handoff == "off":
-        return None
-    if is_gguf(settings.target):
-        raise InputError(
-            f"handoff is {settings.handoff}, but event features can only stand in for frames of a target in "
-            f"torch, and this one is a GGUF: set handoff to off"
-        )
-    load = extension("handoff", "the feature hand-off")
-    stand_in: StandIn = load(models_folder(settings), pair, settings.handoff)
-    return stand_in
 
 
 def load_models(settings: CaptionerSettings, placement: Placement) -> ModelPair:

@@ -13,7 +13,6 @@ from crossspec_ros.captioning.asked_models import (
     asked_heads,
     asked_placement,
     asked_sampling,
-    load_handoff,
     load_models,
     models_folder,
 )
@@ -33,7 +32,6 @@ from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.captioning.event_drafts import StandIn
     from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.protocols import Engine
@@ -63,16 +61,13 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
 def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: bool) -> PrefillHiddenDecoder:
     sampling = asked_sampling(settings)
     pair = load_models(settings, placement)
-    handoff = load_handoff(settings, pair)
     folder = target_path(models_folder(settings), settings.target)
     memory = _memory(settings, folder, pair) if is_live else None
     # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
         proposers = make_proposers((REHEARSAL, *USUAL), asked_heads(settings, pair))
-        return speculative_decoder(
-            pair, settings.max_new_tokens, sampling, proposers, memory, handoff=handoff, engine=engine
-        )
+        return speculative_decoder(pair, settings.max_new_tokens, sampling, proposers, memory, engine=engine)
 
 
 def placed_engine(
@@ -122,8 +117,6 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     """
     from crossspec_ros.engine.remote import RemoteTarget
 
-    if settings.handoff != "off":
-        raise InputError("event features cannot stand in for frames on another host: set handoff to off")
     if settings.models_engine == LLAMA_CPP:
         raise InputError(
             "models.engine is llama.cpp, but the target runs on its server, by the server's engine: set it "
@@ -155,7 +148,6 @@ def speculative_decoder(
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
-    handoff: StandIn | None = None,
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
     """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
@@ -176,7 +168,6 @@ def speculative_decoder(
         engine,
         owns_engine=True,
         drafts=draft_model(pair),
-        handoff=handoff,
     )
     with _closed_if_it_fails(decoder):
         if proposers is None:

@@ -20,7 +20,6 @@ _ANSWER_ROOM = 64
 """Tokens of an answer."""
 RESTS_ON = {
     "target": "frames",
-    "handoff": "events",
     "event_draft": "events",
     "none": "nothing",
     "unchanged": "nothing",
@@ -47,8 +46,7 @@ class Caption:
     """Words about a window.
 
     `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see; "rehearsal" is the target's text before its last frames came; with
-    hand-off also "handoff", where the target was shown aligned event features for frames (`StandIn`). Of a
+    where there was nothing to see; "rehearsal" is the target's text before its last frames came. Of a
     recording in code it is "unchanged" where a window shows nothing new and the words are those of an earlier
     one. `token_ids` include the end-of-sequence token, unless the caption was cut; those of an event draft
     are of its own vocabulary.
@@ -77,12 +75,7 @@ class Caption:
     @property
     def askable(self) -> bool:
         """Readiness for questions: the target has read its window."""
-        return self.source in ("target", "handoff")
-
-    @property
-    def lossy(self) -> bool:
-        """Whether the target was shown something else than what its own tower would have made."""
-        return self.source == "handoff"
+        return self.source == "target"
 
     @property
     def mean_acceptance_length(self) -> float:

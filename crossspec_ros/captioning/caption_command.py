@@ -101,7 +101,6 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "covered_ms": window.covered_ms,
         "caption_source": caption.source,
         "rests_on": RESTS_ON[caption.source],
-        "lossy": caption.lossy,
         "cut_by_deadline": caption.late,
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,

@@ -19,7 +19,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.captioning.caption import Caption, Rehearsal, check_question
-from crossspec_ros.captioning.event_drafts import EventDrafts, StandIn, draft_model
+from crossspec_ros.captioning.event_drafts import EventDrafts, draft_model
 from crossspec_ros.captioning.live_windows import OPEN_WINDOWS, LiveWindow, LiveWindows
 from crossspec_ros.captioning.standing import Choices, OnAnswered, Standing, StandingQuestions
 from crossspec_ros.drafting.policy import Policy
@@ -48,7 +48,7 @@ class PrefillHiddenDecoder:
     `stream_frame`, `stream_event_image` and `begin` never wait; all else is for one captioning thread. Engine
     and draft have threads of their own, and proposers run in the engine's. Windows are rehearsed with
     `rehearsed_question`, if there is one, and `on_rehearsal` gets the index and the text of each complete
-    rehearsal. A `handoff`, which is lossy, lets event features stand in for frames. `max_new_tokens`,
+    rehearsal. `max_new_tokens`,
     `sampling`, `rehearsed_question`, the `grammar` that captions and answers follow, the standing questions
     that come `first`, and whether the decoder `speculates` may be changed between two windows.
     """
@@ -62,9 +62,8 @@ class PrefillHiddenDecoder:
         engine: Engine | None = None,
         owns_engine: bool = False,
         drafts: DraftModel | None = None,
-        handoff: StandIn | None = None,
     ) -> None:
-        self.pair, self.policy, self._handoff = pair, policy, handoff
+        self.pair, self.policy = pair, policy
         self.max_new_tokens, self.sampling = max_new_tokens, sampling
         self.rehearsed_question = ""
         self.on_rehearsal: Callable[[int, str], None] = lambda index, text: None
@@ -104,13 +103,13 @@ class PrefillHiddenDecoder:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index` when there is
         time; return its future.
 
-        The last frame of the window is read together with the question instead, see `begin`. So are frames
-        for which event features may yet stand in. If it fails, its window is read when it closes.
+        The last frame of the window is read together with the question instead, see `begin`. If it fails, its
+        window is read when it closes.
         """
         live = self._live.add_frame(index, frame, stamp_ns)
         if is_last:
             live.last_frame_ns = time.perf_counter_ns()
-        elif self._handoff is None or self._handoff.reads_ahead(len(live.frames) - 1):
+        else:
             return self.engine.add_frame(self._opened(live), frame, stamp_ns)
         return None
 
@@ -172,7 +171,7 @@ class PrefillHiddenDecoder:
             live.end_draft()
         alone = partial(self._event_drafts.caption, live, window, question, self.max_new_tokens, stop)
         try:
-            if not len(window.frames) and (self._handoff is None or not len(window.event_images)):
+            if not len(window.frames):
                 return alone()
             frames, stamps_ns = list(window.frames), list(window.frame_stamps_ns)
             asked = (
@@ -185,9 +184,9 @@ class PrefillHiddenDecoder:
             if answer is not None:
                 begun_ns = live.last_frame_ns
             else:
-                answer = self._answer(live, frames, stamps_ns, question, window.event_images)
+                answer = self._answer(live, frames, stamps_ns, question)
             for choices, scores in live.first:
-                on_first(choices, choices.answered(scores, live.source))
+                on_first(choices, choices.answered(scores))
             caption = self._finish(live, answer, live.trace, stop, on_words)
             live.trace.add("answer_first", begun_ns, answer.first_ns)
             live.trace.add("answer", begun_ns, answer.ended_ns)
@@ -238,8 +237,7 @@ class PrefillHiddenDecoder:
         """
         live = self._askable()
         scores = choices.score(self.engine, live.handle, trace, can_wait=True)
-        source = live.source
-        scores.add_done_callback(lambda done: on_answered(choices, choices.answered(done, source)))
+        scores.add_done_callback(lambda done: on_answered(choices, choices.answered(done)))
 
     def check_question(self, question: str) -> None:
         """Raise InputError for a question that the target cannot take."""
@@ -274,13 +272,9 @@ class PrefillHiddenDecoder:
         frames: Sequence[np.ndarray],
         stamps_ns: list[int],
         question: str,
-        event_images: np.ndarray | None = None,
     ) -> Answer:
         """Begin the answer of a caption about these frames, after the standing questions that come first."""
         given: Frames = (frames, stamps_ns)
-        if self._handoff is not None:
-            made = self._handoff.frames(frames, stamps_ns, self._event_drafts.features(live, event_images))
-            live.source, given = ("target", given) if made is None else ("handoff", made)
         handle = self._opened(live)
         self.engine.cancel(handle)
         live.first = [
@@ -302,7 +296,7 @@ class PrefillHiddenDecoder:
     def _rehearsal(self, live: LiveWindow) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""
         question = self.rehearsed_question
-        if not question or self._handoff is not None or not self.speculates or live.answer is not None:
+        if not question or not self.speculates or live.answer is not None:
             return None
         ours = live, self._context(question, self.grammar), self.policy, live.trace, self.max_new_tokens
         return Answer(*ours, on_rehearsed=partial(self._was_rehearsed, live))
@@ -339,7 +333,7 @@ class PrefillHiddenDecoder:
             tell(answer)
         answer.future.result()
         self._last = live
-        return answer.caption(self._text(answer), live.source, self.engine.traffic(live.handle))
+        return answer.caption(self._text(answer), self.engine.traffic(live.handle))
 
     def _text(self, answer: Answer) -> str:
         # A target on another host sends its text.

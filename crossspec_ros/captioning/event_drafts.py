@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,26 +15,9 @@ from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    import torch
 
     from crossspec_ros.drafting.draft_model import DraftModel
-    from crossspec_ros.engine.work import Frames
     from crossspec_ros.models.pair import ModelPair
-
-
-class StandIn(Protocol):
-    """Event features that may stand in for a window's frames, which is lossy; an extension brings one."""
-
-    def reads_ahead(self, frame: int) -> bool:
-        """Whether the `frame`-th frame of a window is prefilled on arrival."""
-        ...
-
-    def frames(
-        self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int], events: torch.Tensor | None
-    ) -> Frames | None:
-        """Return features made of `events` (k + patches, width) in place of these frames (H, W, 3), with
-        stamps; None if the frames themselves are to be read."""
-        ...
 
 
 def draft_model(pair: ModelPair) -> DraftModel | None:
@@ -92,14 +75,6 @@ class EventDrafts:
             return
         if self.is_on_cpu or (self._shares_gpu and not pays()):
             live.stop_draft.set()
-
-    def features(self, live: LiveWindow, event_images: np.ndarray | None) -> torch.Tensor | None:
-        """Return the event tokens that the draft has seen, or else those of the given images."""
-        assert self.model is not None
-        events = live.draft.event_tokens if live.draft else None
-        if events is None and event_images is not None and len(event_images):
-            events = self.model.submit(self.model.model.encode, event_images).result()
-        return events
 
     def caption(
         self,

@@ -29,8 +29,8 @@ class LiveWindow:
     """One window: its images so far, in order of their stamps, and what was made of them.
 
     `handle` is the engine's. `answer` is about the frames of the stamps `answered_ns`; the scores of the
-    standing questions that come `first` are about the same. `source` is that of words about it, see
-    `Caption`. The last frame came at `last_frame_ns` (`perf_counter_ns`).
+    standing questions that come `first` are about the same. The last frame came at `last_frame_ns`
+    (`perf_counter_ns`).
     """
 
     index: int
@@ -46,7 +46,6 @@ class LiveWindow:
     answer: Answer | None = None
     answered_ns: list[int] = field(default_factory=list)
     first: list[tuple[Choices, Future[tuple[float, ...]]]] = field(default_factory=list)
-    source: str = "target"
     last_frame_ns: int = 0
 
     def begun(

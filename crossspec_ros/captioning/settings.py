@@ -20,7 +20,6 @@ IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 GENERATIONS = ("greedy", "published")
 NO_HEADS = "none"
-HANDOFFS = ("off", "missing", "predicted", "probed")
 
 
 @dataclass(frozen=True)
@@ -180,12 +179,6 @@ class CaptionerSettings(Settings):
         "auto",
         "file that keeps the caption memory from session to session; auto is one for each target in the "
         "user's state folder, none keeps nothing",
-    )
-    handoff: str = param(
-        HANDOFFS[0],
-        "when aligned event features stand in for frames, which is lossy: missing is where there are none, "
-        "predicted and probed also where features are expected, or were seen on the first frame, to be alike",
-        choices=HANDOFFS,
     )
     link_robot: str = param(
         "", "this robot's name to the server of its target, empty for the host's name", name="link.robot"

@@ -126,7 +126,6 @@ class ReplaySetup:
         found = {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
         # Of these only what was chosen, so that goldens of before still fit.
         later = {
-            "handoff": self.captioner.handoff,
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
             "questions": self.captioner.questions,

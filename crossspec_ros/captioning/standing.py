@@ -113,12 +113,12 @@ class Choices:
         """Let the target score the tree behind a window's frames, see `Engine.score`."""
         return engine.score(window, self._tree, trace, frames, can_wait)
 
-    def answered(self, scores: Future[tuple[float, ...]], source: str) -> Told:
-        """Return the choices that the target makes, question by question; `source` as in `Caption`."""
+    def answered(self, scores: Future[tuple[float, ...]]) -> Told:
+        """Return the choices that the target makes, question by question."""
         made = tried(scores.result)
         if isinstance(made, Exception):
             return made
-        return tuple(one.answered(nodes, made, source) for one, nodes in self._asked)
+        return tuple(one.answered(nodes, made) for one, nodes in self._asked)
 
 
 Told = tuple[Answered, ...] | Exception
@@ -188,14 +188,14 @@ class _Asked:
         begin = len(self.question)
         return [[_path(tree, (*self.question, *way))[begin:] for way in ways] for ways in self.ways]
 
-    def answered(self, nodes: list[list[list[int]]], scores: Sequence[float], source: str) -> Answered:
+    def answered(self, nodes: list[list[list[int]]], scores: Sequence[float]) -> Answered:
         """The choice whose tokens are likeliest one by one, by the `scores` of a tree's nodes."""
         told = [[[scores[node] for node in way] for way in ways] for ways in nodes]
         # Those of texts that begin alike are equal up to where these part.
         best = max(range(len(told)), key=lambda i: max(told[i]))
         tokens = self.ways[best][told[best].index(max(told[best]))]
         text = self.standing.choices[best]
-        caption = Caption(text, tokens, source, 1, accept_lengths=(len(tokens),))
+        caption = Caption(text, tokens, "target", 1, accept_lengths=(len(tokens),))
         return Answered(caption, tuple(sum(math.exp(sum(way)) for way in ways) for ways in told))
 
 

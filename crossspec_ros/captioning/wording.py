@@ -67,8 +67,6 @@ def caption_line(
         head += f" [unchanged since {seconds(holds_ns - length_ns, holds_ns, origin_ns)}]"
     if caption.source == "event_draft":
         head += " [from events only]"
-    if caption.lossy:
-        head += " [lossy: aligned event features for frames]"
     if faults:
         covered = f"partial: {window.covered_ms} ms of it were recorded"
         head += f" [{plain([covered if fault == 'partial' else fault for fault in faults])}]"
@@ -81,7 +79,7 @@ def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
         tail += f"; draft hidden {stages['hidden']:.0f}"
-    if caption.source in ("target", "handoff"):
+    if caption.source == "target":
         taken = ", ".join(f"{caption.accepted.get(p, 0)} of {n} by {p}" for p, n in caption.drafted.items())
         tail += (
             f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "

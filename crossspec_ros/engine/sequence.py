@@ -53,7 +53,7 @@ class TargetSequence:
         # The opening is the unit without frames: the first mark.
         self._units = [Unit((), None, opening, len(opening), opening.span)]
         # Frames that are not encoded yet, with their stamps, and features of units that were dropped.
-        self._waiting: list[tuple[int, np.ndarray | torch.Tensor]] = []
+        self._waiting: list[tuple[int, np.ndarray]] = []
         self._known: dict[tuple[int, ...], Any] = {}
         # Chunks behind the units that are not read yet. `_place` is the position where the next one begins.
         self._tail: list[Chunk] = []
@@ -83,11 +83,8 @@ class TargetSequence:
         self._roll_back(len(self._units))
         self._waiting.append((stamp_ns, frame))
 
-    def fit(self, frames: Sequence[np.ndarray | torch.Tensor], stamps_ns: Sequence[int]) -> None:
-        """Have exactly these frames, known by their stamps; units that come first in both stay read.
-
-        In place of a frame that is a unit there may be features (n, width) that stand in for it.
-        """
+    def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
+        """Have exactly these frames, known by their stamps; units that come first in both stay read."""
         per_unit = self._target.spec.frames_per_unit
         wanted = [tuple(stamps_ns[i : i + per_unit]) for i in range(0, len(stamps_ns), per_unit)]
         kept = 1
@@ -128,17 +125,15 @@ class TargetSequence:
 
     def units(self) -> list[np.ndarray]:
         """Return the units of frames (n, H, W, 3) that are to be encoded now; `add` takes their features."""
-        return [np.stack([image for _, image in unit]) for unit in self._new_units() if not self._has(unit)]
+        new = self._new_units()
+        return [np.stack([image for _, image in unit]) for unit in new if _stamps(unit) not in self._known]
 
     def add(self, features: Sequence[Any]) -> None:
         """Take the features of `units`."""
         made = iter(features)
         for unit in self._new_units():
-            stamps, first = tuple(stamp for stamp, _ in unit), unit[0][1]
-            if isinstance(first, np.ndarray):
-                found = self._known[stamps] if stamps in self._known else next(made)
-            else:
-                found = first.to(self._target.dtype)
+            stamps = _stamps(unit)
+            found = self._known[stamps] if stamps in self._known else next(made)
             chunk = self._target.unit(found, len(self._units) - 1)
             length, place = self._units[-1].length + len(chunk), self._units[-1].place + chunk.span
             self._units.append(Unit(stamps, found, chunk, length, place))
@@ -226,16 +221,12 @@ class TargetSequence:
         self._roll_back(len(self._units))
         self.trace = trace
 
-    def _new_units(self) -> list[list[tuple[int, np.ndarray | torch.Tensor]]]:
+    def _new_units(self) -> list[list[tuple[int, np.ndarray]]]:
         """Return the waiting frames by units. The last unit may lack frames once a question follows."""
         per_unit, count = self._target.spec.frames_per_unit, len(self._waiting)
         if not self._tail or self._stage == "rehearsal":
             count -= count % per_unit
         return [self._waiting[i : min(i + per_unit, count)] for i in range(0, count, per_unit)]
-
-    def _has(self, unit: Sequence[tuple[int, np.ndarray | torch.Tensor]]) -> bool:
-        """Test whether the features of a unit are there."""
-        return tuple(stamp for stamp, _ in unit) in self._known or not isinstance(unit[0][1], np.ndarray)
 
     def _hidden(
         self, output: PassOutput, before: int, nodes: int, path: tuple[int, ...]
@@ -249,3 +240,7 @@ class TargetSequence:
             None if output.tapped is None else output.tapped[-nodes - before :],
             self._runner.taps,
         )
+
+
+def _stamps(unit: Sequence[tuple[int, np.ndarray]]) -> tuple[int, ...]:
+    return tuple(stamp for stamp, _ in unit)

@@ -15,15 +15,14 @@ from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
     from crossspec_ros.engine.passes import PassOutput
     from crossspec_ros.engine.protocols import Answering
     from crossspec_ros.engine.request import Frame
     from crossspec_ros.engine.sequence import TargetSequence
 
-Frames = tuple[Sequence["np.ndarray | torch.Tensor"], Sequence[int]]
-"""Frames (H, W, 3) of a window, or features (n, width) that stand in for some, and their stamps."""
+Frames = tuple[Sequence["np.ndarray"], Sequence[int]]
+"""Frames (H, W, 3) of a window, and their stamps."""
 
 
 class Work:

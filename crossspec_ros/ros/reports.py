@@ -99,7 +99,6 @@ def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
         text=caption.text,
         source=caption.source,
         verified=caption.source == "target",
-        lossy=caption.lossy,
         tokens=len(caption.token_ids),
         target_passes=caption.target_passes,
     )
@@ -127,7 +126,6 @@ def report_values(message: WindowReport) -> dict[str, Any]:
         "outcome": message.outcome,
         "message": message.message,
         "source": message.caption.source,
-        "lossy": message.caption.lossy,
         "acceptance_length": message.acceptance_length,
         "stages": {stage.name: stage.ms for stage in message.stages},
         "link_bytes_up": message.link_bytes_up,

@@ -162,5 +162,5 @@ def _figures(report: WindowReport) -> list[str]:
         figures.append(f"{report.caption.tokens} tokens in {passes} target passes")
     figures += [f"{each.accepted} of {each.drafted} by {each.name}" for each in report.proposers]
     figures += ["from events only"] * (report.caption.source == "event_draft")
-    figures += ["lossy"] * report.caption.lossy + ["cut by the deadline"] * report.cut_by_deadline
+    figures += ["cut by the deadline"] * report.cut_by_deadline
     return figures + [fault.replace("_", " ") for fault in report.degraded]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
 
 
-_MODULES = {"all": "experiments.bench_all", "handoff": "handoff.measure"}
+_MODULES = {"all": "experiments.bench_all"}
 _MODULES |= {name: f"trials.{name}" for name in ("kills", "soak")}
 """Modules of `bench` outside of the folder compare."""
 Option = Callable[..., object]
@@ -48,9 +48,6 @@ def _bench(subparsers: Subparsers) -> None:
         option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
     latency("--period", type=float, default=1.0, help="seconds of a window [1]")
     latency("--recording", type=Path, help="recording whose windows are taken in place of held-out ones")
-    handoff = add("handoff", "aligned event features in place of frames: likeness, gates, captions")
-    handoff("--windows", type=int, default=200, help="held-out windows [200]")
-    handoff("--handoff", type=found, help="folder of the weights [handoff in the models' folder]")
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
@@ -85,7 +82,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     latency("--plot", type=Path, help="draw one window of ours here as a timeline")
     asked = (captions, latency, lossless, stream, structured)
-    for option in (*asked, trace, events, gpu, heads, handoff, soak, kills):
+    for option in (*asked, trace, events, gpu, heads, soak, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
@@ -100,7 +97,7 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--seconds", type=at_least(1), default=3, help=shown)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (*asked, soak, figure, heads, handoff):
+    for option in (*asked, soak, figure, heads):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
     for option in (*asked, heads):

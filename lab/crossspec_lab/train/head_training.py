@@ -16,7 +16,6 @@ import torch
 from rich.progress import Progress, TaskID
 
 from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
-from crossspec_lab.handoff.network import FOLDER, new_handoff
 from crossspec_lab.heads.saved import save_head
 from crossspec_lab.heads.trainable import TrainableHead
 from crossspec_lab.progress import progress_bars
@@ -47,7 +46,7 @@ ALL = "all"
 
 def run(args: argparse.Namespace) -> int:
     """Extract, train and save the heads of `args.names`; what is there already is taken up again."""
-    names = [one for one in VARIANTS if one != FOLDER] if ALL in args.names else args.names
+    names = list(VARIANTS) if ALL in args.names else args.names
     for name in names:
         check_name(name)
     if args.taught and args.recordings:
@@ -113,8 +112,6 @@ class _Training:
         """A head that has learned nothing, for the words of these pairs."""
         # Before its weights are drawn.
         torch.manual_seed(self._recipe(name).seed)
-        if name == FOLDER:
-            return new_handoff(self._pair.target, self._pair.draft)
         if name != "L6":
             return new_head(
                 name, self._sizes, draft_vocabulary(self._sizes, pairs) if self.sees(name) else ()

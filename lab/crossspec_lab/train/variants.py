@@ -64,7 +64,6 @@ VARIANTS: dict[str, Variant] = {
     "L5": Variant("next_state", _next_state("draft")),
     "B1": Variant("next_state", _next_state("target")),
     "L6": Variant("draft_lora"),
-    "handoff": Variant("handoff"),
     "dream": Variant("adapter", _attention(fused=True)),
     "token_adapter": Variant("token_adapter", _token_adapter),
     "event_head": Variant("event_head", lambda sizes: {"inner": max(256, scaled(sizes, 1024))}),

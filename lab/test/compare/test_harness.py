@@ -61,7 +61,7 @@ def test_the_table_has_what_there_is() -> None:
     assert lines[3].split() == ["a", "2.00", "(1.20-2.80)", "1", "-"] and lines[4].split() == list("b--z")
 
 
-@pytest.mark.parametrize("bench", ["captions", "latency", "lossless", "handoff"])
+@pytest.mark.parametrize("bench", ["captions", "latency", "lossless"])
 def test_no_windows_are_refused(bench: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", bench, "--windows", "0"]) == 2
     assert "measures nothing" in capsys.readouterr().err

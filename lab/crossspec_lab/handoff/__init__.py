@@ -1,1 +1,0 @@
-"""Feature hand-off: event features in place of frames, lossy."""
