@@ -332,7 +332,9 @@ def test_scores_that_can_wait_come_after_questions_and_frames(
     assert len(scores.result(WAIT_S)) == 2 and order == ["answer", "frame", "frame", "scores"]
 
 
-def test_a_window_that_is_not_finite_spoils_no_later_one(pair: ModelPair, windows: list[Window]) -> None:
+def test_a_window_that_is_not_finite_spoils_no_later_one(
+    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With static buffers every pass attends to the whole row under a mask, and 0 x NaN is NaN."""
     with closing(LocalEngine(pair.target, is_static=True)) as engine:
         engine.warm_up(1)
@@ -349,7 +351,12 @@ def test_a_window_that_is_not_finite_spoils_no_later_one(pair: ModelPair, window
         # Fewer frames than in the failed window, whose last keys stay behind them.
         frames = list(windows[0].frames[:4])
         before = answer(frames)
-        for _ in engine.runner._pool.rows:
-            with pytest.raises(NonFiniteError):
-                answer([torch.full((17, pair.target.module.config.text_config.hidden_size), torch.nan)] * 8)
+        encode = pair.target.encode
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                pair.target, "encode", lambda frames: [part * torch.nan for part in encode(frames)]
+            )
+            for _ in engine.runner._pool.rows:
+                with pytest.raises(NonFiniteError):
+                    answer(list(windows[0].frames))
         assert answer(frames) == before
