@@ -39,7 +39,7 @@ class Asked:
         self.future: Future[None] = Future()
         self.tokens: tuple[int, ...] = ()
         self.steps: list[Step] = []
-        self.prepared = 0
+        self.prepared = self.rests = 0
 
     def prepare(self, frames: tuple[torch.Tensor, ...]) -> bool:
         self.prepared += 1
@@ -56,6 +56,9 @@ class Asked:
 
     def learn(self) -> None:
         pass
+
+    def rest(self, error: BaseException) -> None:
+        self.rests += 1
 
 
 def given(window: Window) -> tuple[list[np.ndarray], list[int]]:

@@ -188,6 +188,9 @@ class Answer:
                 if lesson.ended:
                     self._policy.finish()
 
+    def rest(self, error: BaseException) -> None:
+        self._policy.rest(REHEARSAL, error)
+
     def rehearsal(self, before: Rehearsal) -> Rehearsal:
         """Return what was written; of one that did not end the rest of the rehearsal `before` follows."""
         tokens = self.tokens if self.ended else self.tokens + rest(self.tokens, before.token_ids)

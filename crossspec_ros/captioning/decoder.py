@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.engine.work import Frames
     from crossspec_ros.models.pair import ModelPair
 
 _LOG = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class PrefillHiddenDecoder:
         self.engine = engine
         self.grammars = GrammarCompiler(pair.target, engine)
         self._drafts = drafts or draft_model(pair)
-        self._live = LiveWindows(pair.event_images, self._drop)
+        self._live = LiveWindows(pair.event_images, self._open, self._drop)
         self._event_drafts = EventDrafts(pair, self._drafts, self._live)
         # The window captioned last: its frames stay prefilled, so that it can be asked about.
         self._last: LiveWindow | None = None
@@ -110,7 +109,7 @@ class PrefillHiddenDecoder:
         if is_last:
             live.last_frame_ns = time.perf_counter_ns()
         else:
-            return self.engine.add_frame(self._opened(live), frame, stamp_ns)
+            return self.engine.add_frame(live.handle, frame, stamp_ns)
         return None
 
     def stream_event_image(
@@ -130,14 +129,12 @@ class PrefillHiddenDecoder:
         """
         live = self._live.find(index)
         if live is not None and live.frames and live.answer is None:
-            self._answer(live, live.frames.copy(), live.stamps_ns.copy(), question)
+            self._answer(live, question)
 
     def give_up(self) -> None:
-        """Drop the answers that were begun: nobody waits for them."""
-        for live in self._live.all():
-            if live.answer is not None:
-                live.answer = None
-                self.engine.cancel(live.handle)
+        """Give back what is held of all windows: nobody waits for a caption or an answer."""
+        self._live.clear()
+        self.forget()
 
     def forget(self) -> None:
         """Give back what is held of the window captioned last; nobody will ask about it."""
@@ -167,24 +164,24 @@ class PrefillHiddenDecoder:
         live = self._live.close(window)
         self.forget()
         # Beside the target it goes on, unless it would take the CPU from it.
-        if self._event_drafts.is_on_cpu or not len(window.frames):
+        if self._event_drafts.is_on_cpu:
             live.end_draft()
         alone = partial(self._event_drafts.caption, live, window, question, self.max_new_tokens, stop)
         try:
             if not len(window.frames):
                 return alone()
-            frames, stamps_ns = list(window.frames), list(window.frame_stamps_ns)
+            live.frames, live.stamps_ns = list(window.frames), list(window.frame_stamps_ns)
             asked = (
                 self.first,
                 self._context(question, self.grammar).subject,
                 self.max_new_tokens,
                 self.sampling,
             )
-            answer = live.begun(stamps_ns, *asked)
+            answer = live.begun(*asked)
             if answer is not None:
                 begun_ns = live.last_frame_ns
             else:
-                answer = self._answer(live, frames, stamps_ns, question)
+                answer = self._answer(live, question)
             for choices, scores in live.first:
                 on_first(choices, choices.answered(scores))
             caption = self._finish(live, answer, live.trace, stop, on_words)
@@ -219,7 +216,7 @@ class PrefillHiddenDecoder:
         self.check_question(question)
         live = self._askable()
         answer = self._new_answer(live, question, trace, grammar)
-        self.engine.ask(live.handle, answer)
+        self.engine.ask(live.handle, answer, live.given)
         return self._finish(live, answer, trace, Stop(cancel), on_words)
 
     def standing(self, questions: Sequence[Standing]) -> StandingQuestions:
@@ -236,7 +233,7 @@ class PrefillHiddenDecoder:
         in the engine's thread. Raises InputError as `ask` does.
         """
         live = self._askable()
-        scores = choices.score(self.engine, live.handle, trace, can_wait=True)
+        scores = choices.score(self.engine, live.handle, trace, live.given, can_wait=True)
         scores.add_done_callback(lambda done: on_answered(choices, choices.answered(done)))
 
     def check_question(self, question: str) -> None:
@@ -266,22 +263,15 @@ class PrefillHiddenDecoder:
         if self.memory_file is not None:
             self.memory_file.close()
 
-    def _answer(
-        self,
-        live: LiveWindow,
-        frames: Sequence[np.ndarray],
-        stamps_ns: list[int],
-        question: str,
-    ) -> Answer:
-        """Begin the answer of a caption about these frames, after the standing questions that come first."""
-        given: Frames = (frames, stamps_ns)
-        handle = self._opened(live)
+    def _answer(self, live: LiveWindow, question: str) -> Answer:
+        """Begin the answer of a caption, after the standing questions that come first."""
+        handle, given = live.handle, live.given
         self.engine.cancel(handle)
         live.first = [
             (choices, choices.score(self.engine, handle, live.trace, given)) for choices in self.first
         ]
         answer = self._new_answer(live, question, live.trace, self.grammar)
-        live.answer, live.answered_ns = answer, stamps_ns
+        live.answer, live.answered_ns = answer, given[1]
         self.engine.ask(handle, answer, given)
         return answer
 
@@ -322,7 +312,7 @@ class PrefillHiddenDecoder:
             nonlocal told
             trace.mark("first_token")
             # The engine's thread may tell the next words already.
-            with one_by_one:
+            with one_by_one, failures_logged(_LOG, logging.ERROR, "words could not be published"):
                 if on_words and told < len(answer.tokens):
                     told = len(answer.tokens)
                     with trace.span("tell"):
@@ -345,18 +335,14 @@ class PrefillHiddenDecoder:
             raise InputError("there is no window to ask about: ask again once one has been captioned")
         return self._last
 
-    def _opened(self, live: LiveWindow) -> Any:
-        """Return the engine's handle on a window."""
-        if live.handle is None:
-            live.handle = self.engine.open(live.index, live.trace, plan=lambda: self._rehearsal(live))
-        return live.handle
+    def _open(self, live: LiveWindow) -> Any:
+        return self.engine.open(live.index, live.trace, plan=lambda: self._rehearsal(live))
 
     def _drop(self, live: LiveWindow) -> None:
         """Give back what the engine holds of a window."""
         # The answer holds the window, and embeddings of its frames.
         live.answer = None
-        if live.handle is not None:
-            self.engine.drop(live.handle)
+        self.engine.drop(live.handle)
 
     def _context(self, question: str, grammar: GrammarState | None) -> Context:
         own = grammar.copy() if grammar else None

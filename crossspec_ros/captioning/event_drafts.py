@@ -85,6 +85,7 @@ class EventDrafts:
         stopped: Callable[[], bool],
     ) -> Caption:
         """Return the draft's own caption of a window that has closed; it is late if it was `stopped`."""
+        live.end_draft()
         if not len(window.event_images) or self.model is None:
             return Caption("", (), "none")
         draft, is_finished = live.draft, True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from crossspec_ros.windows.window import Window
 if TYPE_CHECKING:
     from crossspec_ros.captioning.standing import Choices
     from crossspec_ros.drafting.draft_model import EventDraft
+    from crossspec_ros.engine.work import Frames
 
 OPEN_WINDOWS = 2
 """Windows that may be prefilled ahead at a time: each has a KV cache of its own."""
@@ -44,17 +45,20 @@ class LiveWindow:
     stop_draft: threading.Event = field(default_factory=threading.Event)
     rehearsal: Rehearsal = field(default_factory=Rehearsal)
     answer: Answer | None = None
-    answered_ns: list[int] = field(default_factory=list)
+    answered_ns: Sequence[int] = ()
     first: list[tuple[Choices, Future[tuple[float, ...]]]] = field(default_factory=list)
     last_frame_ns: int = 0
 
-    def begun(
-        self, stamps_ns: list[int], first: tuple[Choices, ...], subject: str, *limits: object
-    ) -> Answer | None:
+    @property
+    def given(self) -> Frames:
+        """Return its frames and their stamps, as they are now."""
+        return self.frames.copy(), self.stamps_ns.copy()
+
+    def begun(self, first: tuple[Choices, ...], subject: str, *limits: object) -> Answer | None:
         """Return the answer that was begun, if it is about these frames and was asked the same, within the
         same `limits`: max_new_tokens and sampling."""
-        answer = self.answer
-        if answer is None or self.answered_ns != stamps_ns or tuple(one for one, _ in self.first) != first:
+        answer, is_same = self.answer, self.answered_ns == self.stamps_ns
+        if answer is None or not is_same or tuple(one for one, _ in self.first) != first:
             return None
         # One that failed is made anew.
         if answer.future.done() and answer.future.exception() is not None:
@@ -70,13 +74,19 @@ class LiveWindow:
 
 
 class LiveWindows:
-    """The open windows by their index, for any thread. `drop` gives back what the engine holds of one.
+    """The open windows by their index, for any thread. `open_window` returns the engine's handle on one, and
+    `drop` gives it back.
 
     A window is expected to have as many event images as the one that closed before it.
     """
 
-    def __init__(self, event_images: int, drop: Callable[[LiveWindow], None]) -> None:
-        self._expected_images, self._drop_window = event_images, drop
+    def __init__(
+        self,
+        event_images: int,
+        open_window: Callable[[LiveWindow], Any],
+        drop: Callable[[LiveWindow], None],
+    ) -> None:
+        self._expected_images, self._open_window, self._drop_window = event_images, open_window, drop
         self._windows: dict[int, LiveWindow] = {}
         self._lock = threading.Lock()
 
@@ -116,7 +126,7 @@ class LiveWindows:
             for index in list(self._windows):
                 if not window.index <= index <= window.index + OPEN_WINDOWS:
                     self._drop(index)
-            return self._windows.pop(window.index, None) or LiveWindow(window.index)
+            return self._windows.pop(window.index, None) or self._new(window.index)
 
     def clear(self) -> None:
         """Drop all."""
@@ -131,10 +141,15 @@ class LiveWindows:
 
     def _get(self, index: int) -> LiveWindow:
         if index not in self._windows:
-            self._windows[index] = LiveWindow(index)
+            self._windows[index] = self._new(index)
             while len(self._windows) > OPEN_WINDOWS:
                 self._drop(next(iter(self._windows)))
         return self._windows[index]
+
+    def _new(self, index: int) -> LiveWindow:
+        live = LiveWindow(index)
+        live.handle = self._open_window(live)
+        return live
 
     def _drop(self, index: int) -> None:
         live = self._windows.pop(index)

@@ -108,7 +108,7 @@ class Choices:
         self._asked = [(one, one.nodes(self._tree)) for one in asked]
 
     def score(
-        self, engine: Engine, window: Any, trace: Trace, frames: Frames | None = None, can_wait: bool = False
+        self, engine: Engine, window: Any, trace: Trace, frames: Frames, can_wait: bool = False
     ) -> Future[tuple[float, ...]]:
         """Let the target score the tree behind a window's frames, see `Engine.score`."""
         return engine.score(window, self._tree, trace, frames, can_wait)

@@ -84,9 +84,13 @@ class _Source:
         try:
             yield
         except Exception as error:
-            self.resting = PROBE_EVERY
-            name = self.proposer.name
-            _LOG.warning("the proposer %s failed (%r) and rests for %d windows", name, error, PROBE_EVERY)
+            self.rest(error)
+
+    def rest(self, error: BaseException) -> None:
+        """Ask the proposer no more for some windows."""
+        self.resting = PROBE_EVERY
+        name = self.proposer.name
+        _LOG.warning("the proposer %s failed (%r) and rests for %d windows", name, error, PROBE_EVERY)
 
     def propose(
         self, context: Context, budget: tuple[int, float], rate: float, others: dict[str, float]
@@ -164,13 +168,14 @@ class Policy:
         return self._has_draft
 
     def has(self, name: str) -> bool:
-        """Return whether there is a proposer of this name and the limits allow it."""
+        """Return whether there is a proposer of this name that does not rest and that the limits allow."""
         names = self.limits.proposers
-        return (names is None or name in names) and any(one.proposer.name == name for one in self._sources)
+        return (names is None or name in names) and any(not one.resting for one in self._named(name))
 
-    def needs(self, name: str) -> bool:
-        """Return whether a proposer needs this input, see `Proposer.needs`."""
-        return any(name in source.proposer.needs for source in self._sources)
+    def rest(self, name: str, error: BaseException) -> None:
+        """Ask the proposer of this name no more for some windows: it failed."""
+        for source in self._named(name):
+            source.rest(error)
 
     def start(self, window: int) -> None:
         """Announce the window in work to all proposers, once."""
@@ -259,6 +264,9 @@ class Policy:
             and not source.resting
             and source.proposer.needs.isdisjoint(missing)
         ]
+
+    def _named(self, name: str) -> list[_Source]:
+        return [source for source in self._sources if source.proposer.name == name]
 
     @property
     def _rate(self) -> float:

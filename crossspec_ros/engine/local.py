@@ -41,7 +41,7 @@ class LocalEngine:
     thread, so that they need no locks. Without a `runner` the target's own body runs.
     """
 
-    masks = rehearses = True
+    masks = True
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LocalEngine:
                 window.frames.popleft().read.cancel()
         return waiting.read
 
-    def ask(self, window: Request, answer: Answering, frames: Frames | None = None) -> Future[None]:
+    def ask(self, window: Request, answer: Answering, frames: Frames) -> Future[None]:
         self._add(window, Ask(answer, frames))
         return answer.future
 
@@ -113,7 +113,7 @@ class LocalEngine:
         window: Request,
         tree: DraftTree,
         trace: Trace,
-        frames: Frames | None = None,
+        frames: Frames,
         can_wait: bool = False,
     ) -> Future[tuple[float, ...]]:
         work = Score(tree, trace, frames, can_wait)
@@ -192,9 +192,8 @@ class LocalEngine:
             patient = sum(task.can_wait for task in window.tasks) if not work.can_wait else 0
             window.tasks.insert(len(window.tasks) - patient, work)
             window.was_asked |= not work.can_wait
-            if work.frames is not None:
-                # They come with it.
-                self._cancel_frames(window)
+            # Frames come with it.
+            self._cancel_frames(window)
 
     def _cancel_tasks(self, window: Request) -> None:
         while window.tasks:

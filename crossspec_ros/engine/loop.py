@@ -37,14 +37,21 @@ _WARM_UP_TOKENS = 8
 
 @dataclass(eq=False)
 class _Turn:
-    """Work of a request in a turn, on its sequence: it reads the `tree`, with the pass's `name`."""
+    """Work of a request in a turn: its `units` are encoded, and the `tree` is read in a pass of this name."""
 
     request: Request
     work: Work
-    sequence: TargetSequence
+    is_over: bool = False
+    units: list[np.ndarray] = field(default_factory=list)
     tree: DraftTree = field(default_factory=DraftTree)
     reading: Reading | None = None
     name: str = ""
+
+    @property
+    def sequence(self) -> TargetSequence:
+        """Return the request's sequence, which is there once the work has begun."""
+        assert self.request.sequence is not None
+        return self.request.sequence
 
 
 class Loop:
@@ -61,11 +68,15 @@ class Loop:
         """Do one turn. What fails of one request ends its work, and no other's."""
         if self.passes.cost is not None:
             self.passes.cost.rows = max(1, len(batch.asked))
-        begun = [self._begun(request, work) for request, work in self._works(batch)]
-        turns = self._encoded([turn for turn in begun if turn is not None])
-        turns = [turn for turn in turns if self._tried(turn, self._propose) and turn.reading is not None]
+        turns = self._turns(batch)
+        for turn in turns:
+            self._tried([turn], self._begin)
+        self._tried(turns, self._encode)
+        for turn in turns:
+            self._tried([turn], self._propose)
+        turns = [turn for turn in turns if not turn.is_over]
         for group in list(self.passes.groups([turn.reading for turn in turns if turn.reading is not None])):
-            self._read([turns[i] for i in group])
+            self._tried([turns[i] for i in group], self._read)
 
     def reset(self, request: Request, is_sound: bool = True) -> None:
         """Give the buffers of a request back."""
@@ -103,17 +114,16 @@ class Loop:
         ]
         return steps[0].seconds
 
-    def _works(self, batch: Batch) -> list[tuple[Request, Work]]:
-        works: list[tuple[Request, Work]] = []
+    def _turns(self, batch: Batch) -> list[_Turn]:
         with self.lock:
             # A task may have been cancelled meanwhile.
-            works += [(request, request.tasks[0]) for request in batch.asked if request.tasks]
+            turns = [_Turn(request, request.tasks[0]) for request in batch.asked if request.tasks]
             for request in batch.ahead:
                 count = round(min(len(request.frames), self._joined))
-                works.append((request, Read([request.frames.popleft() for _ in range(count)])))
+                turns.append(_Turn(request, Read([request.frames.popleft() for _ in range(count)])))
         if batch.idle is not None and (rehearsal := self._rehearsal(batch.idle)) is not None:
-            works.append((batch.idle, rehearsal))
-        return works
+            turns.append(_Turn(batch.idle, rehearsal))
+        return turns
 
     def _rehearsal(self, request: Request) -> Rehearse | None:
         """Return a rehearsal to go on with; without one, let the proposers prepare."""
@@ -136,48 +146,48 @@ class Loop:
             _LOG.warning("window %d could not be prepared for: %s", request.window, described(error))
         return None
 
-    def _begun(self, request: Request, work: Work) -> _Turn | None:
-        """Return the turn of this work, which is on its sequence now; None if it failed."""
+    def _tried(self, turns: Sequence[_Turn], do: Callable[[list[_Turn]], None]) -> None:
+        """Do this for all turns at once. If it fails, do it for each alone, so that no request bears what
+        another does."""
+        working = [turn for turn in turns if not turn.is_over]
         try:
-            if not isinstance(work, Rehearse) and (rehearsal := request.rehearsal) is not None:
-                request.rehearsal = None
-                if rehearsal.has_begun and not rehearsal.is_over:
-                    rehearsal.end()
-            if work.frames is not None:
-                request.error = None
-            if request.error is not None:
-                raise request.error
-            if request.sequence is None:
-                request.sequence = self._sequence(request.robot, request.trace)
-            if not work.has_begun:
-                work.begin(request.sequence)
-                work.has_begun = True
-            return _Turn(request, work, request.sequence)
+            if working:
+                do(working)
+            return
         except BaseException as error:  # also a panic in a library
-            self._fail(request, work, error)
-            return None
+            if len(working) == 1:
+                self._fail(working[0], error)
+                return
+        # Behind the `except`: its error holds the tensors of the failed pass.
+        for turn in working:
+            self._tried([turn], do)
 
-    def _encoded(self, turns: Sequence[_Turn]) -> list[_Turn]:
-        """Return the turns whose frames could be encoded, all in one pass of the tower."""
-        units = {turn: turn.sequence.units() for turn in turns}
+    def _begin(self, turns: list[_Turn]) -> None:
+        """Put the work on its sequence."""
+        (turn,), work, request = turns, turns[0].work, turns[0].request
+        if not isinstance(work, Rehearse) and (rehearsal := request.rehearsal) is not None:
+            request.rehearsal = None
+            if rehearsal.has_begun and not rehearsal.is_over:
+                rehearsal.end()
+        if request.sequence is None:
+            request.sequence = self._sequence(request.robot, request.trace)
+        if not work.has_begun:
+            work.begin(request.sequence)
+            work.has_begun = True
+        turn.units = request.sequence.units()
+
+    def _encode(self, turns: list[_Turn]) -> None:
+        """Encode the new units of all turns in one pass of the tower."""
         begun = time.perf_counter_ns()
-        try:
-            features = iter(self.passes.encode([unit for mine in units.values() for unit in mine]))
-            for turn, mine in units.items():
-                turn.sequence.add([next(features) for _ in mine])
-        except BaseException as error:
-            if len(turns) > 1:
-                return [one for turn in turns for one in self._encoded([turn])]
-            self._fail(turns[0].request, turns[0].work, error)
-            return []
-        for turn, mine in units.items():
-            if mine:
+        features = iter(self.passes.encode([unit for turn in turns for unit in turn.units]))
+        for turn in turns:
+            turn.sequence.add([next(features) for _ in turn.units])
+            if turn.units:
                 last = turn.sequence.frame_count - 1
                 turn.sequence.trace.add(f"frame_encode[{last}]", begun, time.perf_counter_ns())
-        return list(turns)
 
-    def _propose(self, turn: _Turn) -> None:
-        sequence = turn.sequence
+    def _propose(self, turns: list[_Turn]) -> None:
+        (turn,), sequence = turns, turns[0].sequence
         if isinstance(turn.work, Read) and not sequence.unread:
             # Its unit lacks a frame still.
             self._end(turn)
@@ -185,30 +195,22 @@ class Loop:
         turn.tree, logits = turn.work.tree(sequence, self._runner.branches)
         turn.name, turn.reading = sequence.pass_name(turn.tree), sequence.reading(turn.tree, logits)
 
-    def _read(self, turns: Sequence[_Turn]) -> None:
-        """Read in one pass, or, where that fails, each alone, so that no request bears what another does."""
+    def _read(self, turns: list[_Turn]) -> None:
+        """Read the trees of these turns in one pass."""
         begun = time.perf_counter_ns()
-        try:
-            outputs = self.passes.read([turn.reading for turn in turns if turn.reading is not None])
-        except BaseException as error:
-            if len(turns) == 1:
-                self._fail(turns[0].request, turns[0].work, error)
-            else:
-                for turn in turns:
-                    self._read([turn])
-            return
-
+        outputs = self.passes.read([turn.reading for turn in turns if turn.reading is not None])
         for turn, output in zip(turns, outputs, strict=True):
-            self._tried(turn, partial(self._finish, output, begun))
+            self._tried([turn], partial(self._finish, output, begun))
 
-    def _finish(self, output: PassOutput, begun_ns: int, turn: _Turn) -> None:
+    def _finish(self, output: PassOutput, begun_ns: int, turns: list[_Turn]) -> None:
+        (turn,) = turns
         is_over = turn.work.finish(turn.sequence, turn.tree, output)
         turn.sequence.trace.add(turn.name, begun_ns, time.perf_counter_ns())
         if is_over:
             self._end(turn)
 
     def _end(self, turn: _Turn) -> None:
-        request = turn.request
+        request, turn.is_over = turn.request, True
         if isinstance(turn.work, Read):
             request.is_idle = False
         elif isinstance(turn.work, Rehearse):
@@ -216,22 +218,13 @@ class Loop:
         self._remove(request, turn.work)
         turn.work.end()
 
-    def _tried(self, turn: _Turn, do: Callable[[_Turn], Any]) -> bool:
-        try:
-            do(turn)
-        except BaseException as error:  # also a panic in a library
-            self._fail(turn.request, turn.work, error)
-            return False
-        return True
-
-    def _fail(self, request: Request, work: Work, error: BaseException) -> None:
-        """End the work. Unless the input alone was bad, the window's frames must be given again."""
+    def _fail(self, turn: _Turn, error: BaseException) -> None:
+        """End the work. Unless the input alone was bad, the window's frames are read anew by what follows."""
+        request, work, turn.is_over = turn.request, turn.work, True
         if isinstance(error, NonFiniteError) or not isinstance(error, InputError):
             self.reset(request, is_sound=False)
-            request.error = error
         if isinstance(work, Rehearse):
             request.is_idle, request.rehearsal = True, None
-            _LOG.warning("window %d could not be rehearsed: %s", request.window, described(error))
         self._remove(request, work)
         work.fail(error)
         forget_frames(error)

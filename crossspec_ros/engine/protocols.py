@@ -136,6 +136,10 @@ class Answering(Protocol):
         """Learn from the last pass."""
         ...
 
+    def rest(self, error: BaseException) -> None:
+        """Rehearse no more for some windows: this rehearsal failed."""
+        ...
+
 
 class Engine(Protocol):
     """Owns a target's weights, its KV pool, and the thread that uses them. No method waits, unless it says
@@ -154,11 +158,6 @@ class Engine(Protocol):
     @property
     def scores(self) -> bool:
         """Whether trees can be scored."""
-        ...
-
-    @property
-    def rehearses(self) -> bool:
-        """Whether windows are rehearsed here, and not on another host."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:
@@ -190,17 +189,17 @@ class Engine(Protocol):
         """Prefill the next (H, W, 3) uint8 RGB frame when there is time; the future is done with that."""
         ...
 
-    def ask(self, window: Any, answer: Answering, frames: Frames | None = None) -> Future[None]:
-        """Let the target answer about exactly these frames, or without `frames` about those before.
+    def ask(self, window: Any, answer: Answering, frames: Frames) -> Future[None]:
+        """Let the target answer about exactly these frames.
 
         What was not prefilled is read with the question. Returns the answer's future.
         """
         ...
 
     def score(
-        self, window: Any, tree: DraftTree, trace: Trace, frames: Frames | None = None, can_wait: bool = False
+        self, window: Any, tree: DraftTree, trace: Trace, frames: Frames, can_wait: bool = False
     ) -> Future[tuple[float, ...]]:
-        """Return the log-probability of each node behind its parent, for a tree behind the frames.
+        """Return the log-probability of each node behind its parent, for a tree behind exactly these frames.
 
         The tree begins with what is asked, whose first tokens get 0. Frames are prefilled first if it
         `can_wait`.

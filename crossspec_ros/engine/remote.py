@@ -75,8 +75,6 @@ class RemoteEngine:
     """
 
     masks = scores = False
-    # The server rehearses by itself.
-    rehearses = False
 
     def __init__(
         self, address: Address, patience_s: float, connect_s: float, connect: Callable[..., Link] = Link
@@ -129,7 +127,7 @@ class RemoteEngine:
         done.set_result(None)
         return done
 
-    def ask(self, window: RemoteWindow, answer: Answering, frames: Frames | None = None) -> Future[None]:
+    def ask(self, window: RemoteWindow, answer: Answering, frames: Frames) -> Future[None]:
         ask = wire.Ask(
             number=next(self._numbers),
             question=answer.question,
@@ -138,11 +136,9 @@ class RemoteEngine:
         )
         if (sampling := answer.sampling) is not None:
             ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
-        messages = [wire.Up(ask=ask)]
-        if frames is not None:
-            for frame, stamp_ns in zip(*frames, strict=True):
-                self._send_frame(window, frame, stamp_ns)
-            messages.insert(0, wire.Up(fit=wire.Fit(stamps_ns=frames[1])))
+        for frame, stamp_ns in zip(*frames, strict=True):
+            self._send_frame(window, frame, stamp_ns)
+        messages = [wire.Up(fit=wire.Fit(stamps_ns=frames[1])), wire.Up(ask=ask)]
         with self._lock:
             window.asked_ns = window.heard_ns = time.perf_counter_ns()
             window.passes, window.left = 0, answer.max_new_tokens
@@ -163,7 +159,7 @@ class RemoteEngine:
         window: RemoteWindow,
         tree: DraftTree,
         trace: Trace,
-        frames: Frames | None = None,
+        frames: Frames,
         can_wait: bool = False,
     ) -> Future[tuple[float, ...]]:
         raise AssertionError("it does not score")

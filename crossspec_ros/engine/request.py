@@ -49,7 +49,5 @@ class Request:
     sequence: TargetSequence | None = None
     rehearsal: Rehearse | None = None
     rehearsed: int = 0
-    error: BaseException | None = None
-    """Why its frames must be given again."""
     closed: Future[None] = field(default_factory=Future)
     """Done once its buffers are back."""

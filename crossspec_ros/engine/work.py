@@ -26,13 +26,13 @@ Frames = tuple[Sequence["np.ndarray"], Sequence[int]]
 
 
 class Work:
-    """One piece of work. With `frames` it is about exactly these, else about those that are there."""
+    """One piece of work, whose result these futures get."""
 
     can_wait = False
     """Whether frames are prefilled before it."""
 
-    def __init__(self, frames: Frames | None, *futures: Future[Any]) -> None:
-        self.frames, self._futures = frames, futures
+    def __init__(self, *futures: Future[Any]) -> None:
+        self._futures = futures
         self.has_begun = False
         self.result: Any = None
 
@@ -43,8 +43,7 @@ class Work:
 
     def begin(self, sequence: TargetSequence) -> None:
         """Put frames and text on the sequence."""
-        if self.frames is not None:
-            sequence.fit(*self.frames)
+        raise NotImplementedError
 
     def tree(self, sequence: TargetSequence, branches: bool) -> tuple[DraftTree, int]:
         """Return what is verified next, and the number of last tokens whose logits are needed."""
@@ -72,11 +71,11 @@ class Read(Work):
     """Frames that are prefilled ahead of a question."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
-        super().__init__(None, *(frame.read for frame in frames))
-        self._ahead = frames
+        super().__init__(*(frame.read for frame in frames))
+        self._frames = frames
 
     def begin(self, sequence: TargetSequence) -> None:
-        for frame in self._ahead:
+        for frame in self._frames:
             sequence.append(frame.image, frame.stamp_ns)
 
     def finish(self, sequence: TargetSequence, tree: DraftTree, output: PassOutput) -> bool:
@@ -85,14 +84,14 @@ class Read(Work):
 
 
 class Ask(Work):
-    """An answer, pass by pass."""
+    """An answer about exactly these frames, pass by pass."""
 
-    def __init__(self, answer: Answering, frames: Frames | None) -> None:
-        super().__init__(frames, answer.future)
-        self.answer = answer
+    def __init__(self, answer: Answering, frames: Frames) -> None:
+        super().__init__(answer.future)
+        self.answer, self._frames = answer, frames
 
     def begin(self, sequence: TargetSequence) -> None:
-        super().begin(sequence)
+        sequence.fit(*self._frames)
         sequence.ask(self.answer.question, self.answer.trace)
 
     def tree(self, sequence: TargetSequence, branches: bool) -> tuple[DraftTree, int]:
@@ -114,22 +113,26 @@ class Rehearse(Ask):
     """An answer about the frames so far, in idle time; the next frame or task ends it."""
 
     def __init__(self, answer: Answering) -> None:
-        super().__init__(answer, None)
+        super().__init__(answer, ((), ()))
 
     def begin(self, sequence: TargetSequence) -> None:
         sequence.rehearse(self.answer.question, self.answer.trace)
 
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        self.answer.rest(error)
+
 
 class Score(Work):
-    """Log-probabilities of a tree's nodes behind the frames; the tree begins with what is asked."""
+    """Log-probabilities of a tree's nodes behind exactly these frames; the tree begins with what is asked."""
 
-    def __init__(self, tree: DraftTree, trace: Trace, frames: Frames | None, can_wait: bool) -> None:
+    def __init__(self, tree: DraftTree, trace: Trace, frames: Frames, can_wait: bool) -> None:
         self.future: Future[tuple[float, ...]] = Future()
-        super().__init__(frames, self.future)
-        self._tree, self._trace, self.can_wait = tree, trace, can_wait
+        super().__init__(self.future)
+        self._tree, self._trace, self._frames, self.can_wait = tree, trace, frames, can_wait
 
     def begin(self, sequence: TargetSequence) -> None:
-        super().begin(sequence)
+        sequence.fit(*self._frames)
         sequence.begin_scores(self._trace)
 
     def tree(self, sequence: TargetSequence, branches: bool) -> tuple[DraftTree, int]:

@@ -134,6 +134,21 @@ def test_question_that_cannot_be_asked_is_refused(
         decoder.ask(question, Trace())
 
 
+def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(
+    decoder: PrefillHiddenDecoder, windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no listener")
+
+    window = windows[0]
+    assert decoder.caption(window, QUESTION, Trace(), fail).token_ids == generated(decoder.pair, window)
+    with monkeypatch.context() as broken:
+        broken.setattr(ModelRunner, "read", fail)
+        with pytest.raises(RuntimeError):
+            decoder.ask(QUESTION, Trace())
+    assert decoder.ask(QUESTION, Trace(), fail).token_ids == generated(decoder.pair, window)
+
+
 def test_verified_words_are_told_as_they_come_and_in_order(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
@@ -286,7 +301,7 @@ def test_buffers_come_back_whatever_happens(
     engine.drop(handle).result(WAIT_S)
     engine.drop(handle).result(WAIT_S)
     late = Answer(LiveWindow(9), Context(QUESTION), Policy((), None), Trace(), 9)
-    assert isinstance(engine.ask(handle, late).exception(WAIT_S), CancelledError)
+    assert isinstance(engine.ask(handle, late, ((), ())).exception(WAIT_S), CancelledError)
     engine.close()
     with pytest.raises(CancelledError):
         engine.warm_up(1)

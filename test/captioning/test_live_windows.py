@@ -18,7 +18,7 @@ def window(index: int, event_images: int) -> Window:
 
 def test_window_begins_anew_with_too_many_frames_and_with_time() -> None:
     dropped: list[LiveWindow] = []
-    windows = LiveWindows(5, dropped.append)
+    windows = LiveWindows(5, lambda live: live.index, dropped.append)
     for i in range(2 * MAX_IMAGES + 1):
         assert len(windows.add_frame(7, IMAGE, i).frames) == i % MAX_IMAGES + 1
     again = windows.add_frame(7, IMAGE, 0)
@@ -27,7 +27,7 @@ def test_window_begins_anew_with_too_many_frames_and_with_time() -> None:
 
 def test_few_windows_are_open_and_those_before_a_closed_one_are_not() -> None:
     dropped: list[LiveWindow] = []
-    windows = LiveWindows(5, dropped.append)
+    windows = LiveWindows(5, lambda live: live.index, dropped.append)
     opened = [windows.get(index) for index in range(OPEN_WINDOWS + 1)]
     assert dropped == opened[:1] and windows.all() == opened[1:]
     assert windows.close(window(2, 5)) is opened[2] and dropped == opened[:2]
@@ -39,7 +39,7 @@ def test_few_windows_are_open_and_those_before_a_closed_one_are_not() -> None:
 
 
 def test_window_is_expected_to_have_as_many_event_images_as_the_one_before() -> None:
-    windows = LiveWindows(3, lambda live: None)
+    windows = LiveWindows(3, lambda live: live.index, lambda live: None)
 
     def draft_begins(index: int) -> int:
         live = windows.get(index)

@@ -23,14 +23,14 @@ WAIT_S = 20
 
 
 class Hold(Guess):
-    """Proposes nothing, and holds a rehearsal up at its third token until it is released."""
+    """Proposes nothing, and holds a rehearsal up behind its third token until it is released."""
 
     def __init__(self) -> None:
         super().__init__(self._hold)
         self.begun, self.release = threading.Event(), threading.Event()
 
     def _hold(self, context: Context) -> DraftTree:
-        if len(context.tokens) == 3 and not self.begun.is_set():
+        if len(context.tokens) >= 3 and not self.begun.is_set():
             self.begun.set()
             assert self.release.wait(WAIT_S)
         return chain([])

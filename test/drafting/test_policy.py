@@ -90,6 +90,8 @@ def test_costs_and_limits_bound_a_tree(
     judge.limits = limits
     assert len(judge.propose(CONTEXT, 1, left)) == nodes
     assert judge.has("guess") == (limits.proposers != ())
+    judge.rest("guess", RuntimeError())
+    assert not judge.has("guess")
 
 
 def test_proposals_are_merged_and_all_proposers_observe() -> None:
@@ -218,7 +220,7 @@ def test_proposers_live_with_the_window() -> None:
 )
 def test_proposer_is_asked_only_with_its_inputs(need: str, name: str, value: Any) -> None:
     judge = Policy((Recorder(chain(0.5), needs=need),), None)
-    assert judge.needs(need) and len(judge.propose(CONTEXT, 1, 100)) == 0
+    assert len(judge.propose(CONTEXT, 1, 100)) == 0
     assert len(judge.propose(replace(CONTEXT, **{name: value}), 1, 100)) == 1
 
 

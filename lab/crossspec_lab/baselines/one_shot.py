@@ -54,6 +54,9 @@ class GuessedAnswer:
         self.rows.append(step.rows)
         return not step.ended and len(self.tokens) < self.max_new_tokens
 
+    def rest(self, error: BaseException) -> None:
+        """Do nothing: it is not rehearsed."""
+
     def learn(self) -> None:
         pass
 
