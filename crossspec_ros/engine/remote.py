@@ -133,18 +133,18 @@ class RemoteEngine:
             question=answer.question,
             max_new_tokens=answer.max_new_tokens,
             hint=answer.hint[:MAX_HINT],
+            stamps_ns=frames[1],
         )
         if (sampling := answer.sampling) is not None:
             ask.temperature, ask.top_p, ask.seed = sampling.temperature, sampling.top_p, sampling.seed
         for frame, stamp_ns in zip(*frames, strict=True):
             self._send_frame(window, frame, stamp_ns)
-        messages = [wire.Up(fit=wire.Fit(stamps_ns=frames[1])), wire.Up(ask=ask)]
         with self._lock:
             window.asked_ns = window.heard_ns = time.perf_counter_ns()
             window.passes, window.left = 0, answer.max_new_tokens
             before, window.answer, window.answer_number = window.answer, answer, ask.number
             is_open = window.number in self._windows
-            is_sent = all(self._send(window, message) for message in messages)
+            is_sent = self._send(window, wire.Up(ask=ask))
         if before is not None:
             before.future.set_exception(CancelledError())
         if not is_open:
@@ -165,7 +165,7 @@ class RemoteEngine:
         raise AssertionError("it does not score")
 
     def cancel(self, window: RemoteWindow) -> None:
-        self._end(window, window.answer, CancelledError())
+        self._end(window, window.answer, CancelledError(), is_cut=True)
 
     def traffic(self, window: RemoteWindow) -> tuple[int, int]:
         return window.traffic
@@ -232,16 +232,24 @@ class RemoteEngine:
         try:
             answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
             if not answer.take(DraftTree(), step):
-                self._end(window, answer, None)
+                self._end(window, answer, None, is_cut=not piece.ended)
         except BaseException as error:  # the link lives on
-            self._end(window, answer, error)
+            self._end(window, answer, error, is_cut=True)
 
-    def _end(self, window: RemoteWindow, answer: Answering | None, error: BaseException | None) -> None:
-        """End this answer, unless it is not in work any more."""
+    def _end(
+        self,
+        window: RemoteWindow,
+        answer: Answering | None,
+        error: BaseException | None,
+        is_cut: bool = False,
+    ) -> None:
+        """End this answer, unless it is over; the server would go on with one that `is_cut`."""
         with self._lock:
             if answer is None or window.answer is not answer:
                 return
             window.answer = None
+            if is_cut:
+                self._send(window, wire.Up(cancel=wire.Cancel()))
         if error is None:
             answer.future.set_result(None)
             answer.learn()
@@ -265,7 +273,7 @@ class RemoteEngine:
                     if answer is not None and window.heard_ns < late_ns:
                         self.counts["late_passes"] += 1
                         late = f"the target's server has not answered for {self.patience_s:g} s"
-                        self._end(window, answer, LinkError(late))
+                        self._end(window, answer, LinkError(late), is_cut=True)
                 self.link.check()
 
     def _send_frame(self, window: RemoteWindow, frame: Any, stamp_ns: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Drafted
 from crossspec_ros.captioning.caption import Rehearsal
+from crossspec_ros.engine.work import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
@@ -41,15 +42,11 @@ _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
 
 @dataclass(eq=False)
 class _Window:
-    """Window of a robot: its frames by stamp, the stamps that it is asked about, and what was drafted.
-
-    `handle` is the engine's.
-    """
+    """Window of a robot: its frames by stamp, and what was drafted. `handle` is the engine's."""
 
     index: int
     handle: Any = None
     frames: dict[int, np.ndarray] = field(default_factory=dict)
-    stamps_ns: list[int] = field(default_factory=list)
     draft: Drafted | None = None
     rehearsal: Rehearsal = field(default_factory=Rehearsal)
     was_asked: bool = False
@@ -88,10 +85,10 @@ class RobotStream:
             match kind:
                 case "frame":
                     self._take_frame(message.session, message.frame)
-                case "fit":
-                    self._fit(message.session, message.fit)
                 case "ask":
                     self._ask(message.session, message.ask)
+                case "cancel":
+                    self._cancel(message.session)
                 case "close":
                     self._close(message.session)
                 case _:
@@ -160,28 +157,12 @@ class RobotStream:
         if not window.was_asked and list(window.frames) == sorted(window.frames):
             self._fleet.engine.add_frame(window.handle, frame, message.stamp_ns)
 
-    def _fit(self, index: int, fit: wire.Fit) -> None:
-        window = self._known(index)
-        # Lists are measured before they are copied: one message may hold millions.
-        if len(fit.stamps_ns) > self._fleet.target.spec.frames:
-            raise InputError(
-                f"window {index} is asked about with {len(fit.stamps_ns)} frames, more than the target "
-                f"takes: send {self._fleet.target.spec.frames} at most"
-            )
-        stamps_ns = list(fit.stamps_ns)
-        missing = [stamp for stamp in stamps_ns if stamp not in window.frames]
-        if missing or not stamps_ns:
-            raise InputError(
-                f"window {index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked for: "
-                f"send frames before they are asked about"
-            )
-        window.stamps_ns = stamps_ns
-
     def _ask(self, index: int, ask: wire.Ask) -> None:
         window, fleet, begun_ns = self._known(index), self._fleet, time.perf_counter_ns()
         # It replaces the question before, also if the target cannot take it.
         fleet.engine.cancel(window.handle)
         check_question(ask, fleet.target)
+        frames = self._frames(window, ask)
         if not window.was_asked:
             # Further questions about a window are not those of the next one.
             self._asked, window.was_asked = ask, True
@@ -190,8 +171,29 @@ class RobotStream:
         pieces = Pieces(index, ask.number, fleet.target.tokenizer.decode, begun_ns, self._send_down)
         answer.on_step = pieces
         answer.future.add_done_callback(partial(self._ended, window, pieces))
-        stamps_ns = window.stamps_ns or sorted(window.frames)
-        fleet.engine.ask(window.handle, answer, ([window.frames[stamp] for stamp in stamps_ns], stamps_ns))
+        fleet.engine.ask(window.handle, answer, frames)
+
+    def _cancel(self, index: int) -> None:
+        # A window of a link that broke is not known here.
+        if (window := self._windows.get(index)) is not None:
+            self._fleet.engine.cancel(window.handle)
+
+    def _frames(self, window: _Window, ask: wire.Ask) -> Frames:
+        """Return the frames that a question is about, and their stamps."""
+        # Lists are measured before they are copied: one message may hold millions.
+        if len(ask.stamps_ns) > self._fleet.target.spec.frames:
+            raise InputError(
+                f"window {window.index} is asked about with {len(ask.stamps_ns)} frames, more than the "
+                f"target takes: send {self._fleet.target.spec.frames} at most"
+            )
+        stamps_ns = list(ask.stamps_ns)
+        missing = [stamp for stamp in stamps_ns if stamp not in window.frames]
+        if missing or not stamps_ns:
+            raise InputError(
+                f"window {window.index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked "
+                f"for: send frames before they are asked about"
+            )
+        return [window.frames[stamp] for stamp in stamps_ns], stamps_ns
 
     def _answer(self, window: _Window, ask: wire.Ask, **options: Any) -> Answer:
         assert self._robot is not None

@@ -4,7 +4,7 @@
 on.
 """
 
-VERSION = 2
+VERSION = 3
 """Version of the protocol: both sides must have the same."""
 SERVICE = "crossspec.Captions"
 STREAM = "Stream"

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!crossspec_ros/wire/captions.proto\x12\tcrossspec\"\xc4\x01\n\x02Up\x12\x0f\n\x07session\x18\x01 \x01(\r\x12!\n\x05hello\x18\x02 \x01(\x0b\x32\x10.crossspec.HelloH\x00\x12!\n\x05\x66rame\x18\x03 \x01(\x0b\x32\x10.crossspec.FrameH\x00\x12\x1d\n\x03\x66it\x18\x04 \x01(\x0b\x32\x0e.crossspec.FitH\x00\x12\x1d\n\x03\x61sk\x18\x05 \x01(\x0b\x32\x0e.crossspec.AskH\x00\x12!\n\x05\x63lose\x18\x06 \x01(\x0b\x32\x10.crossspec.CloseH\x00\x42\x06\n\x04what\"L\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05robot\x18\x02 \x01(\t\x12\x11\n\tperiod_ns\x18\x03 \x01(\x03\x12\x10\n\x08phase_ns\x18\x04 \x01(\x03\"Z\n\x05\x46rame\x12\x10\n\x08stamp_ns\x18\x01 \x01(\x12\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x12\n\ncompressed\x18\x04 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"\x18\n\x03\x46it\x12\x11\n\tstamps_ns\x18\x01 \x03(\x10\"\x7f\n\x03\x41sk\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\x12\r\n\x05top_p\x18\x05 \x01(\x01\x12\x0c\n\x04seed\x18\x06 \x01(\x03\x12\x0c\n\x04hint\x18\x07 \x01(\t\"\x07\n\x05\x43lose\"\x90\x01\n\x04\x44own\x12\x0f\n\x07session\x18\x01 \x01(\r\x12%\n\x07welcome\x18\x02 \x01(\x0b\x32\x12.crossspec.WelcomeH\x00\x12!\n\x05piece\x18\x03 \x01(\x0b\x32\x10.crossspec.PieceH\x00\x12%\n\x07refused\x18\x04 \x01(\x0b\x32\x12.crossspec.RefusedH\x00\x42\x06\n\x04what\"\x97\x01\n\x07Welcome\x12\x0e\n\x06\x66rames\x18\x01 \x01(\r\x12\x17\n\x0f\x66rames_per_unit\x18\x02 \x01(\r\x12\x12\n\nimage_size\x18\x03 \x01(\r\x12\x14\n\x0c\x66rame_tokens\x18\x04 \x01(\r\x12\x13\n\x0bmost_tokens\x18\x05 \x01(\r\x12\x12\n\nvocabulary\x18\x06 \x01(\r\x12\x10\n\x08phase_ns\x18\x07 \x01(\x03\"\xf8\x02\n\x05Piece\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\x12\x13\n\x0btokens_read\x18\x05 \x01(\r\x12\x0c\n\x04rows\x18\x06 \x01(\r\x12\x11\n\tmost_read\x18\x07 \x01(\r\x12\x0f\n\x07seconds\x18\x08 \x01(\x01\x12.\n\x07\x64rafted\x18\t \x03(\x0b\x32\x1d.crossspec.Piece.DraftedEntry\x12\x30\n\x08\x61\x63\x63\x65pted\x18\n \x03(\x0b\x32\x1e.crossspec.Piece.AcceptedEntry\x12\x15\n\rsince_asked_s\x18\x0b \x01(\x01\x12\x0e\n\x06passes\x18\x0c \x01(\r\x1a.\n\x0c\x44raftedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a/\n\rAcceptedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x01\n\x07Refused\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12%\n\x04kind\x18\x03 \x01(\x0e\x32\x17.crossspec.Refused.Kind\"0\n\x04Kind\x12\n\n\x06\x46\x41ILED\x10\x00\x12\x0c\n\x08QUESTION\x10\x01\x12\x0e\n\nNOT_FINITE\x10\x02\x32\x38\n\x08\x43\x61ptions\x12,\n\x06Stream\x12\r.crossspec.Up\x1a\x0f.crossspec.Down(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!crossspec_ros/wire/captions.proto\x12\tcrossspec\"\xca\x01\n\x02Up\x12\x0f\n\x07session\x18\x01 \x01(\r\x12!\n\x05hello\x18\x02 \x01(\x0b\x32\x10.crossspec.HelloH\x00\x12!\n\x05\x66rame\x18\x03 \x01(\x0b\x32\x10.crossspec.FrameH\x00\x12\x1d\n\x03\x61sk\x18\x04 \x01(\x0b\x32\x0e.crossspec.AskH\x00\x12#\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x11.crossspec.CancelH\x00\x12!\n\x05\x63lose\x18\x06 \x01(\x0b\x32\x10.crossspec.CloseH\x00\x42\x06\n\x04what\"L\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05robot\x18\x02 \x01(\t\x12\x11\n\tperiod_ns\x18\x03 \x01(\x03\x12\x10\n\x08phase_ns\x18\x04 \x01(\x03\"Z\n\x05\x46rame\x12\x10\n\x08stamp_ns\x18\x01 \x01(\x12\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x12\n\ncompressed\x18\x04 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"\x92\x01\n\x03\x41sk\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12\x13\n\x0btemperature\x18\x04 \x01(\x01\x12\r\n\x05top_p\x18\x05 \x01(\x01\x12\x0c\n\x04seed\x18\x06 \x01(\x03\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12\x11\n\tstamps_ns\x18\x08 \x03(\x10\"\x08\n\x06\x43\x61ncel\"\x07\n\x05\x43lose\"\x90\x01\n\x04\x44own\x12\x0f\n\x07session\x18\x01 \x01(\r\x12%\n\x07welcome\x18\x02 \x01(\x0b\x32\x12.crossspec.WelcomeH\x00\x12!\n\x05piece\x18\x03 \x01(\x0b\x32\x10.crossspec.PieceH\x00\x12%\n\x07refused\x18\x04 \x01(\x0b\x32\x12.crossspec.RefusedH\x00\x42\x06\n\x04what\"\x97\x01\n\x07Welcome\x12\x0e\n\x06\x66rames\x18\x01 \x01(\r\x12\x17\n\x0f\x66rames_per_unit\x18\x02 \x01(\r\x12\x12\n\nimage_size\x18\x03 \x01(\r\x12\x14\n\x0c\x66rame_tokens\x18\x04 \x01(\r\x12\x13\n\x0bmost_tokens\x18\x05 \x01(\r\x12\x12\n\nvocabulary\x18\x06 \x01(\r\x12\x10\n\x08phase_ns\x18\x07 \x01(\x03\"\xf8\x02\n\x05Piece\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\x12\x13\n\x0btokens_read\x18\x05 \x01(\r\x12\x0c\n\x04rows\x18\x06 \x01(\r\x12\x11\n\tmost_read\x18\x07 \x01(\r\x12\x0f\n\x07seconds\x18\x08 \x01(\x01\x12.\n\x07\x64rafted\x18\t \x03(\x0b\x32\x1d.crossspec.Piece.DraftedEntry\x12\x30\n\x08\x61\x63\x63\x65pted\x18\n \x03(\x0b\x32\x1e.crossspec.Piece.AcceptedEntry\x12\x15\n\rsince_asked_s\x18\x0b \x01(\x01\x12\x0e\n\x06passes\x18\x0c \x01(\r\x1a.\n\x0c\x44raftedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a/\n\rAcceptedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x01\n\x07Refused\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12%\n\x04kind\x18\x03 \x01(\x0e\x32\x17.crossspec.Refused.Kind\"0\n\x04Kind\x12\n\n\x06\x46\x41ILED\x10\x00\x12\x0c\n\x08QUESTION\x10\x01\x12\x0e\n\nNOT_FINITE\x10\x02\x32\x38\n\x08\x43\x61ptions\x12,\n\x06Stream\x12\r.crossspec.Up\x1a\x0f.crossspec.Down(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -26,31 +26,31 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_PIECE_ACCEPTEDENTRY']._options = None
   _globals['_PIECE_ACCEPTEDENTRY']._serialized_options = b'8\001'
   _globals['_UP']._serialized_start=49
-  _globals['_UP']._serialized_end=245
-  _globals['_HELLO']._serialized_start=247
-  _globals['_HELLO']._serialized_end=323
-  _globals['_FRAME']._serialized_start=325
-  _globals['_FRAME']._serialized_end=415
-  _globals['_FIT']._serialized_start=417
-  _globals['_FIT']._serialized_end=441
-  _globals['_ASK']._serialized_start=443
+  _globals['_UP']._serialized_end=251
+  _globals['_HELLO']._serialized_start=253
+  _globals['_HELLO']._serialized_end=329
+  _globals['_FRAME']._serialized_start=331
+  _globals['_FRAME']._serialized_end=421
+  _globals['_ASK']._serialized_start=424
   _globals['_ASK']._serialized_end=570
-  _globals['_CLOSE']._serialized_start=572
-  _globals['_CLOSE']._serialized_end=579
-  _globals['_DOWN']._serialized_start=582
-  _globals['_DOWN']._serialized_end=726
-  _globals['_WELCOME']._serialized_start=729
-  _globals['_WELCOME']._serialized_end=880
-  _globals['_PIECE']._serialized_start=883
-  _globals['_PIECE']._serialized_end=1259
-  _globals['_PIECE_DRAFTEDENTRY']._serialized_start=1164
-  _globals['_PIECE_DRAFTEDENTRY']._serialized_end=1210
-  _globals['_PIECE_ACCEPTEDENTRY']._serialized_start=1212
-  _globals['_PIECE_ACCEPTEDENTRY']._serialized_end=1259
-  _globals['_REFUSED']._serialized_start=1262
-  _globals['_REFUSED']._serialized_end=1394
-  _globals['_REFUSED_KIND']._serialized_start=1346
-  _globals['_REFUSED_KIND']._serialized_end=1394
-  _globals['_CAPTIONS']._serialized_start=1396
-  _globals['_CAPTIONS']._serialized_end=1452
+  _globals['_CANCEL']._serialized_start=572
+  _globals['_CANCEL']._serialized_end=580
+  _globals['_CLOSE']._serialized_start=582
+  _globals['_CLOSE']._serialized_end=589
+  _globals['_DOWN']._serialized_start=592
+  _globals['_DOWN']._serialized_end=736
+  _globals['_WELCOME']._serialized_start=739
+  _globals['_WELCOME']._serialized_end=890
+  _globals['_PIECE']._serialized_start=893
+  _globals['_PIECE']._serialized_end=1269
+  _globals['_PIECE_DRAFTEDENTRY']._serialized_start=1174
+  _globals['_PIECE_DRAFTEDENTRY']._serialized_end=1220
+  _globals['_PIECE_ACCEPTEDENTRY']._serialized_start=1222
+  _globals['_PIECE_ACCEPTEDENTRY']._serialized_end=1269
+  _globals['_REFUSED']._serialized_start=1272
+  _globals['_REFUSED']._serialized_end=1404
+  _globals['_REFUSED_KIND']._serialized_start=1356
+  _globals['_REFUSED_KIND']._serialized_end=1404
+  _globals['_CAPTIONS']._serialized_start=1406
+  _globals['_CAPTIONS']._serialized_end=1462
 # @@protoc_insertion_point(module_scope)

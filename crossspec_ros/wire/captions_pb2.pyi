@@ -7,20 +7,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Up(_message.Message):
-    __slots__ = ("session", "hello", "frame", "fit", "ask", "close")
+    __slots__ = ("session", "hello", "frame", "ask", "cancel", "close")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
-    FIT_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     session: int
     hello: Hello
     frame: Frame
-    fit: Fit
     ask: Ask
+    cancel: Cancel
     close: Close
-    def __init__(self, session: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., fit: _Optional[_Union[Fit, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "robot", "period_ns", "phase_ns")
@@ -48,14 +48,8 @@ class Frame(_message.Message):
     data: bytes
     def __init__(self, stamp_ns: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., compressed: bool = ..., data: _Optional[bytes] = ...) -> None: ...
 
-class Fit(_message.Message):
-    __slots__ = ("stamps_ns",)
-    STAMPS_NS_FIELD_NUMBER: _ClassVar[int]
-    stamps_ns: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, stamps_ns: _Optional[_Iterable[int]] = ...) -> None: ...
-
 class Ask(_message.Message):
-    __slots__ = ("number", "question", "max_new_tokens", "temperature", "top_p", "seed", "hint")
+    __slots__ = ("number", "question", "max_new_tokens", "temperature", "top_p", "seed", "hint", "stamps_ns")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +57,7 @@ class Ask(_message.Message):
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_NS_FIELD_NUMBER: _ClassVar[int]
     number: int
     question: str
     max_new_tokens: int
@@ -70,7 +65,12 @@ class Ask(_message.Message):
     top_p: float
     seed: int
     hint: str
-    def __init__(self, number: _Optional[int] = ..., question: _Optional[str] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., hint: _Optional[str] = ...) -> None: ...
+    stamps_ns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., question: _Optional[str] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., hint: _Optional[str] = ..., stamps_ns: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.link import Address, Link, split_url
@@ -119,6 +119,18 @@ def test_second_question_replaces_first(robot: Robot) -> None:
     assert (robot.first.tokens, second.tokens) == ((), (2,))
 
 
+def test_server_is_told_of_what_is_cut(robot: Robot) -> None:
+    assert robot.queued[-1] == "ask"
+    robot.first.stop = Stop(deadline_ns=0)
+    robot.hear(wire.Piece(token_ids=[1]))
+    robot.first.future.result(0)
+    assert robot.queued[-2:] == ["ask", "cancel"]
+    second = robot.ask()
+    robot.engine.cancel(robot.window)
+    assert isinstance(second.future.exception(0), CancelledError)
+    assert robot.queued[-2:] == ["ask", "cancel"]
+
+
 def test_patience_is_per_piece(robot: Robot) -> None:
     most_ns = int(0.6 * PATIENCE_S * 1e9)
     for _ in range(3):
@@ -148,10 +160,10 @@ def test_lost_or_full_link_fails_answer(robot: Robot) -> None:
 def test_frame_is_sent_once_a_stream(robot: Robot) -> None:
     with ThreadPoolExecutor(8) as cameras:
         list(cameras.map(lambda _: robot.engine.add_frame(robot.window, FRAME, 2), range(8)))
-    assert robot.queued == ["frame", "fit", "ask", "frame"]
+    assert robot.queued == ["frame", "ask", "frame"]
     robot.engine.link.epoch += 1
     robot.ask()
-    assert robot.queued[4:] == ["frame", "fit", "ask"]
+    assert robot.queued[3:] == ["frame", "ask"]
 
 
 def test_dropped_window_is_closed_once(robot: Robot) -> None:
@@ -161,7 +173,7 @@ def test_dropped_window_is_closed_once(robot: Robot) -> None:
     robot.engine.add_frame(robot.window, FRAME, 2)
     answers = robot.first, robot.ask()
     assert all(isinstance(answer.future.exception(0), CancelledError) for answer in answers)
-    assert robot.queued == ["frame", "fit", "ask", "close"]
+    assert robot.queued == ["frame", "ask", "close"]
     robot.hear(wire.Piece(token_ids=[1]))
     assert robot.first.tokens == ()
 

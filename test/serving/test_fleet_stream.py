@@ -169,8 +169,8 @@ def test_lost_link_fails_one_window(server: Server, pair: ModelPair, windows: li
         assert settles(lambda: not made.is_up)
         server.start()
         assert made.wait(WAIT_S)
-        with refused("frames-dropped", LinkError):
-            decoder.ask(OTHER, Trace())
+        # So it does for a further question.
+        assert decoder.ask(QUESTION, Trace()).token_ids == wanted[1]
         assert caption(decoder, windows[0]).token_ids == wanted[0]
 
 

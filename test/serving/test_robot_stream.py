@@ -48,6 +48,7 @@ class Robot:
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._heard = SimpleQueue[Any]()
+        self.stamps_ns: dict[int, list[int]] = {}
         self.stream = RobotStream(fleet, self._heard.put)
         self.send(0, hello=wire.Hello(version=VERSION, robot=name, period_ns=10**9))
         assert self.hear().HasField("welcome")
@@ -60,11 +61,15 @@ class Robot:
 
     def show(self, session: int, window: Window, *places: int) -> None:
         """Send the frames at these places, or all."""
-        for i in places or range(len(window.frames)):
+        shown = places or range(len(window.frames))
+        stamps_ns = {window.frame_stamps_ns[i] for i in shown}
+        self.stamps_ns[session] = sorted(stamps_ns.union(self.stamps_ns.get(session, ())))
+        for i in shown:
             self.send(session, frame=frame_message(window.frames[i], window.frame_stamps_ns[i]))
 
     def ask(self, session: int, number: int, question: str = QUESTION, **more: Any) -> None:
-        ask = {"question": question, "max_new_tokens": 64, **more}
+        stamps_ns = self.stamps_ns.get(session, ())
+        ask = {"question": question, "max_new_tokens": 64, "stamps_ns": stamps_ns, **more}
         self.send(session, ask=wire.Ask(number=number, **ask))
 
     def answer(self, number: int) -> tuple[tuple[int, ...], Counter[str]]:
@@ -121,7 +126,7 @@ def settles(is_so: Callable[[], object]) -> bool:
         (wire.Up(hello=wire.Hello(version=VERSION + 1, robot="x", period_ns=10**9)), "speaks version"),
         (wire.Up(hello=wire.Hello(version=VERSION, robot="../../etc", period_ns=10**9)), "name is"),
         (wire.Up(hello=wire.Hello(version=VERSION, robot="x", period_ns=3)), "windows of 3 ns"),
-        (wire.Up(session=1, fit=wire.Fit(stamps_ns=[1])), "did not begin with a hello"),
+        (wire.Up(session=1, close=wire.Close()), "did not begin with a hello"),
     ],
 )
 def test_invalid_hello_ends_stream(fleet: Fleet, hello: wire.Up, words: str) -> None:
@@ -139,9 +144,9 @@ def test_answer_equals_target(
     robot: Robot, pair: ModelPair, windows: list[Window], places: tuple[int, ...], asked: int, limit: int
 ) -> None:
     robot.show(1, windows[0], *places)
-    robot.send(1, fit=wire.Fit(stamps_ns=windows[0].frame_stamps_ns[:asked]))
+    stamps_ns = windows[0].frame_stamps_ns[:asked]
     for number, question in enumerate((QUESTION, OTHER), 1):
-        robot.ask(1, number, question, max_new_tokens=limit)
+        robot.ask(1, number, question, max_new_tokens=limit, stamps_ns=stamps_ns)
         wanted = generated(pair, first_frames(windows[0], asked), limit, question)
         assert robot.answer(number)[0] == wanted
 
@@ -165,12 +170,12 @@ def test_invalid_message_is_refused_and_stream_goes_on(
         ({"frame": wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")}, "is held of a robot"),
         ({"frame": wire.Frame(stamp_ns=2, height=8, width=8, data=b"x")}, "bytes"),
         ({"ask": wire.Ask(**ask)}, "no frames"),
-        ({"fit": wire.Fit(stamps_ns=[1])}, "no frames"),
+        ({"cancel": wire.Cancel()}, ""),
         ({"frame": frame}, ""),
         ({"frame": frame}, "already"),
-        ({"fit": wire.Fit(stamps_ns=[5])}, "lacks the frames"),
-        ({"fit": wire.Fit(stamps_ns=[1] * 9)}, "more than the target"),
-        ({"fit": wire.Fit(stamps_ns=[1])}, ""),
+        ({"ask": wire.Ask(**ask)}, "lacks the frames"),
+        ({"ask": wire.Ask(**ask, stamps_ns=[5])}, "lacks the frames"),
+        ({"ask": wire.Ask(**ask, stamps_ns=[1] * 9)}, "more than the target"),
         ({"ask": wire.Ask(**{**ask, "question": " "})}, "in words"),
         ({"ask": wire.Ask(**ask, temperature=1.0, top_p=1.0, seed=-5)}, "seed -5"),
         ({"ask": wire.Ask(**{**ask, "max_new_tokens": 10**6})}, "1000000"),
@@ -182,7 +187,7 @@ def test_invalid_message_is_refused_and_stream_goes_on(
             refusal = robot.hear()
             assert words in refusal.refused.sentence and refusal.session == 1
             assert refusal.refused.number == (6 if "ask" in message else 0)
-    robot.ask(1, 7)
+    robot.ask(1, 7, stamps_ns=[1])
     wanted = generated(pair, first_frames(windows[0], 1))
     assert robot.answer(7)[0] == wanted
 
