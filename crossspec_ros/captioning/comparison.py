@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.target_server import is_remote
+from crossspec_ros.errors import InputError
 from crossspec_ros.paths import page
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -36,9 +38,22 @@ class Compared:
 
 
 def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
-    """A comparison with the models of this decoder, warm, where the parameter `compare` asks for it."""
+    """Return a comparison with the models of this decoder, warm, if the parameter `compare` asks for it.
+
+    Raises InputError if there is nothing to compare with.
+    """
     if not settings.compare:
         return None
+    if is_remote(settings.target):
+        raise InputError(
+            f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
+            f"to false"
+        )
+    if settings.temperature or settings.generation == "published":
+        raise InputError(
+            "compare tests captions for the same words, but sampled ones differ each time: set temperature to "
+            "0 and generation to greedy, or compare to false"
+        )
     return Comparison(decoder.alone(), decoder)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from refusals import refused
 
 from crossspec_ros.captioning import comparison as module
-from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison
+from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, load_comparison
+from crossspec_ros.captioning.settings import CaptionerSettings
 
 GO_ON = threading.Event()
 
@@ -64,3 +67,15 @@ def test_a_comparison_that_is_cut_short_counts_for_nothing():
     over.set()
     assert comparison.add(None, "?", caption(1, 2, 3), 2.0, over) == ""
     assert NOTHING in comparison.text("0 of 1 seconds captioned")
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        ("compare-remote", {"target": "grpc://10.0.0.1:9000"}),
+        ("compare-sampled", {"temperature": 0.7}),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(code: str, asked: dict[str, Any]) -> None:
+    with refused(code):
+        load_comparison(CaptionerSettings(compare=True, **asked), None)
