@@ -51,8 +51,8 @@ def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | N
         )
     if settings.temperature or settings.generation == "published":
         raise InputError(
-            "compare tests captions for the same words, but sampled ones differ each time: set temperature to "
-            "0 and generation to greedy, or compare to false"
+            "compare tests captions for the same words, but sampled ones differ each time: set temperature "
+            "to 0 and generation to greedy, or compare to false"
         )
     return Comparison(decoder.alone(), decoder)
 
