@@ -145,7 +145,7 @@ def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], en
             passes += told.target_passes
             question = "What is the light like?"
             assert ours.ask(question, Trace()).token_ids == alone.ask(question, Trace()).token_ids
-        assert passes < 100
+        assert passes < 110
 
 
 def test_a_captioner_has_it_by_its_parameters(
