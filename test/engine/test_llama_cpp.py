@@ -70,7 +70,7 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
         tokens = tuple(rng.randrange(words) for _ in range(rng.choice([1, 1, 9])))
         told, expected = (read(who, row, tokens, tree) for who, row in zip((runner, own), rows, strict=True))
         assert torch.allclose(told, expected, atol=2e-3)
-        path, node = [], rng.randrange(-1, len(tree))
+        path, node = list[int](), rng.randrange(-1, len(tree))
         while node != ROOT:
             path.insert(0, node)
             node = tree.parents[node]
