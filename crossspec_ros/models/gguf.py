@@ -8,6 +8,7 @@ some damaged files, with a line of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,9 +19,8 @@ import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import TEXT_ROOM, Chunk, InputSpec
-from crossspec_ros.models.gguf_header import Embeddings, GgufHeader, gguf_header
-from crossspec_ros.models.llama_library import LlamaModel
-from crossspec_ros.models.llama_projector import LlamaProjector, Part, Picture
+from crossspec_ros.models.gguf_header import read_embeddings, read_header
+from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement, check_llama_packages
 
 if TYPE_CHECKING:
@@ -32,23 +32,16 @@ PROJECTOR = "*mmproj*.gguf"
 FRAMES = 8
 """Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
-_STEP = 32
-"""Step in pixels of the heights that are tried."""
+_MAX_SIZE = 512
+"""Largest height of a frame in pixels; towers reduce larger ones to `MAX_TOKENS`."""
 _SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
 """Aspects of frames, of which the one with most tokens counts."""
-_DEFAULT_SIZE = 448
-"""Height in pixels of a frame, where the projector's file has none."""
-_PROBED = 4
-"""Tokens by which ids and embeddings are compared."""
 _ROUNDING = 1e-3
 """Largest difference, as a share of the largest logit."""
-_ALL_FLOAT32 = "0"
+_ALL_FLOAT32 = 0
 """Value of a file's type."""
-_QUESTIONS = 64
 _COPY = "copy it again, or take a file that this version of llama.cpp knows"
 _ANOTHER_FILE = "take another file of this model"
-_SPECIAL = (3, 4)
-"""Types of tokens: control tokens, and those that users have defined."""
 
 
 class GgufTarget:
@@ -62,14 +55,14 @@ class GgufTarget:
         self.vocabulary: int = known.text.vocab_size
         self.device: Any = "cpu"
         self.dtype: Any = "float32"
-        self._embeddings = Embeddings(known.file)
-        self._prompt_ids = lru_cache(_QUESTIONS)(self._texts)
+        self._embeddings = read_embeddings(known.file)
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
-        return Chunk.in_a_row(self._embeddings.of(token_ids), self.spec.axes)
+        return Chunk.in_a_row(self._embeddings(token_ids), self.spec.axes)
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return self._prompt_ids(question)
+        before, behind = self.facts.prompt
+        return self.llama.ids(before, True), self.llama.ids(behind.replace(QUESTION, question), False)
 
     def opening(self) -> Chunk:
         return self.words(self.prompt_ids("")[0])
@@ -98,10 +91,6 @@ class GgufTarget:
         embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)
         positions = picture.positions[:, : self.spec.axes].T
         return Chunk(embeds, positions, np.stack(layers) if layers else None)
-
-    def _texts(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        before, behind = self.facts.prompt
-        return self.llama.ids(before, True), self.llama.ids(behind.replace(QUESTION, question), False)
 
 
 @dataclass(frozen=True)
@@ -140,15 +129,12 @@ class GgufArchitecture:
         return self.file
 
     def tokenizer(self) -> Tokenizer:
-        with gguf_header(self.file) as header:
-            if header.text("tokenizer.ggml.model") == "gpt2":
-                return _byte_level(header)
-        # transformers reconstructs the merges of the other kinds.
-        from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+        from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
 
+        metadata, names = read_header(self.file)[0], GGUF_TOKENIZER_MAPPING["tokenizer"]
+        known = {name: metadata[of] for key, name in names.items() if (of := f"tokenizer.{key}") in metadata}
         try:
-            kind, values, _ = get_gguf_tokenizer(str(self.file))
-            return convert_gguf_tokenizer(kind, values)[0]
+            return convert_gguf_tokenizer(metadata["general.architecture"], known)[0]
         # The libraries raise errors of many kinds for an unknown vocabulary.
         except Exception as error:
             raise _unfit(self.file, f"has a vocabulary of an unknown kind ({first_line(error)})") from error
@@ -168,14 +154,11 @@ FAMILY = GgufArchitecture
 
 def projector_of(file: Path) -> Path:
     """Return the projector in a model's folder; raises InputError unless there is exactly one."""
-    found = sorted(file.parent.glob(PROJECTOR))
-    if file in found:
-        raise _unfit(file, "is a projector", "name the model's own file")
+    found = [one for one in sorted(file.parent.glob(PROJECTOR)) if one != file]
     if len(found) != 1:
-        names = " and ".join(f"'{one.name}'" for one in found) or "none"
         raise _unfit(
             file,
-            f"needs one projector in its folder, a file with mmproj in its name, but there is {names}",
+            f"needs one projector in its folder, a file with mmproj in its name, but there are {len(found)}",
             "give the model a folder of its own with the projector that was published with it",
         )
     return found[0]
@@ -183,51 +166,33 @@ def projector_of(file: Path) -> Path:
 
 @lru_cache
 def _read(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
-    model = LlamaModel(files[0], _COPY)
-    try:
+    with closing(LlamaModel(files[0], _COPY)) as model:
         return _found(model, *files)
-    finally:
-        model.close()
 
 
 def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
-    library, handle = model.library, model.handle
+    library, handle, metadata = model.library, model.handle, read_header(file)[0]
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
         raise _unfit(file, "has layers that cannot take back what was read")
-    if model.metadata("split.count") not in ("", "0", "1"):
+    if metadata.get("split.count", 1) > 1:
         raise _unfit(file, "is a part of a model", "join the parts by llama.cpp's llama-gguf-split --merge")
     if not _takes_embeddings(file, model):
         raise _unfit(file, "reads words otherwise where they come as embeddings")
     projector = LlamaProjector(projector_file, model)
+    image_size = min(read_header(projector_file)[0]["clip.vision.image_size"] or _MAX_SIZE, _MAX_SIZE)
 
-    def parts(frames: int, height: int, shape: tuple[int, int]) -> Sequence[Part]:
-        blank = np.zeros((height, height * shape[1] // shape[0], 3), np.uint8)
+    def parts(frames: int, shape: tuple[int, int] = _SHAPES[0]) -> Sequence[Part]:
+        blank = np.zeros((image_size, image_size * shape[1] // shape[0], 3), np.uint8)
         return projector.parts([blank] * frames, encodes=False)
 
-    def tokens(height: int, shape: tuple[int, int] = _SHAPES[0]) -> int:
-        return sum(
-            len(part.positions) if isinstance(part, Picture) else len(part)
-            for part in parts(1, height, shape)
-        )
+    def tokens(shape: tuple[int, int]) -> int:
+        return sum(len(one.positions if isinstance(one, Picture) else one) for one in parts(1, shape))
 
-    def pictures(frames: int, height: int) -> list[Picture]:
-        return [part for part in parts(frames, height, _SHAPES[0]) if isinstance(part, Picture)]
-
-    with gguf_header(projector_file) as header:
-        image_size = header.number("clip.vision.image_size")
-    image_size = image_size or _DEFAULT_SIZE
-    heights = range(_STEP, image_size, _STEP)
-    is_cut = any(len(pictures(1, height)) > 1 for height in (*heights, image_size))
-    if heights and not is_cut and tokens(heights[0]) != (most := tokens(image_size)):
-        # The projector drops what a larger frame adds.
-        image_size = next((height for height in heights if tokens(height) == most), image_size)
-    per_unit = 2 if len(pictures(2, image_size)) == len(pictures(1, image_size)) else 1
-    seen = pictures(1, image_size)
-    if not all(picture.is_causal for picture in seen):
+    single, double = ([one for one in parts(frames) if isinstance(one, Picture)] for frames in (1, 2))
+    per_unit = 2 if len(double) == len(single) else 1
+    if not all(picture.is_causal for picture in single):
         raise _unfit(file, "has frames that attend to later ones, so that none can be read before the last")
-    if model.axes > 1 and any(picture.positions[:, 3].any() for picture in seen):
-        raise _unfit(file, "has frames with positions of an unknown kind")
-    unit_tokens = max(tokens(image_size, shape) for shape in _SHAPES)
+    unit_tokens = max(map(tokens, _SHAPES))
     most_tokens = library.llama_model_n_ctx_train(handle)
     frame_tokens = FRAMES // per_unit * unit_tokens
     if frame_tokens + TEXT_ROOM > most_tokens:
@@ -243,67 +208,57 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
             image_size=image_size,
             frame_tokens=frame_tokens,
             most_tokens=most_tokens,
-            eos_ids=_ends(file, model),
+            eos_ids=_ends(model),
             axes=3 if model.axes > 1 else 1,
             added_layers=model.width // library.llama_model_n_embd(handle) - 1,
         ),
-        text=_text(model),
-        prompt=_prompt(file, model),
-        is_float32=model.metadata("general.file_type") == _ALL_FLOAT32,
+        text=SimpleNamespace(
+            hidden_size=library.llama_model_n_embd(handle),
+            num_hidden_layers=library.llama_model_n_layer(handle),
+            num_attention_heads=library.llama_model_n_head(handle),
+            num_key_value_heads=library.llama_model_n_head_kv(handle),
+            head_dim=metadata.get(f"{metadata['general.architecture']}.attention.key_length"),
+            vocab_size=model.words,
+        ),
+        prompt=_prompt(file, model, metadata.get("tokenizer.chat_template")),
+        is_float32=metadata.get("general.file_type") == _ALL_FLOAT32,
     )
 
 
-def _text(model: LlamaModel) -> SimpleNamespace:
-    """Return the values of the language model's config that memory depends on."""
-    library, handle = model.library, model.handle
-    head_dim = model.metadata(f"{model.metadata('general.architecture')}.attention.key_length")
-    return SimpleNamespace(
-        hidden_size=library.llama_model_n_embd(handle),
-        num_hidden_layers=library.llama_model_n_layer(handle),
-        num_attention_heads=library.llama_model_n_head(handle),
-        num_key_value_heads=library.llama_model_n_head_kv(handle),
-        head_dim=int(head_dim) if head_dim else None,
-        vocab_size=model.words,
-    )
-
-
-def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
+def _ends(model: LlamaModel) -> tuple[int, ...]:
     """Return the ids that end a response, the text's own first."""
     library, vocabulary = model.library, model.vocabulary
-    ends = [i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i)]
-    # The library may take any of them for the end of a turn.
-    own = [library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary), *ends]
-    if not (known := [end for end in own if end >= 0]):
-        raise _unfit(file, "has no token that ends a text", _ANOTHER_FILE)
-    return tuple(dict.fromkeys(known))
+    own = library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary)
+    # The library may take any of the others for the end of a turn.
+    others = (i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i))
+    return tuple(dict.fromkeys(end for end in (*own, *others) if end >= 0))
 
 
 def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
     """Whether the model gives the same logits for token ids and for their embeddings."""
-    library, ids = model.library, list(range(min(_PROBED, model.words)))
+    library, ids = model.library, np.arange(min(4, model.words), dtype=np.int32)
     shape = library.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 256
     shape.n_threads = shape.n_threads_batch = 1
-    embeds = Embeddings(file).of(ids)
-    embeds = np.pad(embeds, ((0, 0), (0, model.width - embeds.shape[1]))).astype(np.float32)
-    places = np.tile(np.arange(len(ids), dtype=np.int32), (model.axes, 1))
+    words = read_embeddings(file)(ids.tolist())
+    embeds = np.pad(words, ((0, 0), (0, model.width - words.shape[1]))).astype(np.float32)
+    places = np.tile(ids, (model.axes, 1))
     places[3:] = 0
-    logits: list[np.ndarray] = []
-    for inputs in (np.array(ids, np.int32), embeds):
-        context = library.llama_init_from_model(model.handle, shape)
-        if not context:
-            return False
-        try:
-            logits.append(model.read(context, inputs, places, len(ids) - 1).copy())
-        except RuntimeError:
-            return False
-        finally:
-            library.llama_free(context)
-    by_ids, by_embeddings = logits
-    return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
+    context = library.llama_init_from_model(model.handle, shape)
+    if not context:
+        return False
+    try:
+        by_ids = model.read(context, ids, places, len(ids) - 1).copy()
+        library.llama_memory_clear(library.llama_get_memory(context), False)
+        by_embeddings = model.read(context, embeds, places, len(ids) - 1)
+        return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
+    except RuntimeError:
+        return False
+    finally:
+        library.llama_free(context)
 
 
-def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
+def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, str]:
     """Return the texts before and behind the frames, by the chat template in the file."""
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
@@ -312,7 +267,6 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
     def text(token: int) -> str:
         return library.llama_vocab_get_text(vocabulary, token).decode() if token >= 0 else ""
 
-    template = model.metadata("tokenizer.chat_template")
     if not template:
         raise _unfit(file, "has no chat template", _ANOTHER_FILE)
     # The library adds it where the file has that flag.
@@ -334,21 +288,3 @@ def _prompt(file: Path, model: LlamaModel) -> tuple[str, str]:
 
 def _unfit(file: Path, reason: str, remedy: str = "take another target") -> InputError:
     return InputError(f"'{file}' {reason}: {remedy}")
-
-
-def _byte_level(header: GgufHeader) -> Tokenizer:
-    """Byte-level BPE of a header's vocabulary; a text is cut as GPT-2's, for only drafts are cut by it."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    words = header.texts("tokenizer.ggml.tokens")
-    merges = [merge.partition(" ")[::2] for merge in header.texts("tokenizer.ggml.merges")]
-    vocabulary = {word: i for i, word in enumerate(words)}
-    # BPE refuses merges that make no word.
-    known = [merge for merge in merges if "".join(merge) in vocabulary]
-    tokenizer = Tokenizer(models.BPE(vocabulary, known))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    types = header.numbers("tokenizer.ggml.token_type")
-    special = [word for word, kind in zip(words, types, strict=True) if kind in _SPECIAL]
-    tokenizer.add_special_tokens([AddedToken(word, normalized=False, special=True) for word in special])
-    return tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
+from crossspec_ros.models.llama_library import LlamaModel
+from crossspec_ros.paths import cache_dir
 
+_FORMAT = 1
+"""Version of the files in the cache."""
 _KINDS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_vl_text": "qwen3vl"}
 """llama.cpp's names of the kinds of language models that were compared with transformers."""
 
@@ -29,6 +35,29 @@ def check_llama(config: Any) -> None:
             f"target's language model is of the kind '{config.model_type}' with "
             f"'{config.rope_parameters['rope_type']}' ones: set models.engine to torch"
         )
+
+
+def written_model(target: VideoTarget, kind: str, digest: str = "") -> LlamaModel:
+    """Load a target's language model from a GGUF of its weights as `kind`.
+
+    The file is written once into the user's cache, or without a `digest` of the weights for this call.
+    Raises InputError if it cannot be written.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"{digest.replace(' ', '-') or 'target'}-{kind}-{_FORMAT}.gguf"
+        file = (cache_dir() if digest else Path(folder)) / name
+        try:
+            if not file.is_file():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(file) as scratch:
+                    write_gguf(target, scratch, kind)
+        except OSError as error:
+            raise InputError(
+                f"llama.cpp needs the target's weights as a file, but '{file}' cannot be written "
+                f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
+            ) from error
+        # Its pages stay mapped after the folder is deleted.
+        return LlamaModel(file, "delete it, so that it is written anew")
 
 
 def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:

@@ -1,41 +1,47 @@
-"""Language model of llama.cpp from a GGUF, by `llama-cpp-python` (0.3.36, whose calls these are)."""
+"""llama.cpp from Python, by `llama-cpp-python` (0.3.36, whose low-level calls these are).
+
+`LlamaModel` is the language model of a GGUF, `LlamaProjector` the vision tower of the file beside it, by the
+library's mtmd. Each is for one thread.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
 
+MAX_TOKENS = 256
+"""Tokens of a unit of frames, where the tower has a choice."""
 _FLOATS, _IDS = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32)
-_MARKS = ctypes.POINTER(ctypes.c_int8)
+_BYTES, _MARKS = ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_int8)
 
 
 class LlamaModel:
-    """Weights of one file, mapped into memory; for one thread."""
+    """Weights of one file, mapped into memory."""
 
     def __init__(self, file: Path, remedy: str, only_words: bool = False) -> None:
         """Load the whole file, or its vocabulary alone.
 
         Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load.
         """
-        self.library = library = quiet_library()
+        self.library = library = load_library()
         options = library.llama_model_default_params()
         options.n_gpu_layers, options.vocab_only = 0, only_words
         self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
         if not self.handle:
-            raise InputError(f"llama.cpp cannot load '{file}': {remedy}")
+            raise InputError(f"llama.cpp cannot load '{file}', as it printed: {remedy}")
         self._lock = threading.Lock()
         self.threads = 1
         """Threads of what is loaded later for this model."""
-        self.closing: list[Callable[[], None]] = []
-        """To be called before its memory is given back."""
+        self.projector: LlamaProjector | None = None
         self.vocabulary: Any = library.llama_model_get_vocab(self.handle)
         self.words: int = library.llama_vocab_n_tokens(self.vocabulary)
         """Number of token ids."""
@@ -45,17 +51,10 @@ class LlamaModel:
         self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
         """Numbers of a token's position."""
 
-    def metadata(self, key: str) -> str:
-        """Return the value of this key in the file as text; empty where the file lacks it."""
-        size = self.library.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
-        room = ctypes.create_string_buffer(max(size, 0) + 1)
-        self.library.llama_model_meta_val_str(self.handle, key.encode(), room, len(room))
-        return room.value.decode(errors="replace") if size > 0 else ""
-
     def ids(self, text: str, begins: bool) -> tuple[int, ...]:
-        """Tokens of a text, as the library makes them of a template's; for any thread.
+        """Return the tokens of a template's text, with the first of a sequence if it `begins` one.
 
-        What `begins` a sequence has the token before it that the file asks for.
+        Any thread may call it.
         """
         content = text.encode()
         room = (ctypes.c_int32 * (len(content) + 8))()
@@ -77,7 +76,7 @@ class LlamaModel:
         out: int,
         sequences: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Logits (n - out, words) behind the inputs from the `out`-th on, good until the context's next pass.
+        """Return logits (n - out, words) of the inputs from the `out`-th on, good until the next pass.
 
         Inputs are embeddings (n, width) float32 or ids (n,) int32, at `places` (axes, n) int32, each of its
         own `sequences`, ids (k,) int32, or of sequence 0. Raises RuntimeError where the library cannot read
@@ -103,31 +102,118 @@ class LlamaModel:
         return np.ctypeslib.as_array(self.library.llama_get_logits(context), (n - out, self.words))
 
     def close(self) -> None:
-        """Give the memory back; a second time does nothing."""
-        for close in self.closing:
-            close()
-        self.closing.clear()
+        """Free the memory of the model and of its projector; a second call does nothing."""
+        if self.projector:
+            self.projector.close()
         with self._lock:
             if self.handle:
                 self.library.llama_model_free(self.handle)
             self.handle = None
 
 
-@cache
-def quiet_library() -> Any:
-    """The library, begun, which logs nothing."""
-    import llama_cpp
-    from llama_cpp import mtmd_cpp
+class Picture(NamedTuple):
+    """Picture that the tower encoded: `inputs` (n, the model's width) float32, empty if not requested, and
+    `positions` (n, 3) of its tokens: time, row, column."""
 
-    llama_cpp.llama_log_set(_quiet(), ctypes.c_void_p(0))
-    mtmd_cpp.mtmd_log_set(_quiet(), ctypes.c_void_p(0))
+    inputs: np.ndarray
+    positions: np.ndarray
+    is_causal: bool
+
+
+Part = Picture | tuple[int, ...]
+"""Part of a unit: a picture, or the ids of tokens between and around pictures."""
+
+
+class LlamaProjector:
+    """Vision tower and projector of one file, which the model closes."""
+
+    def __init__(self, file: Path, model: LlamaModel) -> None:
+        """Raises InputError for a file that does not fit the model."""
+        from llama_cpp import mtmd_cpp
+
+        if not model.handle:
+            raise RuntimeError("the model is closed")
+        self._model, self._library = model, mtmd_cpp
+        options = mtmd_cpp.mtmd_context_params_default()
+        options.use_gpu = options.warmup = options.print_timings = False
+        options.n_threads, options.image_max_tokens = model.threads, MAX_TOKENS
+        self.handle: Any = mtmd_cpp.mtmd_init_from_file(str(file).encode(), model.handle, options)
+        if not self.handle or not mtmd_cpp.mtmd_support_vision(self.handle):
+            self.close()
+            raise InputError(
+                f"'{file}' is damaged, or not the projector of images for this model: copy the mmproj file "
+                f"that was published with it again"
+            )
+        model.projector = self
+
+    def close(self) -> None:
+        """Free the memory; a second call does nothing."""
+        if self.handle:
+            self._library.mtmd_free(self.handle)
+        self.handle = None
+
+    def parts(self, frames: Sequence[np.ndarray], encodes: bool = True) -> list[Part]:
+        """Return the parts of a unit of (H, W, 3) uint8 RGB frames; the library may join several frames.
+
+        Raises RuntimeError where the library fails.
+        """
+        library, parts = self._library, list[Part]()
+        with self.chunks(library.mtmd_default_marker() * len(frames), frames, False) as chunks:
+            for i in range(library.mtmd_input_chunks_size(chunks)):
+                chunk = library.mtmd_input_chunks_get(chunks, i)
+                is_text = library.mtmd_input_chunk_get_type(chunk) == library.MTMD_INPUT_CHUNK_TYPE_TEXT
+                parts.append(self._words(chunk) if is_text else self._picture(chunk, encodes))
+        return parts
+
+    @contextmanager
+    def chunks(self, content: bytes, frames: Sequence[np.ndarray], begins: bool) -> Iterator[Any]:
+        """Tokenize a text with a marker for each frame; `begins` as in `LlamaModel.ids`."""
+        library = self._library
+        # The library would end the process.
+        if not self.handle:
+            raise RuntimeError("the model is closed")
+        with ExitStack() as stack:
+            bitmaps = []
+            for frame in map(np.ascontiguousarray, frames):
+                height, width, _ = frame.shape
+                bitmaps.append(library.mtmd_bitmap_init(width, height, frame.ctypes.data_as(_BYTES)))
+                stack.callback(library.mtmd_bitmap_free, bitmaps[-1])
+                library.mtmd_bitmap_set_mergeable(bitmaps[-1], True)
+            chunks = library.mtmd_input_chunks_init()
+            stack.callback(library.mtmd_input_chunks_free, chunks)
+            text = library.mtmd_input_text(content, len(content), begins, True)
+            made = (ctypes.c_void_p * len(bitmaps))(*bitmaps)
+            if library.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), made, len(bitmaps)):
+                raise RuntimeError("llama.cpp cannot read a frame")
+            yield chunks
+
+    def _words(self, chunk: Any) -> tuple[int, ...]:
+        count = ctypes.c_size_t()
+        ids = self._library.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
+        return tuple(ids[: count.value])
+
+    def _picture(self, chunk: Any, encodes: bool) -> Picture:
+        library = self._library
+        tokens = library.mtmd_input_chunk_get_tokens_image(chunk)
+        n = library.mtmd_input_chunk_get_n_tokens(chunk)
+        places = (library.mtmd_image_tokens_get_decoder_pos(tokens, 0, i) for i in range(n))
+        positions = np.array([(place.t, place.y, place.x) for place in places])
+        inputs: np.ndarray = np.empty((0, self._model.width), np.float32)
+        if encodes:
+            if library.mtmd_encode_chunk(self.handle, chunk):
+                raise RuntimeError("llama.cpp cannot encode a frame")
+            made = library.mtmd_get_output_embd(self.handle)
+            inputs = np.ctypeslib.as_array(made, (n, self._model.width)).copy()
+        return Picture(inputs, positions, not library.mtmd_decode_use_non_causal(self.handle, chunk))
+
+
+@cache
+def load_library() -> Any:
+    """Return the library, which prints errors alone."""
+    import llama_cpp
+    from llama_cpp import _logger, mtmd_cpp
+
+    _logger.set_verbose(False)
+    mtmd_cpp.mtmd_log_set(_logger.llama_log_callback, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
     return llama_cpp
-
-
-@cache
-def _quiet() -> Any:
-    """Callback that drops what is logged; it must outlive the library's use."""
-    import llama_cpp
-
-    return llama_cpp.llama_log_callback(lambda *_: None)

@@ -1,4 +1,4 @@
-"""A GGUF with its projector says what llama.cpp's own loop says, whatever is drafted; others are refused."""
+"""A GGUF target answers as llama.cpp's own loop, whatever is drafted; invalid files are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,21 @@ from crossspec_ros.cli import main
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.gguf_header import Embeddings
+from crossspec_ros.models import gguf
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.paths import share_dir
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-from gguf_pairs import TEMPLATE, write_pair
+from gguf_pairs import write_pair
 from llama_cpp import llama_cpp, mtmd_cpp
 
 from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.models.gguf import GgufArchitecture, GgufTarget, _read, projector_of
+from crossspec_ros.models.gguf import GgufArchitecture, GgufTarget
 
 QUESTION = "What are the key elements in this scene?"
+MARK = gguf.QUESTION
 LIMIT = 40
 TYPED = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for part in m['content'] %}"
@@ -67,40 +68,30 @@ def frames(target: GgufTarget, count: int = 8) -> np.ndarray:
 def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
     """Greedy tokens by the library's own calls: its prompt, its reading of chunks, a token a pass."""
     before, behind = target.facts.prompt
-    marker = mtmd_cpp.mtmd_default_marker() * len(seen)
-    content = before.encode() + marker + behind.replace("<__crossspec_question__>", QUESTION).encode()
-    text = mtmd_cpp.mtmd_input_text(content, len(content), True, True)
+    content = before + mtmd_cpp.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
     shape = llama_cpp.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 2048
     shape.n_threads = shape.n_threads_batch = 1
     shape.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     shape.type_k = shape.type_v = 0
     context = llama_cpp.llama_init_from_model(target.llama.handle, shape)
-    handle, passed = target._projector._handle, ctypes.c_int32()
-    with target._projector._bitmaps(list(seen)) as bitmaps, target._projector._chunks() as chunks:
-        assert mtmd_cpp.mtmd_tokenize(handle, chunks, ctypes.byref(text), bitmaps, len(seen)) == 0
+    projector, passed = target._projector, ctypes.c_int32()
+    with projector.chunks(content.encode(), list(seen), True) as chunks:
         assert not mtmd_cpp.mtmd_helper_eval_chunks(
-            handle, context, chunks, 0, 0, 2048, True, ctypes.byref(passed)
+            projector.handle, context, chunks, 0, 0, 2048, True, ctypes.byref(passed)
         )
-    told: list[int] = []
-    while len(told) < limit and not (told and told[-1] in target.spec.eos_ids):
+    tokens: list[int] = []
+    while len(tokens) < limit and not (tokens and tokens[-1] in target.spec.eos_ids):
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (target.vocabulary,))
-        told.append(int(logits.argmax()))
-        batch = llama_cpp.llama_batch_get_one((ctypes.c_int32 * 1)(told[-1]), 1)
+        tokens.append(int(logits.argmax()))
+        batch = llama_cpp.llama_batch_get_one((ctypes.c_int32 * 1)(tokens[-1]), 1)
         assert llama_cpp.llama_decode(context, batch) == 0
     llama_cpp.llama_free(context)
-    return told
-
-
-def answer(engine: LocalEngine, seen: np.ndarray, ahead: int, draft: Callable[[int], DraftTree]) -> list[int]:
-    tokens = answered(engine, seen, lambda known: draft(len(known)), LIMIT, ahead, QUESTION)
-    return list(tokens[:LIMIT])
+    return tokens
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
-def test_whatever_is_drafted_the_answer_is_that_of_the_librarys_own_loop(
-    checkpoint: Path, tmp_path: Path, kind: str
-) -> None:
+def test_answers_are_the_librarys_own(checkpoint: Path, tmp_path: Path, kind: str) -> None:
     target, rng = loaded(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
     assert target.spec == target_spec(tmp_path / f"tiny-{kind}.gguf")
     runner = llama_runner(target, "gguf", 1)
@@ -108,24 +99,24 @@ def test_whatever_is_drafted_the_answer_is_that_of_the_librarys_own_loop(
     with closing(LocalEngine(target, runner=runner)) as engine, torch.inference_mode():
         for count in (8, 5):
             seen = frames(target, count)
-            alone = answer(engine, seen, 0, lambda at: DraftTree())
+            alone = answered(engine, seen, lambda known: DraftTree(), LIMIT, 0, QUESTION)[:LIMIT]
             assert len(set(alone)) > 3
             if kind == "F32":
                 # Of fewer bits the library's own passes over one row are summed in another order.
-                assert own_answer(target, seen, LIMIT) == alone
+                assert own_answer(target, seen, LIMIT) == [*alone]
 
-            def draft(at: int, alone: list[int] = alone) -> DraftTree:
-                right = alone[at : at + rng.randrange(6)]
+            def draft(known: Sequence[int], alone: Sequence[int] = alone) -> DraftTree:
+                right = [*alone[len(known) : len(known) + rng.randrange(6)]]
                 wrong = [rng.randrange(300) for _ in range(3)]
                 chains = [right, right[:1] + wrong] if runner.branches else [right + wrong]
                 return DraftTree.merged([DraftTree.chain(ids, [0.5] * len(ids), "guess") for ids in chains])
 
             for ahead in (0, 3, count):
-                assert answer(engine, seen, ahead, draft) == alone
+                assert answered(engine, seen, draft, LIMIT, ahead, QUESTION)[:LIMIT] == alone
 
 
 @torch.inference_mode()
-def test_it_sees_and_reads_what_the_checkpoint_does(checkpoint: Path, file: Path) -> None:
+def test_inputs_are_the_checkpoints(checkpoint: Path, file: Path) -> None:
     target, known = loaded(file), target_architecture(checkpoint)
     own: Any = known.model(known.load(Placement()), known.tokenizer())
     assert np.array_equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds.numpy())
@@ -142,9 +133,7 @@ def test_it_sees_and_reads_what_the_checkpoint_does(checkpoint: Path, file: Path
         target.encode(frames(target, 2))
 
 
-def test_it_captions_by_the_command_and_drafts_help(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_pair(share_dir() / "models" / "tiny_qwen3_vl", tmp_path / "pair", "Q8_0")
     drive, said = str(share_dir() / "rosbags" / "synthetic_drive"), []
     for draft in ("none", ""):
@@ -157,12 +146,9 @@ def test_it_captions_by_the_command_and_drafts_help(
     assert "gguf on cpu by llama.cpp, measured" in capsys.readouterr().out
 
 
-def test_templates_of_parts_and_none_at_all(checkpoint: Path, tmp_path: Path) -> None:
+def test_chat_templates(checkpoint: Path, file: Path, tmp_path: Path) -> None:
     typed = GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
-    assert (
-        typed.prompt
-        == GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "usual", template=TEMPLATE)).prompt
-    )
+    assert typed.prompt == GgufArchitecture.of_folder(file).prompt
     for template, sentence in (("", "has no chat template"), ("{{ 1 // 0 }}", "does not take a question")):
         with pytest.raises(InputError, match=sentence):
             GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "other", template=template))
@@ -175,13 +161,13 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "problem"),
     [(lambda file, projector: projector.unlink(), "projector"),
-     (lambda file, projector: (file.parent / "mmproj-2.gguf").touch(), "mmproj-2.gguf"),
+     (lambda file, projector: (file.parent / "mmproj-2.gguf").touch(), "one projector"),
      (lambda file, projector: cut(file), "cannot load"),
      (lambda file, projector: cut(projector), "damaged"),
      (lambda file, projector: projector.write_bytes(file.read_bytes()), "not the projector"),
      (lambda file, projector: file.unlink(), "there is no file")],
 )  # fmt: skip
-def test_an_invalid_pair_is_refused(
+def test_invalid_pairs_are_refused(
     file: Path, tmp_path: Path, harm: Callable[[Path, Path], object], problem: str
 ) -> None:
     mine, projector = tmp_path / file.name, tmp_path / "mmproj-tiny.gguf"
@@ -192,13 +178,12 @@ def test_an_invalid_pair_is_refused(
         GgufArchitecture.of_folder(mine)
 
 
-def test_a_model_that_reads_embeddings_otherwise_is_refused(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = Embeddings.of
-    monkeypatch.setattr(Embeddings, "of", lambda self, ids: 1.5 * own(self, ids))
+def test_scaled_embeddings_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = gguf.read_embeddings
+    monkeypatch.setattr(gguf, "read_embeddings", lambda file: lambda ids: 1.5 * own(file)(ids))
+    gguf._read.cache_clear()
     with pytest.raises(InputError, match="embeddings"):
-        _read.__wrapped__((file, projector_of(file)), ())
+        GgufArchitecture.of_folder(file)
 
 
 ALONE = """

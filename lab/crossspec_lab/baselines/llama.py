@@ -7,10 +7,8 @@ float16, as by the library's default, so that captions may differ in a word. Nee
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,8 +20,7 @@ from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
-from crossspec_ros.models.gguf_file import is_llama, write_gguf
-from crossspec_ros.models.llama_library import LlamaModel
+from crossspec_ros.models.gguf_file import is_llama, written_model
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import LLAMA_KINDS, has_llama
 from crossspec_ros.telemetry.trace import Trace
@@ -35,11 +32,7 @@ class LlamaCpp:
 
     def __init__(self, pair: ModelPair, kind: str) -> None:
         self._pair = pair
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "target.gguf"
-            write_gguf(pair.target, file, kind)
-            # Its pages stay mapped when the folder goes.
-            self._model = LlamaModel(file, "write it anew")
+        self._model = written_model(pair.target, kind)
         self._library = llama_cpp = self._model.library
         shape = llama_cpp.llama_context_default_params()
         shape.n_ctx = shape.n_batch = shape.n_ubatch = pair.target.spec.frame_tokens + TEXT_ROOM
