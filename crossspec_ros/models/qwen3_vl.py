@@ -149,9 +149,9 @@ class Qwen3VLArchitecture(TransformersTarget):
 
         Those of the checkpoint's own processor for a video of a window's frames, or of `_MOST_TOKENS`.
         """
-        values = processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC)
-        most = _MOST_TOKENS * factor**2
-        return min(most, values.get("size", {}).get("longest_edge", _FRAMES * most) // _FRAMES)
+        made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": BICUBIC}
+        size = processor_settings(folder, cls.family, needed=["size"], **made)["size"]
+        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // _FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config

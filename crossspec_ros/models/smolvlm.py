@@ -87,6 +87,7 @@ class SmolVLMArchitecture(TransformersTarget):
         processor_settings(
             folder,
             cls.family,
+            needed=["size"],
             image_mean=HALF,
             image_std=HALF,
             resample=LANCZOS,

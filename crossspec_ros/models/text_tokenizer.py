@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.models.config_files import check_kind, check_pointer, read_json
+from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -36,7 +36,6 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy the one that came with "
             f"the weights there"
         )
-    check_pointer(file)
     try:
         layout = json.loads(fast.read_text()) if file == fast else _from_sentencepiece(folder)
         added = [token for token in layout.get("added_tokens", ()) if token["id"] < rows]
@@ -46,7 +45,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     # tokenizers raises bare Exceptions.
     except Exception as error:
         raise InputError(
-            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
+            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): {DAMAGED}"
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
