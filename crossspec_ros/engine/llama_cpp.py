@@ -25,7 +25,7 @@ from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
-from crossspec_ros.models.footprint import SPARE_SESSIONS, llama_cells
+from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, VERIFIED, llama_cells
 from crossspec_ros.models.gguf import GgufTarget
 from crossspec_ros.models.gguf_file import check_llama, write_gguf
 from crossspec_ros.models.llama_library import LlamaModel
@@ -39,10 +39,6 @@ _SEEN = 64
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1
 """Version of the files in the cache: another writer's are not taken."""
-_AT_ONCE = 512
-"""Largest part of a pass, where all rows share the cache."""
-_VERIFIED = 129
-"""Sequences of the largest tree."""
 _MOST_SEQUENCES = 256
 """Sequences that the library knows at most: of those, each row has one, and passes share the others."""
 
@@ -139,14 +135,14 @@ class LlamaRunner:
             self._context = None
         shape = library.llama_context_default_params()
         rows = count + SPARE_SESSIONS
-        if self.branches and rows + _VERIFIED > _MOST_SEQUENCES:
+        if self.branches and rows + VERIFIED > _MOST_SEQUENCES:
             raise InputError(
                 f"{count} windows at a time are too many for llama.cpp, whose {_MOST_SEQUENCES} sequences "
                 f"draft trees need as well: lower robots, or set dtype to bf16"
             )
         shape.n_ctx = shape.n_batch = rows * self._capacity
         # In parts attention takes less memory; but a part with a single row is summed in another order.
-        shape.n_ubatch = _AT_ONCE if self.branches else self._capacity
+        shape.n_ubatch = LLAMA_AT_ONCE if self.branches else self._capacity
         shape.n_seq_max = sequences = _MOST_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._model.threads

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from crossspec_ros.models.base import TEXT_ROOM, DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.base import TEXT_ROOM, Architecture, DraftArchitecture, TargetArchitecture
 from crossspec_ros.models.gguf import GgufArchitecture
-from crossspec_ros.models.placement import LLAMA_CPP, Only, Placement
+from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,14 +21,16 @@ SESSIONS = 3
 """Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
 SPARE_SESSIONS = 3
 """More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
+LLAMA_AT_ONCE = 512
+"""Largest part of a pass in llama.cpp, where all rows share its cache."""
 DRAFT_TOKENS = 1024
 """Tokens in the draft's KV cache."""
+VERIFIED = 129
+"""Rows of logits of the largest pass."""
 CUDA_BYTES = 1 << 30
 """CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
 
 _CELLS = 256
-_WORKING = 0.15
-"""Memory of the largest pass, as a share of weights and caches."""
 _QUANTIZED_BYTES = {"int8": 1, "nf4": 9 / 16}
 """Bytes of a weight in torch; nf4 has a scale of 4 bytes for each 64."""
 _FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
@@ -43,11 +45,6 @@ class Bytes:
     weights: int = 0
     caches: int = 0
     working: int = 0
-
-    @classmethod
-    def of(cls, weights: float, caches: float) -> Bytes:
-        """Return the bytes of a model with these weights and caches."""
-        return cls(int(weights), int(caches), int(_WORKING * (weights + caches)))
 
     @property
     def total(self) -> int:
@@ -78,11 +75,7 @@ def estimate(
     draft: DraftArchitecture | None,
     skeletons: Sequence[nn.Module | None] = (),
 ) -> Footprint:
-    """Return the footprint of these models; `skeletons` are theirs, to save making them again.
-
-    With llama.cpp, torch holds all weights while the file is written. Its keys and values are float32, and
-    float16 for a GGUF of fewer bits.
-    """
+    """Return the footprint of these models; `skeletons` are theirs, to save making them again."""
     outlines: Sequence[Any] = skeletons or [
         model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
         for model in (target, draft)
@@ -90,23 +83,15 @@ def estimate(
     window, text = target.spec.frame_tokens + TEXT_ROOM, target.text
     features = SESSIONS * (1 + target.spec.added_layers) * text.hidden_size * target.spec.frame_tokens
     if placement.engine == LLAMA_CPP:
-        rows, number = SESSIONS + SPARE_SESSIONS, 4
-        if isinstance(target, GgufArchitecture):
-            weights, number = target.bytes, 4 if target.is_float32 else 2
-        else:
-            numbers = sum(one.numel() for one in outlines[0].parameters())
-            weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))
-        kept = number * rows * cached_numbers(text) * llama_cells(window) + 4 * features
+        of_target = _llama_bytes(placement, target, outlines[0], llama_cells(window), features)
     else:
-        weights = weight_bytes(outlines[0], placement, target.unquantized)
-        kept = placement.torch_dtype.itemsize * (SESSIONS * window * cached_numbers(text) + features)
-    if draft is None:
-        return Footprint(placement, Bytes.of(weights, kept), Bytes())
-    of_draft = Bytes.of(
-        weight_bytes(outlines[1], placement.of_draft, draft.unquantized),
-        placement.of_draft.torch_dtype.itemsize * DRAFT_TOKENS * cached_numbers(draft.text),
-    )
-    return Footprint(placement, Bytes.of(weights, kept), of_draft)
+        kept = SESSIONS * window * cached_numbers(text) + features
+        of_target = _torch_bytes(placement, target, outlines[0], kept, window)
+    of_draft = Bytes()
+    if draft is not None:
+        kept = DRAFT_TOKENS * cached_numbers(draft.text)
+        of_draft = _torch_bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS)
+    return Footprint(placement, of_target, of_draft)
 
 
 def cached_numbers(text: Any) -> int:
@@ -138,6 +123,44 @@ def measured_bytes(model: nn.Module) -> int:
     states = [getattr(one, "quant_state", None) for one in model.parameters()]
     scales = sum(state.absmax.nbytes for state in states if state)
     return scales + sum(one.nbytes for one in model.parameters())
+
+
+def _torch_bytes(
+    placement: Placement, architecture: Architecture[Any], skeleton: Any, kept: int, tokens: int
+) -> Bytes:
+    """Bytes of a model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
+    text, number = architecture.text, placement.torch_dtype.itemsize
+    # Inside a layer about six vectors of the width live at once, and four of the inner width.
+    working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
+    working += VERIFIED * text.vocab_size
+    if placement.dtype in QUANTIZED:
+        # A weight is unpacked for a pass of several tokens, one at a time.
+        working += text.hidden_size * text.intermediate_size
+    weights = weight_bytes(skeleton, placement, architecture.unquantized)
+    return Bytes(weights, kept * number, working * number)
+
+
+def _llama_bytes(
+    placement: Placement, target: TargetArchitecture, skeleton: Any, window: int, features: int
+) -> Bytes:
+    """Bytes of a target whose language model runs in llama.cpp, with `window` cells for a sequence.
+
+    torch holds all weights while the file is written. Keys and values are float32, and float16 for a GGUF of
+    fewer bits. The attention is float32, of the tokens of a pass over all that they may attend to.
+    """
+    rows = SESSIONS + SPARE_SESSIONS
+    at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
+    number = 4
+    if isinstance(target, GgufArchitecture):
+        weights, number = target.bytes, 4 if target.is_float32 else 2
+    else:
+        numbers = sum(one.numel() for one in skeleton.parameters())
+        weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))
+    return Bytes(
+        weights,
+        number * rows * cached_numbers(target.text) * window + 4 * features,
+        4 * (target.text.num_attention_heads + 1) * at_once * seen,
+    )
 
 
 def llama_cells(tokens: int) -> int:

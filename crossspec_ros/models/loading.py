@@ -32,11 +32,14 @@ def load_pair(
     Raises InputError that names a missing or damaged folder, file or tensor, and for another version of
     transformers than is needed.
     """
-    folders = {"target": target_path(models, target), "draft": draft_path(models, draft)}
-    names = {model: known_as(folder) for model, folder in folders.items() if folder}
-    of_target = target_architecture(folders["target"])
-    # Its config is checked before the target's weights are loaded, which takes long.
-    of_draft = draft_architecture(folders["draft"]) if folders["draft"] else None
+    target_folder = target_path(models, target)
+    of_target = target_architecture(target_folder)
+    names = {"target": known_as(target_folder)}
+    of_draft = None
+    if draft_folder := draft_path(models, draft):
+        # Its config is checked before the target's weights are loaded, which takes long.
+        of_draft = draft_architecture(draft_folder)
+        names["draft"] = known_as(draft_folder)
     video = _loaded(of_target, placement, threads)
     if of_draft is None:
         return ModelPair(video, None, None, 0, names, placement)
