@@ -183,7 +183,10 @@ def _smolvlm(text: dict[str, Any], vision: dict[str, Any], scale: int) -> dict[s
         "text_config": text | {"model_type": "llama", "max_position_embeddings": 8192},
         "vision_config": vision | {"model_type": "smolvlm_vision"},
     }
-    return {"config.json": config, "preprocessor_config.json": {}}
+    return {
+        "config.json": config,
+        "preprocessor_config.json": {"size": {"longest_edge": 4 * vision["image_size"]}},
+    }
 
 
 def _llava_onevision(text: dict[str, Any], tied: bool) -> dict[str, dict[str, Any]]:
@@ -253,7 +256,7 @@ def _qwen3_vl(
         "text_config": text | qwen3,
         "vision_config": vision,
     }
-    return {"config.json": config, "video_preprocessor_config.json": {}}
+    return {"config.json": config, "video_preprocessor_config.json": {"size": {"longest_edge": 25165824}}}
 
 
 if __name__ == "__main__":

@@ -22,13 +22,13 @@ from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
-from crossspec_ros.models.video_llava import target_prompt_ids
+from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
 def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
-    before, after = target_prompt_ids(pair.target.tokenizer, question)
+    before, after = VideoLlava.texts(pair.target.tokenizer, question)
     config = pair.target.module.config  # type: ignore[union-attr]
     video = [config.video_token_index] * (config.video_seq_length // pair.frames * frames)
     return [*before, *video, *after]

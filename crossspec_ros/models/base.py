@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from tokenizers import Tokenizer
-    from torch import nn
 
     from crossspec_ros.models.placement import Placement
 
@@ -46,31 +46,24 @@ class Chunk:
     @classmethod
     def at(cls, embeds: Any, places: Sequence[int], axes: int = 1) -> Chunk:
         """Return a chunk whose tokens have these positions on every axis."""
-        import numpy as np
-
-        positions = np.tile(np.array(places, np.int64), (axes, 1))
-        if isinstance(embeds, np.ndarray):
-            return cls(embeds, positions)
-        import torch
-
-        return cls(embeds, torch.from_numpy(positions))
+        library = _library(embeds)
+        return cls(embeds, library.asarray([places] * axes, dtype=library.int64))
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Return consecutive chunks as one; `layers` of those without are zeros."""
-        import numpy as np
-
-        join: Any = np.concatenate
-        if not isinstance(chunks[0].embeds, np.ndarray):
-            import torch
-
-            join = torch.cat
-        places = accumulate((chunk.span for chunk in chunks), initial=0)
-        like = next((chunk.layers for chunk in chunks if chunk.layers is not None), None)
+        library = _library(chunks[0].embeds)
+        begins = accumulate((chunk.span for chunk in chunks), initial=0)
+        positions = [begin + chunk.positions for begin, chunk in zip(begins, chunks, strict=False)]
+        layers = [chunk.layers for chunk in chunks]
+        if (like := next((own for own in layers if own is not None), None)) is not None:
+            shapes = ((len(like), len(chunk), like.shape[2]) for chunk in chunks)
+            zeros = (library.broadcast_to(library.zeros_like(like[:, :1]), shape) for shape in shapes)
+            layers = [none if own is None else own for own, none in zip(layers, zeros, strict=True)]
         return cls(
-            join([chunk.embeds for chunk in chunks]),
-            join([place + chunk.positions for place, chunk in zip(places, chunks, strict=False)], 1),
-            None if like is None else join([chunk._layers_like(like) for chunk in chunks], 1),
+            library.concatenate([chunk.embeds for chunk in chunks]),
+            library.concatenate(positions, 1),
+            None if like is None else library.concatenate(layers, 1),
         )
 
     def cut(self, count: int) -> Chunk:
@@ -82,14 +75,6 @@ class Chunk:
     def span(self) -> int:
         """Distance between its beginning and that of the next chunk."""
         return int(self.positions.max()) + 1 if len(self) else 0
-
-    def _layers_like(self, like: Any) -> Any:
-        if self.layers is not None:
-            return self.layers
-        import numpy as np
-
-        shape = len(like), len(self), like.shape[2]
-        return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(shape)
 
 
 @dataclass(frozen=True)
@@ -127,14 +112,9 @@ class LanguageModel(Protocol):
     `body` is transformers' decoder, `module` the complete model. `vocabulary` is the number of embeddings.
     """
 
-    @property
-    def body(self) -> Any: ...
-
-    @property
-    def module(self) -> nn.Module: ...
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
+    body: Any
+    module: Any
+    tokenizer: Tokenizer
 
     @property
     def vocabulary(self) -> int: ...
@@ -147,11 +127,9 @@ class LanguageModel(Protocol):
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
         """Return the chunk of consecutive tokens of text."""
-        ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return (n, vocabulary) logits of (n, width) last hidden states."""
-        ...
 
 
 class VideoTarget(LanguageModel, Protocol):
@@ -160,52 +138,39 @@ class VideoTarget(LanguageModel, Protocol):
     Each piece must be exact when it is read on its own, after those before it.
     """
 
-    @property
-    def spec(self) -> InputSpec: ...
+    spec: InputSpec
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the token ids of the text before and after the frames; thread-safe, needs no weights."""
-        ...
 
     def opening(self) -> Chunk:
         """Return the chunk before the frames."""
-        ...
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
         """Return the vision tower's features of each unit of (n, H, W, 3) uint8 RGB frames.
 
         They do not depend on the frames' places in the window. The last unit may lack frames.
         """
-        ...
 
     def unit(self, features: Any, i: int) -> Chunk:
         """Return the `i`-th unit, from the features of its frames."""
-        ...
 
     def closing(self, question: str) -> Chunk:
         """Return the chunk after the frames, up to the beginning of the response."""
-        ...
 
 
 class EventModel(LanguageModel, Protocol):
     """A language model that drafts from `event_images` images a window, of `image_size` pixels."""
 
-    @property
-    def event_images(self) -> int: ...
-
-    @property
-    def image_size(self) -> int: ...
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]: ...
+    event_images: int
+    image_size: int
+    eos_ids: tuple[int, ...]
 
     def encode(self, images: np.ndarray) -> torch.Tensor:
         """Return (tokens, width) event tokens of (k, H, W, 3) uint8 RGB event images in order of time."""
-        ...
 
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """Return the complete prompt with its event tokens."""
-        ...
 
 
 class Architecture(Protocol[Model_co]):
@@ -226,19 +191,15 @@ class Architecture(Protocol[Model_co]):
 
     def tokenizer(self) -> Tokenizer:
         """Return the folder's tokenizer."""
-        ...
 
     def skeleton(self) -> Any:
         """Return the module without numbers, on the meta device."""
-        ...
 
     def load(self, placement: Placement) -> Any:
         """Load the module with the folder's weights."""
-        ...
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:
         """Return the module behind the contract."""
-        ...
 
 
 class TargetArchitecture(Architecture[VideoTarget], Protocol):
@@ -255,3 +216,8 @@ DraftArchitecture = Architecture[EventModel]
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy host values to `device` in the current stream, without waiting."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def _library(values: Any) -> Any:
+    """Return the module of these values, torch or numpy, which share the functions that are used here."""
+    return import_module(type(values).__module__.partition(".")[0])

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import torch
 from transformers.modeling_utils import load_state_dict
-from transformers.utils import logging
+from transformers.utils.logging import disable_progress_bar
 
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Architecture
-from crossspec_ros.models.config_files import check_kind, check_pointer, read_json
+from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
 from crossspec_ros.models.placement import Placement
 
 Tensors = dict[str, torch.Tensor]
@@ -20,6 +20,7 @@ Tensors = dict[str, torch.Tensor]
 _RENAMED = {r"^language_model\.lm_head\.": "lm_head."}
 _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 """transformers' names of what must be empty after loading."""
+_NF4_BLOCK = 64
 
 
 class ModuleArchitecture(Architecture[Any], Protocol):
@@ -41,47 +42,45 @@ def read_tensors(folder: Path) -> Tensors:
     """
     tensors: Tensors = {}
     for file in _files(folder):
-        check_pointer(file)
         try:
             tensors |= load_state_dict(file)
         # torch.load raises errors of many kinds for a file that is not its own.
         except Exception as error:
-            raise InputError(
-                f"'{file}' is missing, cut off or damaged ({first_line(error)}): copy it again"
-            ) from error
+            raise InputError(f"'{file}' is missing or damaged ({first_line(error)}): {DAMAGED}") from error
     return tensors
 
 
 def load_module(known: ModuleArchitecture, tensors: Tensors, placement: Placement, device: str) -> Any:
     """Load a module with the `tensors` of its folder for inference.
 
-    Raises InputError where config.json describes no such module, or its tensors are not those stored.
+    Raises InputError where config.json describes no such module, where the dtype does not fit its widths, or
+    where its tensors are not those stored. transformers warns of a head that config.json ties, but that is
+    stored and differs from the embeddings.
     """
+    for name, layer in skeleton(known).named_modules():
+        width = getattr(layer, "in_features", 0)
+        # bitsandbytes would compute wrong products.
+        if placement.dtype == "nf4" and width % _NF4_BLOCK and placement.quantizes(name, known.unquantized):
+            raise InputError(
+                f"models.dtype is nf4, which needs multiples of {_NF4_BLOCK}, but the width of '{name}' in "
+                f"'{known.folder}' is {width}: set it to int8"
+            )
     config, *others = known.configs
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        found: Any = known.module_class().from_pretrained(
-            # Given the folder, transformers would add an adapter that lies in it a second time.
-            None,
-            *others,
-            config=config,
-            state_dict=tensors,
-            key_mapping=_RENAMED,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            dtype=placement.torch_dtype,
-            device_map={"": device},
-            attn_implementation="sdpa",
-            quantization_config=placement.quantization(known.unquantized),
-        )
-    # transformers and torch raise these for invalid values of a config.
-    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:
-        raise _no_module(known, error) from error
-    finally:
-        logging.set_verbosity(verbosity)
-    module, info = found
+    disable_progress_bar()
+    module, info = known.module_class().from_pretrained(
+        # If transformers got the folder, it would also apply an adapter that lies in it.
+        None,
+        *others,
+        config=config,
+        state_dict=tensors,
+        key_mapping=_RENAMED,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        dtype=placement.torch_dtype,
+        device_map={"": device},
+        attn_implementation="sdpa",
+        quantization_config=placement.quantization(known.unquantized),
+    )
     for problem in _MISFITS:
         if info[problem]:
             raise InputError(
@@ -104,14 +103,10 @@ def skeleton(known: ModuleArchitecture) -> Any:
             return known.module_class()(*known.configs).eval()
     # transformers and torch raise errors of many kinds for invalid values.
     except Exception as error:
-        raise _no_module(known, error) from error
-
-
-def _no_module(known: ModuleArchitecture, error: Exception) -> InputError:
-    return InputError(
-        f"the config in '{known.folder}' describes no {known.module_class().__name__} "
-        f"({first_line(error)}): take the one that came with the weights"
-    )
+        raise InputError(
+            f"the config in '{known.folder}' describes no {known.module_class().__name__} "
+            f"({first_line(error)}): take the one that came with the weights"
+        ) from error
 
 
 def _files(folder: Path) -> list[Path]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ _PROCESSORS = {
     "video_processor": ("video_preprocessor_config.json", "preprocessor_config.json"),
     "image_processor": ("preprocessor_config.json",),
 }
-"""Parts of processor_config.json, each with the files that have its settings where that has not."""
-_LFS = b"version https://git-lfs.github.com/spec/"
-"""Beginning of a Git LFS pointer."""
+"""Parts of processor_config.json, each with the older files that have its settings."""
+DAMAGED = "copy it again, or run git lfs pull if git left a pointer there"
+"""Remedy for a damaged file."""
 _ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
 HALF = (0.5, 0.5, 0.5)
 """Mean and deviation of most image processors."""
@@ -35,48 +34,31 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object in a JSON file, which must have the `needed` values; raises InputError."""
     if not file.exists():
         check_kind(file.parent)
-        if not file.parent.is_dir():
-            raise InputError(f"there is no folder '{file.parent}': name one that holds a whole checkpoint")
-        raise InputError(
-            f"the checkpoint '{file.parent}' lacks '{file.name}': name a folder that holds a whole checkpoint"
-        )
-    check_pointer(file)
+        lack = f"there is no '{file.name}' in '{file.parent}'"
+        lack = lack if file.parent.is_dir() else f"there is no folder '{file.parent}'"
+        raise InputError(f"{lack}: name a folder that holds a complete checkpoint")
     try:
         # Windows editors put a byte order mark first.
         values = json.loads(read_small(file, _MAX_BYTES).decode("utf-8-sig"))
         if not isinstance(values, dict):
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): copy it again") from error
-    for name in needed:
-        if values.get(name) is None:
-            raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")
+        raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): {DAMAGED}") from error
+    _check_values(values, file, needed)
     return values
 
 
-def check_pointer(file: Path) -> None:
-    """Raise InputError where Git LFS left a pointer in place of the file."""
-    if not file.is_file():
-        return
-    with suppress(OSError), file.open("rb") as opened:
-        if opened.read(len(_LFS)) == _LFS:
-            raise InputError(f"'{file}' is a Git LFS pointer and not the file itself: run git lfs pull")
-
-
 def check_kind(folder: Path) -> None:
-    """Raise InputError for a file, an adapter or a GGUF in place of a checkpoint's folder."""
+    """Raise InputError for an adapter or a GGUF in place of a checkpoint's folder."""
     if GGUF in folder.name.lower() or any(is_gguf(file.name) for file in folder.glob("*")):
         raise InputError(
             f"'{folder}' holds files of llama.cpp: give the path of the model's own GGUF, with its projector "
             f"in the same folder, or the hub id of the safetensors that they were made from"
         )
-    if folder.is_file():
-        raise InputError(f"'{folder}' is a file: give the folder of the whole checkpoint")
     if (folder / "adapter_config.json").is_file():
         raise InputError(
-            f"'{folder}' is an adapter (LoRA) and no whole model: merge it into its base with peft's "
-            f"`merge_and_unload`, save that with `save_pretrained`, and give its folder; for models/smol run "
-            f"make real, or scripts/make_smol.py"
+            f"'{folder}' is an adapter (LoRA): merge it into its base with peft's `merge_and_unload`, and "
+            f"give the folder that `save_pretrained` writes; for models/smol run make real"
         )
 
 
@@ -112,25 +94,29 @@ def eos_ids(folder: Path, by_config: object) -> tuple[int, ...]:
 
 
 def processor_settings(
-    folder: Path, family: str, part: str = "video_processor", **made: object
+    folder: Path, family: str, part: str = "video_processor", needed: Iterable[str] = (), **made: object
 ) -> dict[str, Any]:
-    """Return the settings of the checkpoint's processor, which may be empty.
+    """Return the settings of the checkpoint's processor.
 
-    As in transformers 5, the `part` of processor_config.json comes before the files of older versions.
-    Settings that are not stored are those of the family.
+    As in transformers 5, the `part` of processor_config.json comes before the files of older versions. Other
+    settings than the `needed` ones may be missing, and are those of the family.
 
-    Raises InputError for settings of other pixels than those that are `made`.
+    Raises InputError where a needed setting is missing, and for settings of other pixels than `made`.
     """
     file = folder / "processor_config.json"
     values = read_json(file).get(part) if file.is_file() else None
     if not isinstance(values, dict):
-        older = [path for name in _PROCESSORS[part] if (path := folder / name).is_file()]
-        file, values = (older[0], read_json(older[0])) if older else (file, {})
-    values = {name: value for name in values if (value := _without_none(values[name])) is not None}
+        older = [folder / name for name in _PROCESSORS[part]]
+        file = next(filter(Path.is_file, older), older[-1])
+        values = read_json(file) if needed or file.is_file() else {}
+    _check_values(values, file, needed)
     for name, only in {**_ALWAYS, **made}.items():
-        only = list(only) if isinstance(only, tuple) else only
+        only, found = list(only) if isinstance(only, tuple) else only, values.get(name)
+        if isinstance(found, dict):
+            # transformers 5 stores all edges.
+            found = {edge: size for edge, size in found.items() if size is not None}
         # Resampling has names as well, and all published checkpoints have that of the family.
-        if (found := values.get(name, only)) != only and not isinstance(found, str):
+        if found is not None and found != only and not isinstance(found, str):
             raise InputError(
                 f"'{file}' sets {name} to {found!s:.80}, but frames for {family} are made with {only}: take "
                 f"the one that came with the weights"
@@ -148,8 +134,7 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
     )
 
 
-def _without_none(value: object) -> object:
-    """Return a setting without the edges that it leaves open; None where nothing is left."""
-    if isinstance(value, dict):
-        return {name: inner for name, inner in value.items() if inner is not None} or None
-    return value
+def _check_values(values: Mapping[str, Any], file: Path, needed: Iterable[str]) -> None:
+    for name in needed:
+        if values.get(name) is None:
+            raise InputError(f"'{file}' lacks the value '{name}': take the one that came with the weights")

@@ -146,18 +146,17 @@ class EventGPTArchitecture:
 
 def architecture(folder: Path) -> EventGPTArchitecture:
     """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
-    configs: list[Any] = []
-    for kind, (file, values) in (
-        (LlamaConfig, llama_values(folder)),
-        (CLIPVisionConfig, tower_values(folder)),
-    ):
-        try:
-            configs.append(kind(**values))
-        # transformers' validation raises errors of its own kinds.
-        except Exception as error:
-            raise no_config(file, NAME, error) from error
-    text, vision = configs
+    text = _config(LlamaConfig, *llama_values(folder))
+    vision = _config(CLIPVisionConfig, *tower_values(folder))
     return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
+
+
+def _config(kind: type[Any], file: Path, values: dict[str, Any]) -> Any:
+    try:
+        return kind(**values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise no_config(file, NAME, error) from error
 
 
 def draft_prompt(question: str) -> tuple[str, str]:

@@ -24,8 +24,6 @@ _CLIP_KEYS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels",
     "hidden_act", "layer_norm_eps", "image_size", "patch_size",
 )  # fmt: skip
-_DEFAULT_SIZE = 224
-"""Default image_size of transformers, in pixels."""
 _RELEASED_TOWER = "clip-vit-large-patch14-336"
 _RELEASED_VALUES = dict(
     hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
@@ -35,8 +33,8 @@ _RELEASED_VALUES = dict(
 
 def image_size(folder: Path) -> int:
     """Return the shortest edge in pixels of the images for the model in `folder`; raises InputError."""
-    size: int = tower_values(folder)[1].get("image_size", _DEFAULT_SIZE)
-    return size
+    # The default is that of transformers.
+    return int(tower_values(folder)[1].get("image_size", 224))
 
 
 def llama_values(folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -42,9 +42,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 class Bytes:
     """Memory of one model: weights, KV caches with the frames' features, and its largest pass."""
 
-    weights: int
-    caches: int
-    working: int
+    weights: int = 0
+    caches: int = 0
+    working: int = 0
 
     @property
     def total(self) -> int:
@@ -87,10 +87,10 @@ def estimate(
     else:
         kept = SESSIONS * window * cached_numbers(text) + features
         of_target = _torch_bytes(placement, target, outlines[0], kept, window)
-    if draft is None:
-        return Footprint(placement, of_target, Bytes(0, 0, 0))
-    kept = DRAFT_TOKENS * cached_numbers(draft.text)
-    of_draft = _torch_bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS)
+    of_draft = Bytes()
+    if draft is not None:
+        kept = DRAFT_TOKENS * cached_numbers(draft.text)
+        of_draft = _torch_bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS)
     return Footprint(placement, of_target, of_draft)
 
 
@@ -129,7 +129,7 @@ def _torch_bytes(
     placement: Placement, architecture: Architecture[Any], skeleton: Any, kept: int, tokens: int
 ) -> Bytes:
     """Bytes of a model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
-    text = architecture.text
+    text, number = architecture.text, placement.torch_dtype.itemsize
     # Inside a layer about six vectors of the width live at once, and four of the inner width.
     working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
     working += VERIFIED * text.vocab_size
@@ -137,7 +137,7 @@ def _torch_bytes(
         # A weight is unpacked for a pass of several tokens, one at a time.
         working += text.hidden_size * text.intermediate_size
     weights = weight_bytes(skeleton, placement, architecture.unquantized)
-    return Bytes(weights, kept * placement.torch_dtype.itemsize, working * placement.torch_dtype.itemsize)
+    return Bytes(weights, kept * number, working * number)
 
 
 def _llama_bytes(

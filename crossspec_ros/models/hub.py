@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from crossspec_ros.paths import found
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
+_SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([^/]+)$")
+"""End of the folder of a model in the hub's cache."""
 _ANSWER_S = 10.0
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
@@ -83,10 +84,8 @@ def offer(name: str) -> Offer | None:
 
 def known_as(folder: Path) -> str:
     """Return a model's hub id with its commit, or its folder where it is not from the hub."""
-    repository = folder.parent.parent.name
-    if folder.parent.name != "snapshots" or not repository.startswith("models--"):
-        return str(folder)
-    return f"{repository.removeprefix('models--').replace('--', '/')}@{folder.name}"
+    found = _SNAPSHOT.search(str(folder))
+    return f"{found[1].replace('--', '/')}@{found[2]}" if found else str(folder)
 
 
 def is_hub_id(name: str) -> bool:
@@ -99,12 +98,10 @@ def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> P
         return found(name)
     folder = _fetched(name, _FILES)
     check(folder)
-    if with_weights:
-        # A later commit does not belong to these configs.
-        name = known_as(folder)
-        _fetched(name, _TENSORS)
-        if not any(folder.glob("*.safetensors")):
-            _fetched(name, _OLD_TENSORS)
+    # A later commit does not belong to these configs.
+    name = known_as(folder)
+    if with_weights and not any(_fetched(name, _TENSORS).glob("*.safetensors")):
+        _fetched(name, _OLD_TENSORS)
     return folder
 
 
@@ -112,14 +109,14 @@ def _fetched(name: str, files: list[str]) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     model, _, revision = name.partition("@")
-    fetch = partial(snapshot_download, model, revision=revision or None, allow_patterns=files)
+    wanted: dict[str, Any] = {"revision": revision or None, "allow_patterns": files}
     try:
         # The download itself has no timeout for a hub that is reached but does not answer.
         HfApi().model_info(model, revision=revision or None, timeout=_ANSWER_S)
-        return Path(fetch())
+        return Path(snapshot_download(model, **wanted))
     except Exception as error:
         with suppress(Exception):
-            return Path(fetch(local_files_only=True))
+            return Path(snapshot_download(model, local_files_only=True, **wanted))
         raise InputError(
             f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
             f"the folder of a copy, or check the name, the revision and the network"

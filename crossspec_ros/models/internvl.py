@@ -21,6 +21,7 @@ from crossspec_ros.models.transformers_family import (
     TransformersTarget,
     Values,
     config_values,
+    parted,
 )
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class InternVL(FrameByFrameModel):
         """Ids of the released chat template, before the first frame, its name included, and after the
         last."""
         before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
-        whole = tokenizer.encode(f"{before}{BEGIN}{CLOSE}{after}")
-        at = whole.tokens.index(BEGIN)
-        return tuple(whole.ids[:at]), tuple(whole.ids[at + _AROUND_TOKENS :])
+        return parted(tokenizer, f"{before}{BEGIN}{CLOSE}{after}", BEGIN, _AROUND_TOKENS)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
-from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
+from crossspec_ros.models.transformers_family import (
+    FrameByFrameModel,
+    Prompt,
+    TransformersTarget,
+    Values,
+    parted,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +34,8 @@ class LlavaOnevision(FrameByFrameModel):
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Ids of the released chat template, before and after the video tokens."""
-        whole = tokenizer.encode(f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n")
-        at = whole.tokens.index(VIDEO)
-        return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
+        text = f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n"
+        return parted(tokenizer, text, VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         features = self.module.model.get_video_features(self.pixels(frames)[:, None]).pooler_output
@@ -68,9 +73,7 @@ class LlavaOnevisionArchitecture(TransformersTarget):
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        # A frame whose shortest edge is that of the square has no pixel less than the square. Of one in 4:3
-        # that was shrunk to it, pixels differ by 1.4 of 255 from those of the square made at once, in the
-        # mean.
+        # A frame whose shortest edge is that of the square has no pixel less than the square.
         size = int(vision.get("image_size", 224))
         patches = size // int(vision.get("patch_size", 16))
         if patches < 1:

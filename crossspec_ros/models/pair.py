@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 class ModelPair:
     """Both models, ready for inference.
 
-    There need not be a draft. `translation` turns its output into the tokens of a target that is here; token
-    ids below `shared_ids` mean the same to both. `known_as` names `target` and `draft` as
-    `models.hub.known_as` does; both were loaded as `placement` says.
+    There need not be a draft. `translation` turns its output into tokens of the target; token ids below
+    `shared_ids` mean the same to both. `known_as` has the names of both by `models.hub.known_as`.
     """
 
     target: VideoTarget

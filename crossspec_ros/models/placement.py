@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -106,19 +106,18 @@ def ladder(choice: Placement) -> Iterator[Placement]:
     First come the smaller dtypes, where their library is installed, then the draft on the CPU, then both
     models there.
     """
-    while True:
+    known: Sequence[str] = tuple(LLAMA_KINDS)
+    if choice.engine == TORCH:
+        known = DTYPES if importlib.util.find_spec("bitsandbytes") else DTYPES[:2]
+    smaller = known[known.index(choice.dtype) + 1 :] if choice.dtype in known else ()
+    yield choice
+    for dtype in smaller:
+        choice = replace(choice, dtype=dtype)
         yield choice
-        known = DTYPES if choice.engine == TORCH else (*LLAMA_KINDS, GGUF)
-        following = known[known.index(choice.dtype) + 1 :]
-        can_quantize = choice.engine == LLAMA_CPP or importlib.util.find_spec("bitsandbytes")
-        if following and following[0] != GGUF and (following[0] not in QUANTIZED or can_quantize):
-            choice = replace(choice, dtype=following[0])
-        elif choice.draft_on != "cpu":
-            choice = replace(choice, draft_device="cpu")
-        elif choice.device != "cpu":
-            choice = Placement("bf16", "cpu")
-        else:
-            return
+    if choice.draft_on != "cpu":
+        yield replace(choice, draft_device="cpu")
+    if choice.device != "cpu":
+        yield from ladder(Placement("bf16", "cpu"))
 
 
 def is_gguf(name: str) -> bool:
@@ -140,21 +139,18 @@ def available(
 ) -> Placement:
     """Return the placement on this machine; `device` "auto" is the first GPU, else the CPU.
 
-    A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an unknown or missing
+    A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an invalid or missing
     device, for a dtype or an engine without its library, and for options that the engine lacks.
     """
     if is_gguf(target) or engine == LLAMA_CPP:
         reason = f"'{target}' is a GGUF" if is_gguf(target) else "models.engine is llama.cpp"
         check_llama_packages(reason)
-        if device not in ("auto", "cpu"):
-            raise InputError(
-                f"{reason}, so the target runs on the CPU, but models.device is {device}: set it to cpu"
-            )
         # Weights in a GGUF have dtypes of their own.
         dtypes = DTYPES[:1] if is_gguf(target) else tuple(LLAMA_KINDS)
-        if dtype not in dtypes:
+        if dtype not in dtypes or device not in ("auto", "cpu"):
             raise InputError(
-                f"{reason}, which allows {', '.join(dtypes)}, but models.dtype is {dtype}: set one of these"
+                f"{reason}, which runs on the CPU in {' or '.join(dtypes)}, but models.device is {device} "
+                f"and models.dtype {dtype}: set both to these"
             )
         engine, device, dtype = LLAMA_CPP, "cpu", GGUF if is_gguf(target) else dtype
     elif dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
@@ -181,14 +177,14 @@ def _device(name: str, device: str) -> str:
     import torch
 
     if device != "auto" and not re.fullmatch(DEVICE, device):
-        raise InputError(f"{name} is '{device}', which is no device: give one of {', '.join(DEVICES)}")
+        raise InputError(f"{name} is '{device}', which is no device: set it to one of {', '.join(DEVICES)}")
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto" and not number:
         return "cpu"
     index = int(device.partition(":")[2] or 0)
     if index >= number:
         raise InputError(
-            f"{name} is {device}, but torch finds {number} CUDA devices: set it to cpu or to one of "
-            f"these, or check with nvidia-smi that the driver works, and that torch is a CUDA build"
+            f"{name} is {device}, but torch finds {number} CUDA devices: set it to cpu or to one of these, "
+            f"or check the driver with nvidia-smi and that torch is a CUDA build"
         )
     return f"cuda:{index}"

@@ -122,6 +122,7 @@ class Qwen3VLArchitecture(TransformersTarget):
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
     needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
+    only = (("text_config", "model_type", ("qwen3_vl_text",)),)
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
@@ -130,18 +131,13 @@ class Qwen3VLArchitecture(TransformersTarget):
         tokens = cls.most_pixels(folder, factor) // factor**2
         if min(tokens, per_unit) < 1:
             raise ValueError(f"{tokens} tokens for {per_unit} frames")
-        return InputSpec(
-            frames=_FRAMES,
-            frames_per_unit=per_unit,
-            # A frame of 16:9 that travels in this size is read as it is.
-            image_size=max(1, math.isqrt(tokens * 9 // 16)) * factor,
-            # No tokenizer makes more tokens of a text than it has characters.
-            frame_tokens=-(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2),
-            most_tokens=int(text.get("max_position_embeddings", 128000)),
-            eos_ids=(),
-            axes=Qwen3VL.axes,
-            added_layers=len(vision.get("deepstack_visual_indexes", (8, 16, 24))),
-        )
+        # A frame of 16:9 that travels in this size is read as it is.
+        size = max(1, math.isqrt(tokens * 9 // 16)) * factor
+        # No tokenizer makes more tokens of a text than it has characters.
+        frame_tokens = -(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
+        room = int(text.get("max_position_embeddings", 128000))
+        layers = len(vision.get("deepstack_visual_indexes", (8, 16, 24)))
+        return InputSpec(_FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
 
     @classmethod
     def most_pixels(cls, folder: Path, factor: int) -> int:
@@ -149,9 +145,9 @@ class Qwen3VLArchitecture(TransformersTarget):
 
         Those of the checkpoint's own processor for a video of a window's frames, or of `_MOST_TOKENS`.
         """
-        values = processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC)
-        most = _MOST_TOKENS * factor**2
-        return min(most, values.get("size", {}).get("longest_edge", _FRAMES * most) // _FRAMES)
+        made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": BICUBIC}
+        size = processor_settings(folder, cls.family, needed=["size"], **made)["size"]
+        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // _FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config

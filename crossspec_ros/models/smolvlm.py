@@ -84,16 +84,10 @@ class SmolVLMArchitecture(TransformersTarget):
         # The time of the first belongs to the opening.
         frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
         most_tokens = int(text.get("max_position_embeddings", 2048))
-        processor_settings(
-            folder,
-            cls.family,
-            image_mean=HALF,
-            image_std=HALF,
-            resample=LANCZOS,
-            max_image_size={"longest_edge": size},
-            # transformers overrules by it what the released files set for videos.
-            size={"longest_edge": _ENLARGED * size},
-        )
+        made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": LANCZOS}
+        # transformers prefers `size` to the size that the released files set for videos.
+        made |= {"max_image_size": {"longest_edge": size}, "size": {"longest_edge": _ENLARGED * size}}
+        processor_settings(folder, cls.family, needed=["size"], **made)
         return InputSpec(FRAMES, 1, size, frame_tokens, most_tokens, ())
 
 

@@ -6,12 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.models.config_files import check_kind, check_pointer, read_json
+from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -36,9 +35,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy the one that came with "
             f"the weights there"
         )
-    check_pointer(file)
     try:
-        layout = json.loads(fast.read_text()) if file == fast else _from_sentencepiece(folder)
+        layout = json.loads(fast.read_text() if file == fast else _from_sentencepiece(folder))
         added = [token for token in layout.get("added_tokens", ()) if token["id"] < rows]
         tokenizer = Tokenizer.from_str(json.dumps({**layout, "added_tokens": added}))
     except InputError:
@@ -46,7 +44,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     # tokenizers raises bare Exceptions.
     except Exception as error:
         raise InputError(
-            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
+            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): {DAMAGED}"
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -63,8 +61,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     return tokenizer
 
 
-def _from_sentencepiece(folder: Path) -> dict[str, Any]:
-    """Return the layout of a tokenizer.json for sentencepiece's file."""
+def _from_sentencepiece(folder: Path) -> str:
+    """Return the text of a tokenizer.json for sentencepiece's file."""
     # It takes more than a second to import, and most checkpoints do not need it.
     from transformers import LlamaTokenizer
 
@@ -72,11 +70,6 @@ def _from_sentencepiece(folder: Path) -> dict[str, Any]:
     values = read_json(config) if config.is_file() else {}
     # Whether a space is put before a text that follows a special token; old configs do not set it.
     legacy = values.get("legacy")
-    tokenizer = LlamaTokenizer.from_pretrained(
-        folder,
-        local_files_only=True,
-        legacy=legacy is None or bool(legacy),
-        add_bos_token=values.get("add_bos_token", True),
-    ).backend_tokenizer
-    layout: dict[str, Any] = json.loads(tokenizer.to_str())
-    return layout
+    options = {"legacy": legacy is None or bool(legacy), "add_bos_token": values.get("add_bos_token", True)}
+    tokenizer = LlamaTokenizer.from_pretrained(folder, local_files_only=True, **options)
+    return str(tokenizer.backend_tokenizer.to_str())

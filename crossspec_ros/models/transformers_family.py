@@ -137,7 +137,7 @@ class TransformersTarget(ABC):
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
-        """Return the architecture of the checkpoint in `folder`; raises InputError for an invalid config."""
+        """Return the architecture of the checkpoint in `folder`; raises InputError."""
         spec = cls.spec_of(folder)
         try:
             config = cls.module_class().config_class.from_dict(config_values(folder))
@@ -160,7 +160,7 @@ class TransformersTarget(ABC):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
-        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
 
@@ -169,8 +169,8 @@ class TransformersTarget(ABC):
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         """Return the spec without its `eos_ids`; values that the config lacks are transformers' defaults.
 
-        Raises TypeError, ValueError, AttributeError or ArithmeticError for wrong values, and InputError where
-        the folder's processor makes other pixels than this family.
+        Raises the errors of Python for wrong values, and InputError where the folder's processor makes other
+        pixels than this family.
         """
 
     @property
@@ -197,13 +197,13 @@ class TransformersTarget(ABC):
         from crossspec_ros.models.text_tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
-        for token in self.needs:
-            # A text becomes this token only if it is an added one.
-            if tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
-                raise InputError(
-                    f"the tokenizer in '{self.folder}' lacks '{token}': take the one that came with the "
-                    f"weights"
-                )
+        added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        # No text becomes another entry of the vocabulary for certain.
+        if lacking := [token for token in self.needs if token not in added]:
+            raise InputError(
+                f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': take the one that came with the "
+                f"weights"
+            )
         return tokenizer
 
     def skeleton(self) -> Any:
@@ -215,6 +215,13 @@ class TransformersTarget(ABC):
         from crossspec_ros.models.checkpoint import load_module, read_tensors
 
         return load_module(self, read_tensors(self.folder), placement, placement.device)
+
+
+def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:
+    """Return the ids of a text before the token `begin`, and behind it and the `tokens` - 1 that follow."""
+    encoded = tokenizer.encode(text)
+    at = encoded.tokens.index(begin)
+    return tuple(encoded.ids[:at]), tuple(encoded.ids[at + tokens :])
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:

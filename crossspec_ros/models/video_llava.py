@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import BICUBIC, CLIP_MEAN, CLIP_STD, processor_settings
-from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
+from crossspec_ros.models.transformers_family import (
+    FrameByFrameModel,
+    Prompt,
+    TransformersTarget,
+    Values,
+    parted,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +32,8 @@ class VideoLlava(FrameByFrameModel):
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        return target_prompt_ids(tokenizer, question)
+        """Ids of the text in one piece: LLaMA's tokenizer would put a space before the second part."""
+        return parted(tokenizer, VIDEO.join(target_prompt(question)), VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         return list(self.module.model.get_video_features(self.pixels(frames)[None]).pooler_output)
@@ -55,19 +62,11 @@ class VideoLlavaArchitecture(TransformersTarget):
         if length < a_frame:
             raise ValueError(f"video_seq_length {length} is less than a frame's {a_frame} tokens")
         frames = length // a_frame
-        processor_settings(
-            folder,
-            cls.family,
-            image_mean=CLIP_MEAN,
-            image_std=CLIP_STD,
-            resample=BICUBIC,
-            size={"shortest_edge": size},
-            do_center_crop=True,
-            crop_size={"height": size, "width": size},
-        )
-        return InputSpec(
-            frames, 1, size, frames * a_frame, int(text.get("max_position_embeddings", 2048)), ()
-        )
+        made: dict[str, Any] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD, "resample": BICUBIC}
+        made |= {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}}
+        processor_settings(folder, cls.family, do_center_crop=True, **made)
+        room = int(text.get("max_position_embeddings", 2048))
+        return InputSpec(frames, 1, size, frames * a_frame, room, ())
 
     @classmethod
     def module_class(cls) -> type[VideoLlavaForConditionalGeneration]:
@@ -80,16 +79,6 @@ FAMILY = VideoLlavaArchitecture
 def target_prompt(question: str) -> tuple[str, str]:
     """Text before and after the video tokens of Video-LLaVA."""
     return "USER: ", f"\n{question} ASSISTANT:"
-
-
-def target_prompt_ids(tokenizer: Tokenizer, question: str) -> Prompt:
-    """Token ids before and after the video tokens of Video-LLaVA.
-
-    The text is encoded in one piece: LLaMA's tokenizer would put a space before the second part.
-    """
-    whole = tokenizer.encode(VIDEO.join(target_prompt(question)))
-    at = whole.tokens.index(VIDEO)
-    return tuple(whole.ids[:at]), tuple(whole.ids[at + 1 :])
 
 
 @cache

@@ -104,24 +104,3 @@ def test_what_generate_is_given_for_comparison_makes_it_say_the_same(family: Fam
     inputs = generate_inputs(known.model(module, known.tokenizer()), seen, QUESTIONS[0])
     out = module.generate(**inputs, do_sample=False, max_new_tokens=LIMIT)
     assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == family.generated(seen, QUESTIONS[0])
-
-
-HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "qwen3_vl": {"video_processor": {
-        **HALF, "size": {"longest_edge": 8 * 48 * 64, "shortest_edge": 4096}, "fps": 2}},
-    "llava_onevision": {"video_processor": {
-        **HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}},
-    "smolvlm": {"video_processor": {
-        **HALF, "resample": 1, "size": {"longest_edge": 256}, "max_image_size": {"longest_edge": 64},
-        "video_sampling": {"video_size": {"longest_edge": 64}, "fps": 1, "max_frames": 64}}},
-    "internvl": {
-        "image_processor": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
-                            "size": {"height": 32, "width": 32}},
-        # As transformers' defaults have it, and with them 3.5's.
-        "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}}},
-    "video_llava": {"video_processor": {
-        "size": {"shortest_edge": 64}, "crop_size": {"height": 64, "width": 64}, "do_center_crop": True,
-        "rescale_factor": 1 / 255}},
-}  # fmt: skip
-"""What processor_config.json holds once transformers 5 has saved it."""

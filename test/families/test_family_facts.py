@@ -56,6 +56,7 @@ TEXT, VISION = "text_config", "vision_config"
      ("internvl", "", {"vision_feature_select_strategy": "full"}, "internvl-strategy"),
      ("internvl", "", {"image_seq_length": 64}, "internvl-seq-length"),
      ("qwen3_vl", VISION, {"spatial_merge_size": 0}, "qwen3-vl-merge-zero"),
+     ("qwen3_vl", TEXT, {"model_type": {}}, "qwen3-vl-text-type"),
      ("smolvlm", "", {VISION: []}, "smolvlm-vision-list"),
      ("smolvlm", "", {"scale_factor": 3}, "smolvlm-scale-factor"),
      ("smolvlm", TEXT, {"model_type": "gpt2"}, "smolvlm-text-type")],
@@ -73,8 +74,7 @@ def test_a_config_of_another_model_is_refused(
     ("family", "part", "values", "code"),
     [("smolvlm", "", {"quantization_config": {"bits": 4}}, "smolvlm-quantised"),
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "smolvlm-layers"),
-     ("qwen3_vl", VISION, {"depth": "x"}, "qwen3-vl-library-depth"),
-     ("qwen3_vl", TEXT, {"model_type": {}}, "qwen3-vl-library-type")],
+     ("qwen3_vl", VISION, {"depth": "x"}, "qwen3-vl-library-depth")],
 )  # fmt: skip
 def test_a_config_of_other_weights_is_refused(
     folders: dict[str, Path], tmp_path: Path, family: str, part: str, values: Any, code: str
@@ -94,6 +94,19 @@ def test_a_token_that_text_never_becomes_is_missed(folders: dict[str, Path], tmp
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with refused("tokenizer-without-token"):
         target_architecture(folder).tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("qwen3_vl", "pixels-of-no-file"), ("smolvlm", "size-of-no-file")]
+)
+def test_a_size_of_frames_is_not_guessed(
+    folders: dict[str, Path], tmp_path: Path, name: str, code: str
+) -> None:
+    copy = shutil.copytree(folders[name], tmp_path / "target")
+    for file in copy.glob("*preprocessor_config.json"):
+        file.unlink()
+    with refused(code):
+        target_spec(copy)
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,6 @@ def test_the_frames_of_video_llava_follow_from_its_config(tmp_path: Path) -> Non
     assert target_spec(folder) == target_architecture(folder).spec == fewer
 
 
-def test_values_that_video_llava_leaves_out_are_transformers_own(tmp_path: Path) -> None:
-    folder = copied("target", tmp_path / "target")
-    (folder / "generation_config.json").unlink()
-    edit(folder / "config.json", text_config={"model_type": "llama"}, video_seq_length=None)
-    edit(folder / "config.json", vision_config={"model_type": "clip_vision_model"})
-    assert target_spec(folder) == target_architecture(folder).spec
-
-
 def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path: Path) -> None:
     family = TINY_FAMILIES["internvl"]
     folder = family.checkpoint(tmp_path)

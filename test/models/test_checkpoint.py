@@ -11,6 +11,7 @@ from checkpoint_layouts import copied, edit, save, weights, write
 from refusals import refused
 from safetensors.torch import load_file, save_file
 from tiny_targets import TINY_FAMILIES
+from transformers import modeling_utils
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import read_tensors
@@ -44,10 +45,10 @@ def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
         read_tensors(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json"])
-def test_pointers_of_git_lfs_are_named(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_pointers_of_git_lfs_have_a_remedy(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 123\n")
-    with refused("weights-lfs-pointer", name=name):
+    with pytest.raises(InputError, match="git lfs pull"):
         read_json(tmp_path / name) if name.endswith("json") else read_tensors(tmp_path)
 
 
@@ -128,6 +129,26 @@ def test_an_invalid_config_is_named(
     is_of_library = code in ("config-no-json", "config-width-text")
     with refused(code, library_text=is_of_library, name=name, lost=lost, model=model):
         (target_architecture if name == "target" else draft_architecture)(folder)
+
+
+def test_nf4_needs_widths_of_whole_blocks(tmp_path: Path) -> None:
+    """bitsandbytes computes wrong products of other widths."""
+    pytest.importorskip("bitsandbytes")
+    folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target")
+    with refused("nf4-width"):
+        target_architecture(folder).load(Placement("nf4"))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_stored_head_that_the_config_ties_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    warnings = list[str]()
+    monkeypatch.setattr(modeling_utils.logger, "warning", warnings.append)
+    folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target", tied)
+    edit(folder / "config.json", tie_word_embeddings=True)
+    target_architecture(folder).load(Placement())
+    assert bool(warnings) != tied and all("tie_word_embeddings" in one for one in warnings)
 
 
 def test_a_single_file_wins_over_old_shards(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.video_llava import target_prompt, target_prompt_ids
+from crossspec_ros.models.video_llava import VideoLlava, target_prompt
 
 QUESTION = "What are the key elements in this scene?"
 TEXTS = ["A car waits at the light.", "USER: What is it?\nASSISTANT:", "two  spaces", "naïve 赤 😀", "x"]
@@ -72,7 +72,7 @@ def test_prompts_have_the_spaces_of_sentencepiece(
     # The dummy space before a text: only newer tokenizers leave it out behind a special token.
     assert pieces.id_to_piece(ids[0]) == "▁"
     assert after == [end, *(ids[1:] if legacy is False else ids)]
-    before, after = target_prompt_ids(tokenizer, QUESTION)
+    before, after = VideoLlava.texts(tokenizer, QUESTION)
     whole = tokenizer.encode(f"USER: <video>\n{QUESTION} ASSISTANT:").ids
     assert whole == [*before, video, *after]
     assert (tokenizer.id_to_token(after[0]) == "▁") is (legacy is not False)

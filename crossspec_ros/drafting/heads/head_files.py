@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.extensions import extension, extension_names
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel, VideoTarget
-from crossspec_ros.models.config_files import check_pointer, read_json
+from crossspec_ros.models.config_files import read_json
 from crossspec_ros.paths import found
 
 _LOG = logging.getLogger(__name__)
@@ -138,7 +138,6 @@ def fitting_heads(
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
     """Read a safetensors file; raise InputError where it is missing or damaged."""
-    check_pointer(file)
     try:
         return load_file(tensors_file(file))
     except (OSError, SafetensorError) as error:

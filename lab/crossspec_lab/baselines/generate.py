@@ -51,7 +51,7 @@ class TransformersGenerate:
         if self._mask is not None:
             self._mask.begin(inputs["input_ids"].shape[1])
         with trace.span("decode"):
-            out = model.generate(  # type: ignore[operator]
+            out = model.generate(
                 **inputs,
                 # SmolVLM2's own config says that it has none.
                 use_cache=True,
@@ -73,7 +73,7 @@ class TransformersGenerate:
             chunks = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
             closing = target.closing(question).embeds
             video = torch.cat([*(chunk.embeds for chunk in chunks), closing[: len(closing) - len(after)]])
-        words = target.module.get_input_embeddings().weight  # type: ignore[operator]
+        words = target.module.get_input_embeddings().weight
         places = range(len(words), len(words) + len(video))
         self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))
         self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
