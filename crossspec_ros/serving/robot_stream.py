@@ -149,6 +149,12 @@ class RobotStream:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
             )
+        first = next(iter(window.frames.values()), frame)
+        if frame.shape != first.shape:
+            raise InputError(
+                f"window {index} has frames of {first.shape[1]}x{first.shape[0]} and one of "
+                f"{message.width}x{message.height}: send one size"
+            )
         if len(window.frames) >= self._fleet.target.spec.frames:
             raise InputError(
                 f"window {index} has {len(window.frames)} frames, as many as the target takes: send no more"

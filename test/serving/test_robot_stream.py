@@ -173,6 +173,7 @@ def test_invalid_message_is_refused_and_stream_goes_on(
         ({"cancel": wire.Cancel()}, ""),
         ({"frame": frame}, ""),
         ({"frame": frame}, "already"),
+        ({"frame": wire.Frame(stamp_ns=2, height=1, width=1, data=b"xyz")}, "one size"),
         ({"ask": wire.Ask(**ask)}, "lacks the frames"),
         ({"ask": wire.Ask(**ask, stamps_ns=[5])}, "lacks the frames"),
         ({"ask": wire.Ask(**ask, stamps_ns=[1] * 9)}, "more than the target"),
