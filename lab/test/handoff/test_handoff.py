@@ -33,7 +33,7 @@ def test_handoff_learns_features_and_cosine(
 ) -> None:
     with closing(PairExtractor(pair, QUESTION)) as extractor:
         pairs = extract(extractor, windows, tmp_path, len(windows)).batch(range(len(windows)))
-    handoff.attach(pair.target)
+    handoff.load(pair.target)
     true = pairs.frames.unflatten(1, (8, 17))
     # The target's own features give its own answers, and those of other windows do not.
     own, other = (token_loss(handoff._answers(one, pairs), pairs.tokens) for one in (true, true.flip(0)))
