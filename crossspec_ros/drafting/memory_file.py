@@ -61,11 +61,7 @@ class MemoryFile:
         self._load(vocabulary, is_owner)
         self._thread = self.pulse.start(self._keep, "memory") if is_owner else None
         if not is_owner:
-            _LOG.warning(
-                "another captioner keeps the caption memory '%s', so this one only reads it: set memory to "
-                "another file",
-                path,
-            )
+            _LOG.warning("another captioner keeps the caption memory '%s': set memory to another file", path)
 
     def close(self) -> None:
         """Save for the last time and release the lock."""

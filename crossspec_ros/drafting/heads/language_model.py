@@ -58,9 +58,8 @@ class LanguageModel(Head):
     ) -> None:
         if min(draft_vocabulary, default=0) < 0:
             raise ValueError("a token of its vocabulary is below 0")
-        options = {"width": width, "layers": layers, "heads": heads, "inner": inner}
         vocabulary = {"draft_vocabulary": list(draft_vocabulary)} if draft_vocabulary else {}
-        super().__init__(sizes, **options, **vocabulary)
+        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner, **vocabulary)
         ids = torch.tensor(draft_vocabulary) if draft_vocabulary else torch.arange(sizes.tokens)
         self._ids: Tensor
         """(n,) ids of the tokens that it writes."""
@@ -187,10 +186,9 @@ class LanguageModel(Head):
         return hidden @ self.model.embed_tokens.weight[: len(self._ids)].T
 
     def _read(self, inputs: Tensor) -> Tensor:
-        row = self._row
-        positions = row.length + torch.arange(len(inputs))[None]
-        seen = sees(row.length, len(inputs), DraftTree())
-        [(hidden, _)] = self._runner.read([Reading(row, inputs, positions, seen)])
+        positions = self._row.length + torch.arange(len(inputs))[None]
+        seen = sees(self._row.length, len(inputs), DraftTree())
+        [(hidden, _)] = self._runner.read([Reading(self._row, inputs, positions, seen)])
         return hidden
 
 
