@@ -228,8 +228,9 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
     units = pairs.frames[0].split(list(pairs.units))
     prompt = tuple(pairs.question.tolist())
     seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
-    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])))
-    assert head.prepare(seen) and head.prepare(seen)  # it drafts some tokens at a time
+    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])), 16, 0.0)
+    # It drafts some tokens at a time.
+    assert head.prepare(seen, 16, 0.0) and head.prepare(seen, 16, 0.0)
     drafted = tuple(head._chain)  # type: ignore[attr-defined]
     assert len(drafted) == 8
     verified = (*drafted[:4], 77)
