@@ -105,11 +105,13 @@ class EventDraft:
         seen = sees(row.length, len(chunk), DraftTree())
         reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
         [(hidden, _)] = self._runner.read([reading])
+        # The next pass reuses the buffer. The wait below is for this copy, too.
+        state = hidden[-1].clone()
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
-        # `proposal` may be called between two of these lines. The next pass reuses the buffer.
-        self._states.append(hidden[-1].clone())
+        # `proposal` may be called between two of these lines.
+        self._states.append(state)
         self._probs.append(prob)
         self._tokens.append(int(token))
 
@@ -126,8 +128,8 @@ class DraftModel:
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
         """Return a draft about these (k, H, W, 3) event images, whose `run` the caller submits."""
-        ours = self._runner, self.pulse.beat
-        return EventDraft(self.model, self._translation, images, question, max_new_tokens, *ours)
+        runner, beat = self._runner, self.pulse.beat
+        return EventDraft(self.model, self._translation, images, question, max_new_tokens, runner, beat)
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """Let the thread do this once it has done all earlier work."""

@@ -10,7 +10,6 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.errors import InputError
@@ -52,15 +51,17 @@ class MemoryFile:
                 f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that "
                 "exists and can be written to, or set memory to none"
             ) from None
-        is_owner = _lock(self._lock)
+        is_owner = True
+        # Some file systems have no locks.
+        with suppress(OSError):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_owner = False
         self._load(vocabulary, is_owner)
         self._thread = self.pulse.start(self._keep, "memory") if is_owner else None
         if not is_owner:
-            _LOG.warning(
-                "another captioner keeps the caption memory '%s', so this one only reads it: set memory to "
-                "another file",
-                path,
-            )
+            _LOG.warning("another captioner keeps the caption memory '%s': set memory to another file", path)
 
     def close(self) -> None:
         """Save for the last time and release the lock."""
@@ -103,15 +104,6 @@ def save(memory: CaptionMemory, path: Path, tokenizer: str) -> None:
     """Replace the file atomically; raise OSError where that fails."""
     document = {"tokenizer": tokenizer, "captions": memory.state()}
     replace_file(path, json.dumps(document, separators=(",", ":")).encode())
-
-
-def _lock(file: IO[str]) -> bool:
-    """Return whether this process owns the file from now on; True on file systems without locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return not isinstance(error, BlockingIOError)
-    return True
 
 
 def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class _Source:
             proposed = self.proposer.propose(context, *budget)
             if not all(0 <= prob <= 1 for prob in proposed.probs):
                 raise ValueError("a probability is not between 0 and 1")
-            tree = proposed
+            tree = replace(proposed, sources=((self.proposer.name,),) * len(proposed))
         account.seconds.add(time.perf_counter() - started)
         self.asked = account, tree, frozenset(others)
         return self.calibration.apply(tree)
@@ -178,28 +178,24 @@ class Policy:
             source.rest(error)
 
     def start(self, window: int) -> None:
-        """Announce the window in work to all proposers, once."""
+        """Note the window in work."""
         if window == self._window:
             return
         self._window, self._observed = window, ()
         for source in self._sources:
             source.resting = max(0, source.resting - 1)
-            source.proposer.start(window)
 
     def prepare(self, context: Context) -> bool:
         """Let proposers work ahead of `propose`, and return whether any has more to do."""
-        limits, has_more = self.limits, False
-        for source in self._available(context, limits):
+        has_more = False
+        for source in self._available(context, self.limits):
             with source.rests_if_it_fails():
-                has_more |= source.proposer.prepare(context, *self._budget(1, limits))
+                has_more |= source.proposer.prepare(context, *self._budget(1, self.limits))
         return has_more
 
     def finish(self) -> None:
-        """Announce the end of the caption to all proposers."""
-        # The event draft does not answer a further question.
+        """Note the end of the caption: the event draft does not answer a further question."""
         self._has_draft = False
-        for source in self._sources:
-            source.proposer.finish()
 
     def propose(self, context: Context, unread: int, left: int, branches: bool = True) -> DraftTree:
         """Return the tree for a pass that also reads `unread` tokens.

@@ -83,9 +83,8 @@ class PassResult:
 class Proposer(ABC):
     """Guesses the continuation of a response. A wrong guess costs time, and changes no output.
 
-    `load` is called once. Then, for each window, come `start`, any number of `prepare` while the window is
-    open, `propose` and `observe` in turns, and `finish`. No two calls overlap. A call may come from the
-    engine's thread, in torch's inference mode, and must not wait for the engine.
+    `load` is called once. Then, for each window, come any number of `prepare` while the window is open, and
+    `propose` and `observe` in turns. Calls come from the engine's thread, in torch's inference mode.
     """
 
     name: str
@@ -95,13 +94,10 @@ class Proposer(ABC):
     """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
     "events", "frames", "rehearsal", "grammar"."""
     taps: tuple[int, ...] = ()
-    """Decoder layers of the target whose inputs it reads beside the last hidden states."""
+    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
 
     def load(self, target: VideoTarget) -> None:  # noqa: B027
         """Take what it needs of the target."""
-
-    def start(self, window: int) -> None:  # noqa: B027
-        """Note that the window of this index has opened."""
 
     def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
         """Work ahead of `propose` for some milliseconds; return whether there is more to do."""
@@ -117,14 +113,11 @@ class Proposer(ABC):
     def observe(self, result: PassResult) -> None:  # noqa: B027
         """Learn from a pass, whichever proposers its nodes come from."""
 
-    def finish(self) -> None:  # noqa: B027
-        """Note that the caption is out."""
-
 
 def make_proposers(
     names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
 ) -> tuple[Proposer, ...]:
-    """Return a proposer for each name, in order, and for `HEADS` one for each of the `heads` by their names.
+    """Return a proposer for each name, in order; `HEADS` stands for all `heads`, which get their names.
 
     Raise KeyError for an unknown name.
     """
@@ -132,12 +125,11 @@ def make_proposers(
     for name in names:
         if name in _CLASSES:
             made.append(getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])())
-        elif name != HEADS:
+        elif name == HEADS:
+            for own, head in heads.items():
+                head.name = own
+                made.append(head)
+        else:
             known = ", ".join((*USUAL, REHEARSAL))
             raise KeyError(f"there is no proposer {name}: it must be one of {known}")
-        elif heads:
-            # Without heads there may be no torch.
-            from crossspec_ros.drafting.proposers.heads import HeadProposer
-
-            made += [HeadProposer(own, head) for own, head in heads.items()]
     return tuple(made)

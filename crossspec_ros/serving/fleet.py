@@ -99,9 +99,7 @@ class FleetMemory(Proposer):
         self._shared = shared
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """Propose as the caption memory does, under this name."""
-        tree = self._shared.propose(context, budget, worth)
-        return DraftTree(tree.token_ids, tree.parents, tree.probs, ((self.name,),) * len(tree))
+        return self._shared.propose(context, budget, worth)
 
     def observe(self, result: PassResult) -> None:
         """Learn the robot's captions for the others."""

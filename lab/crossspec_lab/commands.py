@@ -167,7 +167,7 @@ def _train_heads(models: Subparsers) -> None:
     recorded(parser)
     option("--question", help="what is asked about every window")
     option("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
-    first = "learn captions that the target was taught of so many more windows first: massv and vispec [0]"
+    first = "learn captions that the target was taught of so many more windows first: massv [0]"
     option("--taught", type=at_least(0), default=0, help=first)
     option("--steps", type=at_least(1), help="training steps, at most [the head's own]")
     option("--models", type=found, help="folder of the target and draft checkpoints [models/tiny]")

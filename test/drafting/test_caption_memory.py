@@ -52,7 +52,6 @@ def test_memory_proposes_a_tree_of_probabilities(
     assert len(tree) <= budget
     assert all(ROOT <= parent < node for node, parent in enumerate(tree.parents))
     assert len(set(zip(tree.parents, tree.token_ids, strict=True))) == len(tree)
-    assert set(tree.sources) <= {("memory",)}
     assert set(tree.token_ids) <= {token for caption in captions[-5:] for token in caption}
     paths = tree.path_probs()
     assert paths == sorted(paths, reverse=True) and all(worth <= path * (1 + 1e-9) for path in paths)

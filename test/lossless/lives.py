@@ -22,7 +22,6 @@ from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.drafting.heads.head_files import load_head, make_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
-from crossspec_ros.drafting.proposers.heads import HeadProposer
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.sampling import Sampling, drawn
 from crossspec_ros.models.loading import load_pair
@@ -98,7 +97,8 @@ class Target:
     def decoder(self, runner: str, proposers: str, rehearse: bool) -> Iterator[PrefillHiddenDecoder]:
         """Yield a decoder that verifies whatever these proposers draft."""
         engine, self.adversary = self.engine(runner), self._new_adversary()
-        ours = {HEAD: HeadProposer(HEAD, self._head), Adversary.name: self.adversary}
+        self._head.name = HEAD
+        ours = {HEAD: self._head, Adversary.name: self.adversary}
         names = (*PROPOSERS[proposers], *[REHEARSAL] * rehearse)
         made = [ours[name] if name in ours else make_proposers([name])[0] for name in names]
         for proposer in made:

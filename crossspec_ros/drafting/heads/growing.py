@@ -26,9 +26,8 @@ class Ranked:
     @classmethod
     def of(cls, log_probs: Tensor, ids: Tensor | None = None) -> Ranked:
         """Rank (depth, n) log probabilities, of the n `ids` if these are not all of the target's tokens."""
-        best = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
-        tokens = best.indices if ids is None else ids[best.indices]
-        return cls(best.values.tolist(), tokens.tolist())
+        values, indices = log_probs.topk(min(WIDTH, log_probs.shape[-1]))
+        return cls(values.tolist(), (indices if ids is None else ids[indices]).tolist())
 
     def and_then(self, following: Ranked) -> Ranked:
         """Append the depths that follow."""

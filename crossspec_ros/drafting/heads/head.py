@@ -1,16 +1,15 @@
-"""Draft heads: the contract of all."""
+"""Draft heads: trained proposers."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.drafting.proposer import HEADS, Proposer
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
@@ -48,24 +47,20 @@ class Sizes:
         )
 
 
-class Head(nn.Module, ABC):
-    """A draft head: `propose` drafts. Training is in the laboratory."""
+class Head(nn.Module, Proposer, ABC):
+    """A draft head, which is a proposer. Training is in the laboratory."""
 
     kind: ClassVar[str]
     """The name of its file."""
-    needs: frozenset[str] = frozenset()
-    """See `Proposer`."""
-    taps: tuple[int, ...] = ()
-    """See `Proposer`."""
+    listed = HEADS
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         super().__init__()
         self.sizes, self.options = sizes, options
         self._target: tuple[VideoTarget, ...] = ()
 
-    def attach(self, target: VideoTarget) -> None:
-        """Let the head use the target, whose parameters are none of its own."""
-        # Modules in tuples are not registered.
+    def load(self, target: VideoTarget) -> None:
+        # Modules in tuples are not registered: the target's parameters are none of the head's.
         self._target = (target,)
 
     @property
@@ -75,20 +70,3 @@ class Head(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
-
-    def prepare(self, context: Context) -> bool:
-        """See `Proposer.prepare`."""
-        return False
-
-    def begin(self) -> None:
-        """Forget the states of the response before."""
-
-    def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
-        """Take the target's states (n, width) at some more tokens, and the token after each.
-
-        In the first pass of a response, these are the states of the question.
-        """
-
-    @abstractmethod
-    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        """See `Proposer.propose`; the tree has no sources."""

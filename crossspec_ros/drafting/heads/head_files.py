@@ -35,7 +35,18 @@ Module = TypeVar("Module", bound=nn.Module)
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
     """Make an untrained head; raise InputError for an unknown kind or invalid options."""
-    head_class = _class(kind)
+    if kind == LANGUAGE_MODEL:
+        from crossspec_ros.drafting.heads.language_model import LanguageModel
+
+        head_class: type[Head] = LanguageModel
+    elif kind in (others := extension_names("head.")):
+        head_class = extension(f"head.{kind}", f"the kind {kind!r} of draft heads")
+    else:
+        kinds = ", ".join((LANGUAGE_MODEL, *others))
+        raise InputError(
+            f"there is no head of the kind {kind!r}: it must be one of {kinds}; the laboratory has more "
+            f"(`pip install ./lab` in the repository of crossspec_ros)"
+        )
     try:
         return head_class(sizes, **options)
     except MemoryError:
@@ -46,22 +57,6 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
             f"a head of the kind {kind} cannot have the options {options} ({first_line(error)}): take the "
             f"config.json that came with the weights"
         ) from error
-
-
-def _class(kind: str) -> type[Head]:
-    if kind == LANGUAGE_MODEL:
-        from crossspec_ros.drafting.heads.language_model import LanguageModel
-
-        return LanguageModel
-    known = extension_names("head.")
-    if kind not in known:
-        kinds = ", ".join((LANGUAGE_MODEL, *known))
-        raise InputError(
-            f"there is no head of the kind {kind!r}: it must be one of {kinds}; the laboratory has more "
-            f"(`pip install ./lab` in the repository of crossspec_ros)"
-        )
-    head_class: type[Head] = extension(f"head.{kind}", f"the kind {kind!r} of draft heads")
-    return head_class
 
 
 def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None) -> Head:
@@ -75,19 +70,13 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
     values = read_json(file)
-    head: Head
-    if foreign := _foreign_format(values):
-        head = extension(f"head_format.{foreign}", f"the format of the draft head '{folder}'")(folder, target)
+    foreign = "speculators" if "speculators_model_type" in values else values.get("model_type")
+    if foreign in ("speculators", "medusa"):
+        read = extension(f"head_format.{foreign}", f"the format of the draft head '{folder}'")
+        head: Head = read(folder, target)
     else:
         head = _own_format(folder, file, target, draft)
     return head.to(target.device, target.dtype).eval().requires_grad_(False)
-
-
-def _foreign_format(values: dict[str, Any]) -> str:
-    """Return the name of another project's format by its config; empty for ours."""
-    if "speculators_model_type" in values:
-        return "speculators"
-    return "medusa" if values.get("model_type") == "medusa" else ""
 
 
 def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel | None) -> Head:

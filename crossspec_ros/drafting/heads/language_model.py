@@ -1,4 +1,4 @@
-"""A small language model that reads the target's frame embeddings and writes its tokens (MASSV, ViSpec)."""
+"""A small language model that reads the target's frame embeddings and writes its tokens (MASSV)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ class LanguageModel(Head):
     """Drafts a whole response while the last frames are awaited.
 
     The target's frame embeddings come through a trained projector, and it learns the target's own responses
-    (MASSV, Ganesan et al., 2025). With `queries`, each group of frames is compressed into as many tokens
-    (ViSpec, Kang et al., 2025). The question stands first, then frames as they come, then the response. Where
-    the target departs from the draft, the head drafts on from there until it repeats its old draft; the rest
-    of that is then read in one pass.
+    (MASSV, Ganesan et al., 2025). The question stands first, then frames as they come, then the response.
+    Where the target departs from the draft, the head drafts on from there until it repeats its old draft; the
+    rest of that is then read in one pass.
 
     With a `draft_vocabulary` it writes only these of the target's tokens (FR-Spec, Zhao et al., 2025): where
     the target has 49,000, a read-out of all would take longer than the rest of the head.
@@ -55,14 +54,12 @@ class LanguageModel(Head):
         layers: int,
         heads: int,
         inner: int,
-        queries: int = 0,
         draft_vocabulary: Sequence[int] = (),
     ) -> None:
         if min(draft_vocabulary, default=0) < 0:
             raise ValueError("a token of its vocabulary is below 0")
-        options = {"width": width, "layers": layers, "heads": heads, "inner": inner, "queries": queries}
         vocabulary = {"draft_vocabulary": list(draft_vocabulary)} if draft_vocabulary else {}
-        super().__init__(sizes, **options, **vocabulary)
+        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner, **vocabulary)
         ids = torch.tensor(draft_vocabulary) if draft_vocabulary else torch.arange(sizes.tokens)
         self._ids: Tensor
         """(n,) ids of the tokens that it writes."""
@@ -73,8 +70,6 @@ class LanguageModel(Head):
         self.register_buffer("_ids", ids, persistent=False)
         self.register_buffer("_rows", rows, persistent=False)
         self.project = nn.Sequential(nn.Linear(sizes.width, width), nn.GELU(), nn.Linear(width, width))
-        self.queries = nn.Parameter(torch.randn(queries, width) * width**-0.5) if queries else None
-        self.compress = nn.MultiheadAttention(width, heads, batch_first=True) if queries else None
         config = LlamaConfig(
             hidden_size=width,
             intermediate_size=inner,
@@ -92,12 +87,12 @@ class LanguageModel(Head):
         self._row = self._runner.take()
         self._forget()
 
-    def attach(self, target: VideoTarget) -> None:
-        super().attach(target)
+    def load(self, target: VideoTarget) -> None:
+        super().load(target)
         spec = target.spec
         self._enough = max(1, (spec.frames - _MISSING_FRAMES) // spec.frames_per_unit)
 
-    def prepare(self, context: Context) -> bool:
+    def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
         """Read the frames that have come; once few are missing, draft some tokens more."""
         self._update(context)
         if not self._chain:
@@ -148,7 +143,7 @@ class LanguageModel(Head):
         """Read new groups of frames, which drops the response behind them from the KV cache."""
         for frames in context.frames[self._groups :]:
             self._row.keep(self._prompt)
-            self._last = self._read(self._unit(frames[None].to(self.dtype))[0])[-1:]
+            self._last = self._read(self.project(frames.to(self.dtype)))[-1:]
             self._groups, self._prompt, self._cached = self._groups + 1, self._row.length, []
 
     def _draft_on(self, verified: tuple[int, ...], old: tuple[int, ...]) -> None:
@@ -183,17 +178,6 @@ class LanguageModel(Head):
             self._ranked = self._ranked.and_then(Ranked.of(torch.stack(rows), self._ids))
         return self._hidden is not None
 
-    def _unit(self, frames: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Return (b, tokens, width) inputs for one group's (b, n, target width) embeddings.
-
-        The queries do not see embeddings that are `hidden` (b, n).
-        """
-        inputs = self.project(frames)
-        if self.queries is None or self.compress is None:
-            return inputs
-        queries = self.queries.expand(len(frames), -1, -1)
-        return queries + self.compress(queries, inputs, inputs, hidden, need_weights=False)[0]
-
     def _words(self, ids: Sequence[int] | Tensor) -> Tensor:
         return self.model.embed_tokens(self._rows[torch.as_tensor(ids, device=self.device)])
 
@@ -202,10 +186,9 @@ class LanguageModel(Head):
         return hidden @ self.model.embed_tokens.weight[: len(self._ids)].T
 
     def _read(self, inputs: Tensor) -> Tensor:
-        row = self._row
-        positions = row.length + torch.arange(len(inputs))[None]
-        seen = sees(row.length, len(inputs), DraftTree())
-        [(hidden, _)] = self._runner.read([Reading(row, inputs, positions, seen)])
+        positions = self._row.length + torch.arange(len(inputs))[None]
+        seen = sees(self._row.length, len(inputs), DraftTree())
+        [(hidden, _)] = self._runner.read([Reading(self._row, inputs, positions, seen)])
         return hidden
 
 

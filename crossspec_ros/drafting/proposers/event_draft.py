@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import mul
+
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
@@ -15,10 +18,6 @@ class EventDraftProposer(Proposer):
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         begin = align(context.tokens, context.draft_tokens)
-        path, end = 1.0, begin
-        for prob in context.draft_probs[begin : begin + budget]:
-            path *= prob
-            if path < min_prob:
-                break
-            end += 1
+        paths = accumulate(context.draft_probs[begin : begin + budget], mul)
+        end = begin + sum(path >= min_prob for path in paths)
         return DraftTree.chain(context.draft_tokens[begin:end], context.draft_probs[begin:end], self.name)

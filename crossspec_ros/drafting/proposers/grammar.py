@@ -47,4 +47,4 @@ class GrammarProposer(Proposer):
                 following.take(token)
                 child = add(token, node, share)
                 heapq.heappush(ends, (path * share, child, child, following))
-        return DraftTree(tuple(tokens), tuple(parents), tuple(probs), ((self.name,),) * len(tokens))
+        return DraftTree(tuple(tokens), tuple(parents), tuple(probs))

@@ -35,7 +35,7 @@ class CaptionMemory(Proposer):
         if table is None or budget <= 0:
             return DraftTree()
         tokens, parents, probs = (values.tolist() for values in table.grow(context.tokens, budget, min_prob))
-        return DraftTree(tuple(tokens), tuple(parents), tuple(probs), ((self.name,),) * len(tokens))
+        return DraftTree(tuple(tokens), tuple(parents), tuple(probs))
 
     def observe(self, result: PassResult) -> None:
         """Learn the caption if it has ended."""

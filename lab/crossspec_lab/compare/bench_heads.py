@@ -31,8 +31,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import make_proposers
-from crossspec_ros.drafting.proposers.heads import HeadProposer
+from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"'{folder}' holds no heads: make some with crossspec train heads, and name theirs")
     windows = [w for w, _ in track(held_out_windows(pair, args.windows), "rendering", args.windows)]
     for head in heads.values():
-        head.attach(pair.target)
+        head.load(pair.target)
     offline = measure_offline(pair, heads, windows)
     live = measure_live(pair, heads, windows, args.warm)
     for path in adapters:
@@ -159,11 +158,10 @@ def measure_live(
     cost = engine.measure()
 
     def policy(ways: Sequence[str], head: Head | None) -> Policy:
-        proposers = [*make_proposers(ways)]
-        if head is not None:
-            mine = HeadProposer(next(name for name, one in heads.items() if one is head), head)
-            mine.load(pair.target)
-            proposers.append(mine)
+        mine = {name: one for name, one in heads.items() if one is head}
+        proposers = make_proposers([*ways, HEADS], mine)
+        for proposer in proposers:
+            proposer.load(pair.target)
         return Policy(proposers, deepcopy(cost))
 
     ways: dict[str, Callable[[], Policy]] = {

@@ -60,7 +60,7 @@ class Trained:
         """The head of this name, trained; the seed decides its first weights too."""
         torch.manual_seed(self.seed)
         head = make()
-        head.attach(self.pair.target)
+        head.load(self.pair.target)
         task = self.progress.add_task(f"training {name}", total=self.steps)
 
         def report(step: int, note: str) -> None:

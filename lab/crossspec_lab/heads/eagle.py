@@ -21,7 +21,8 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, scaled
+from crossspec_lab.heads.from_states import StateHead
+from crossspec_lab.heads.trainable import Pairs, scaled
 from crossspec_ros.drafting.heads.growing import log_softmax
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
@@ -86,14 +87,13 @@ class Options:
             raise ValueError("version 2 reads the last hidden states and speaks with the target's head")
 
 
-class Eagle(TrainableHead):
+class Eagle(StateHead):
     """At the row of token x_j it reads the target's feature there and x_{j+1}; its output tells x_{j+2}.
 
     It sees the question and the response; of the frames no more than what `_compressed` makes of them.
     """
 
     kind = "eagle"
-    needs = frozenset({"hidden"})
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         chosen = Options(**options)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crossspec_lab.heads.from_states import StateHead
 from crossspec_lab.heads.saved import stored_dtype
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
+from crossspec_lab.heads.trainable import Pairs, token_loss
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
@@ -25,14 +26,13 @@ _DECAY = 0.8
 _PREFIX = "medusa_heads."
 
 
-class Medusa(TrainableHead):
+class Medusa(StateHead):
     """From the state at which the target chose a token, head k tells the k-th token after that.
 
     Modules are named as in the format of Medusa heads that vLLM reads.
     """
 
     kind = "medusa"
-    needs = frozenset({"hidden"})
 
     def __init__(self, sizes: Sizes, heads: int = 4, layers: int = 1, bias: bool = False) -> None:
         super().__init__(sizes, heads=heads, layers=layers, bias=bias)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_lab.heads.dynamic_tree import DEPTH
-from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
+from crossspec_lab.heads.from_states import StateHead
+from crossspec_lab.heads.trainable import IGNORED, Pairs, token_loss
 from crossspec_ros.drafting.align import align
 from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_ros.drafting.heads.head import Sizes
@@ -17,7 +18,7 @@ from crossspec_ros.engine.tree import DraftTree
 DRAFT, TARGET = "draft", "target"
 
 
-class NextState(TrainableHead):
+class NextState(StateHead):
     """L5 (103 M at 4096), `source` draft: reads the event draft's states. B1, `source` target: L5 on the
     target's own states, which drafts by feeding its predictions back.
 

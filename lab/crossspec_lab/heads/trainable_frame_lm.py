@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
@@ -38,29 +36,17 @@ class TrainableLanguageModel(LanguageModel, TrainableHead):
     def spoken_logits(self, pairs: Pairs, seen: Tensor) -> Tensor:
         """Return (b, t, n) logits of the n tokens that it speaks, with the frames `seen` (b, f)."""
         b = len(pairs.tokens)
-        ends = torch.tensor([0, *pairs.units]).cumsum(0).tolist()
-        units, unit_seen = [], []
-        for i, j in pairwise(ends):
-            group = seen[:, i:j]
-            # Attention to nothing is no number; a group that is not seen is masked below.
-            units.append(self._unit(pairs.frames[:, i:j], ~group & group.any(1, keepdim=True)))
-            is_compressed = self.queries is not None
-            unit_seen.append(
-                group.any(1, keepdim=True).expand(-1, units[-1].shape[1]) if is_compressed else group
-            )
         question = self._words(pairs.question).expand(b, -1, -1)
         response = self._words(pairs.tokens[:, :-1].clamp(min=0))
-        inputs = torch.cat([question, *units, response], 1)
+        inputs = torch.cat([question, self.project(pairs.frames), response], 1)
         ones = seen.new_ones(b, 1)
-        mask = torch.cat(
-            [ones.expand(-1, question.shape[1]), *unit_seen, ones.expand(-1, response.shape[1])], 1
-        )
+        mask = torch.cat([ones.expand(-1, question.shape[1]), seen, ones.expand(-1, response.shape[1])], 1)
         positions = (mask.long().cumsum(1) - 1).clamp(min=0)
         hidden = self.model(
             inputs_embeds=inputs, attention_mask=mask.long(), position_ids=positions, use_cache=False
         ).last_hidden_state
         # The first token is chosen from the last frame that is seen.
-        before = question.shape[1] + sum(unit.shape[1] for unit in units)
+        before = question.shape[1] + seen.shape[1]
         last = positions.new_tensor(range(before)).expand(b, -1) * mask[:, :before]
         first = hidden.gather(1, last.max(1).values[:, None, None].expand(-1, 1, hidden.shape[2]))
         return self._read_out(torch.cat([first, hidden[:, before:]], 1))
@@ -73,5 +59,5 @@ def trainable(head: Head) -> TrainableHead:
     copy = TrainableLanguageModel(head.sizes, **head.options).to(head.device, head.dtype)
     copy.load_state_dict(head.state_dict())
     for target in head._target:
-        copy.attach(target)
+        copy.load(target)
     return copy.train(head.training)

@@ -143,7 +143,7 @@ class _Training:
 
     def _fit(self, name: str, head: TrainableHead, pairs: PairShards, folder: Path) -> dict[str, float]:
         recipe = self._recipe(name)
-        head.to(self._pair.target.device).attach(self._pair.target)
+        head.to(self._pair.target.device).load(self._pair.target)
         task = self._progress.add_task(name, total=recipe.steps)
 
         def report(step: int, note: str) -> None:

@@ -44,13 +44,10 @@ def _token_adapter(sizes: Sizes) -> dict[str, Any]:
     return {"layers": 4, "width": width, "heads": 8, "inner": inner}
 
 
-def _language_model(queries: int) -> Options:
+def _language_model(sizes: Sizes) -> dict[str, Any]:
     # A thirty-second of a target's width at 7B; where the target is tiny, so is what can be left out.
-    def options(sizes: Sizes) -> dict[str, Any]:
-        width = max(128, sizes.width // 4)
-        return {"width": width, "layers": 2, "heads": 4, "inner": 3 * width, "queries": queries}
-
-    return options
+    width = max(128, sizes.width // 4)
+    return {"width": width, "layers": 2, "heads": 4, "inner": 3 * width}
 
 
 _WHOLE_VOCABULARY = 4096
@@ -70,8 +67,7 @@ VARIANTS: dict[str, Variant] = {
     "eagle2": Variant("eagle", lambda sizes: {"version": 2}),
     "eagle3": Variant("eagle", lambda sizes: {"version": 3, "unroll": 4}, steps=1000),
     "medusa": Variant("medusa"),
-    "massv": Variant("language_model", _language_model(0), steps=2500),
-    "vispec": Variant("language_model", _language_model(2), steps=2500),
+    "massv": Variant("language_model", _language_model, steps=2500),
 }
 """Heads by name; docs/drafters.md describes them."""
 

@@ -89,7 +89,7 @@ def test_specvlms_head_learns_to_draft_and_captions_stay_the_targets(
 ) -> None:
     torch.manual_seed(0)
     head = SpecVLMHead(Sizes.of(pair.target, pair.draft))
-    head.attach(pair.target)
+    head.load(pair.target)
 
     def passes() -> int:
         with closing(SpecVLM(pair, head.eval())) as way:

@@ -44,7 +44,7 @@ def head(request: pytest.FixtureRequest, pair: ModelPair) -> Eagle:
             parameter.mul_(4) if parameter.dim() > 1 and "fc" not in name else parameter.add_(0.1)
     if head.d2t is not None:
         head.speak(torch.randperm(577)[:400])
-    head.attach(pair.target)
+    head.load(pair.target)
     return head.eval()
 
 

@@ -111,7 +111,7 @@ def test_it_computes_what_the_format_says(pair: ModelPair, tmp_path: Path, varia
     write(tmp_path, pair.target, **VARIANTS[variant])
     head = load_head(tmp_path, pair.target)
     assert isinstance(head, Eagle) and head.taps == (1, 2, 4)
-    head.attach(pair.target)
+    head.load(pair.target)
     pairs, plain = random_pairs(head.sizes), PlainEagle(head)
     following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
     made = plain.chain(following[:9], plain.features(pairs.states[0], pairs.taps[0])[:9], ())
