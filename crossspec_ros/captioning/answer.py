@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.errors import failures_logged
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
+
+_LOG = logging.getLogger(__name__)
 
 
 class Drafted(Protocol):
@@ -185,8 +189,6 @@ class Answer:
         elif lesson is not None:
             with self.trace.span("learn"):
                 self._policy.observe(lesson)
-                if lesson.ended:
-                    self._policy.finish()
 
     def rest(self, error: BaseException) -> None:
         self._policy.rest(REHEARSAL, error)
@@ -220,11 +222,12 @@ class Answer:
         draft = self._window.draft
         if draft is None:
             return
-        drafted, probs = draft.proposal()
-        self._known = replace(
-            self._known,
-            draft_tokens=drafted,
-            draft_probs=probs,
-            feature=draft.feature,
-            draft_states=draft.states,
-        )
+        with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
+            drafted, probs = draft.proposal()
+            self._known = replace(
+                self._known,
+                draft_tokens=drafted,
+                draft_probs=probs,
+                feature=draft.feature,
+                draft_states=draft.states,
+            )

@@ -163,8 +163,7 @@ class PrefillHiddenDecoder:
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
         live = self._live.close(window)
         self.forget()
-        # Beside the target it goes on, unless it would take the CPU from it.
-        if self._event_drafts.is_on_cpu:
+        if not self._event_drafts.is_beside:
             live.end_draft()
         alone = partial(self._event_drafts.caption, live, window, question, self.max_new_tokens, stop)
         try:
@@ -278,7 +277,7 @@ class PrefillHiddenDecoder:
     def _new_answer(
         self, live: LiveWindow, question: str, trace: Trace, grammar: GrammarState | None
     ) -> Answer:
-        self._event_drafts.give_way(live, self.policy.draft_pays)
+        self._event_drafts.give_way(live)
         policy = self.policy if self.speculates else Policy((), self.policy.cost)
         context = self._context(question, grammar)
         return Answer(live, context, policy, trace, self.max_new_tokens, self.sampling)

@@ -34,9 +34,8 @@ class EventDrafts:
 
     def __init__(self, pair: ModelPair, model: DraftModel | None, windows: LiveWindows) -> None:
         self.model, self._windows = model, windows
-        devices = {str(model.device) for model in (pair.target, pair.draft) if model}
-        self.is_on_cpu = devices == {"cpu"}
-        self._shares_gpu = pair.draft is not None and len(devices) == 1 and not self.is_on_cpu
+        self.is_beside = pair.draft is not None and str(pair.draft.device) != str(pair.target.device)
+        """Whether the draft has a device of its own, so that it slows nobody."""
 
     def take(
         self,
@@ -68,12 +67,9 @@ class EventDrafts:
             if live.draft is not None:
                 live.stop_draft.set()
 
-    def give_way(self, live: LiveWindow, pays: Callable[[], bool]) -> None:
-        """Stop the draft of a window whose answer begins: on the CPU it would slow the target, and on the
-        target's GPU unless it `pays`."""
-        if live.draft is None or live.stop_draft.is_set():
-            return
-        if self.is_on_cpu or (self._shares_gpu and not pays()):
+    def give_way(self, live: LiveWindow) -> None:
+        """Stop the draft of a window whose answer begins, unless it slows nobody."""
+        if not self.is_beside:
             live.stop_draft.set()
 
     def caption(

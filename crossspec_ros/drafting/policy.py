@@ -25,8 +25,6 @@ _MEMORY = 20
 """Values that an average remembers."""
 _MARGIN = 0.5
 """Share of a node's price below which proposers need not look for nodes."""
-_PAYING_TOKENS = 1.0
-"""Tokens that an event draft has to add to each pass that it slows down, at most to half its speed."""
 _MAX_SITUATION = 5
 
 
@@ -43,10 +41,10 @@ DEFAULT_LIMITS = Limits()
 
 
 class _Mean:
-    """Mean of the first values and an initial one, which counts `count` times; later exponential."""
+    """Mean of the first values and an initial one, which counts twice; later exponential."""
 
-    def __init__(self, value: float, count: int = 2) -> None:
-        self.value, self._count = value, count
+    def __init__(self, value: float) -> None:
+        self.value, self._count = value, 2
 
     def add(self, value: float) -> None:
         self._count = min(_MEMORY, self._count + 1)
@@ -109,14 +107,15 @@ class _Source:
             proposed = self.proposer.propose(context, *budget)
             if not all(0 <= prob <= 1 for prob in proposed.probs):
                 raise ValueError("a probability is not between 0 and 1")
-            tree = replace(proposed, sources=((self.proposer.name,),) * len(proposed))
+            # Raises if its parents or lengths are wrong.
+            tree = DraftTree.merged([replace(proposed, sources=((self.proposer.name,),) * len(proposed))])
         account.seconds.add(time.perf_counter() - started)
         self.asked = account, tree, frozenset(others)
         return self.calibration.apply(tree)
 
-    def observe(self, result: PassResult, prices: np.ndarray) -> int:
-        """Learn from a pass; return how many of its tokens the proposers before this one did not have."""
-        extra, name = 0, self.proposer.name
+    def observe(self, result: PassResult, prices: np.ndarray) -> None:
+        """Learn from a pass."""
+        name = self.proposer.name
         if self.asked is not None:
             account, tree, others = self.asked
             self.asked = None
@@ -128,7 +127,6 @@ class _Source:
             account.tokens.add(extra - float(prices[nodes] - prices[nodes - sum(own)]))
         with self.rests_if_it_fails():
             self.proposer.observe(result)
-        return extra
 
 
 class Policy:
@@ -154,18 +152,7 @@ class Policy:
         self._prices: np.ndarray = np.zeros(1)
         # Tokens of the response in work for which the target's states are known.
         self._observed: tuple[int, ...] = ()
-        self._answers, self._has_draft, self._draft_tokens = 0, True, _Mean(2 * _PAYING_TOKENS, _MEMORY)
         self._window: int | None = None
-
-    def draft_pays(self) -> bool:
-        """Return whether the event draft may go on beside the answer that begins, on the same device.
-
-        It may while it adds enough tokens to the passes of such answers. Every 16th answer tries it again.
-        """
-        self._answers += 1
-        is_probe = self._answers % PROBE_EVERY == 0
-        self._has_draft = is_probe or self._draft_tokens.value >= _PAYING_TOKENS
-        return self._has_draft
 
     def has(self, name: str) -> bool:
         """Return whether there is a proposer of this name that does not rest and that the limits allow."""
@@ -192,10 +179,6 @@ class Policy:
             with source.rests_if_it_fails():
                 has_more |= source.proposer.prepare(context, *self._budget(1, self.limits))
         return has_more
-
-    def finish(self) -> None:
-        """Note the end of the caption: the event draft does not answer a further question."""
-        self._has_draft = False
 
     def propose(self, context: Context, unread: int, left: int, branches: bool = True) -> DraftTree:
         """Return the tree for a pass that also reads `unread` tokens.
@@ -229,9 +212,7 @@ class Policy:
             self._tokens.add(len(result.tokens))
             self._seconds.add(float(self._pass_seconds(1 + len(result.tree))))
         for source in self._sources:
-            extra = source.observe(result, self._prices)
-            if self._has_draft and "events" in source.proposer.needs:
-                self._draft_tokens.add(extra)
+            source.observe(result, self._prices)
 
     def observe_pass(self, tokens: int, seconds: float, rows: int = 1) -> None:
         """Correct the cost model by a pass over `tokens` tokens of each of `rows` sequences."""

@@ -137,8 +137,16 @@ def fail(*_: Any) -> Any:
 
 @pytest.mark.parametrize(
     "fault",
-    [{"propose": fail}, {"prepare": fail}, {"observe": fail}, {"tree": chain(np.nan)}, {"tree": chain(1.5)}],
-    ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1"],
+    [
+        {"propose": fail},
+        {"prepare": fail},
+        {"observe": fail},
+        {"tree": chain(np.nan)},
+        {"tree": chain(1.5)},
+        {"tree": DraftTree((7,), (3,), (0.5,), (("broken",),))},
+        {"tree": DraftTree((7, 8), (-1,), (0.5,), (("broken",),))},
+    ],
+    ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1", "no parent", "lengths"],
 )
 def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> None:
     broken, sound = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="sound"), "sound")
@@ -166,20 +174,6 @@ def test_slow_proposer_is_asked_where_a_fast_one_is_silent() -> None:
         run(both, 1, 6, replace(LATER, question=str(i % 2)))
     asked = [context.question for context in head.contexts]
     assert asked.count("0") == 200 and asked.count("1") < 100
-
-
-def test_event_draft_pays_while_it_adds_tokens() -> None:
-    drafts = Recorder(chain(0.9, 0.9, 0.9), needs="events")
-    judge, context = Policy((drafts,), None), replace(CONTEXT, draft_tokens=(10, 11, 12))
-
-    def answers(count: int, accepted: int) -> list[bool]:
-        return [(judge.draft_pays(), run(judge, 10, accepted, context))[0] for _ in range(count)]
-
-    assert all(answers(8, accepted=3))
-    useless = answers(40, accepted=0)
-    assert not any(useless[8:15]) and 2 <= sum(useless[8:]) <= 3
-    # One answer in sixteen shows that it is of use again.
-    assert all(answers(60, accepted=3)[-10:])
 
 
 def test_calibration_learns_the_observed_rates() -> None:
