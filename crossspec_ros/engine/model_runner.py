@@ -140,7 +140,7 @@ class ModelRunner:
         mask: torch.Tensor,
         layers: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the (b, n, width) last hidden states, and the (b, n, taps * width) inputs of tapped layers."""
+        """Return the (b, n, width) last hidden states and the (b, n, taps * width) tapped inputs."""
         output = self.model(
             inputs_embeds=inputs,
             past_key_values=cache,

@@ -89,14 +89,10 @@ class DraftTree:
         """Return these nodes, in their order, each with its parent among them."""
         if len(kept) == len(self):
             return self
-        place = {ROOT: ROOT, **{node: i for i, node in enumerate(kept)}}
-        columns = (
-            self.token_ids,
-            [place.get(parent, ROOT) for parent in self.parents],
-            self.probs,
-            self.sources,
-        )
-        return DraftTree(*(tuple(column[i] for i in kept) for column in columns))
+        place = {node: i for i, node in enumerate(kept)}
+        columns = self.token_ids, self.probs, self.sources
+        token_ids, probs, sources = (tuple(column[i] for i in kept) for column in columns)
+        return DraftTree(token_ids, tuple(place.get(self.parents[i], ROOT) for i in kept), probs, sources)
 
     @staticmethod
     def merged(trees: Iterable[DraftTree]) -> DraftTree:
