@@ -112,7 +112,7 @@ def checked_schema(schema: str) -> str:
             raise ValueError(f"its multipleOf leave {remainders} remainders, of {MAX_REMAINDERS} at most")
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"the schema is not usable ({error or 'too deep'}): write a JSON object, as in "
+            f"the schema is not usable ({error or 'too deep'}): correct it to a JSON object such as "
             '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
         ) from None
     return json.dumps(found, separators=(",", ":"))
