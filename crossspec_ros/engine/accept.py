@@ -1,4 +1,4 @@
-"""Which draft tokens may stay: those that the target would have written itself."""
+"""Acceptance of draft tokens: those that the target would have written itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
-    """Number of leading tokens of `draft` that are the target's own greedy `choices`."""
-    pairs = zip(draft, choices, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    """Return the number of leading tokens of `draft` that are the target's own greedy `choices`."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, choices, strict=False)))
 
 
 def greedy_tokens(logits: Any) -> list[int]:
@@ -44,11 +43,7 @@ def greedy_tokens(logits: Any) -> list[int]:
 
 
 def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """The accepted nodes, from the root down, and the target's own token after the last of them.
-
-    `choices` are the target's len(tree) + 1 greedy tokens: first the one after the root, then at 1 + i the
-    one after node i. See `follow` for siblings that are alike.
-    """
+    """Return what `follow` returns, from the target's greedy tokens after the root and each node."""
     return follow(tree, lambda node: choices[1 + node])
 
 
@@ -75,30 +70,19 @@ class Verifier:
         self._draws: tuple[int, torch.Generator] | None = None
 
     def accept(self, tree: DraftTree, logits: Any, sampling: Sampling | None) -> tuple[tuple[int, ...], int]:
-        """Return the accepted nodes and the token after them, from a pass's (1 + nodes, vocabulary) logits.
+        """Return what `follow` returns, from a pass's (1 + nodes, vocabulary) logits.
 
-        The logits are of torch or of numpy. Raises NonFiniteError where they are not finite.
+        The logits are of torch or of numpy. Raises NonFiniteError if they are not finite.
         """
         if sampling is None:
             return greedy_path(tree, greedy_tokens(logits))
-        # Greedy captions need no torch.
-        import torch
-
-        from crossspec_ros.engine.sampling import sample_path
-
-        def probs(node: int) -> torch.Tensor:
-            # Only rows on the path leave the device: a whole pass has up to 129 rows of a vocabulary.
-            return sampling.probs(torch.as_tensor(logits[1 + node]).cpu())
-
-        return sample_path(tree, probs, self._generator(sampling))
+        # Only rows on the path leave the device: a pass has up to 129 rows of a vocabulary.
+        return follow(tree, lambda node: self._drawn(logits[1 + node], sampling))
 
     def accept_allowed(
         self, tree: DraftTree, logits: Any, sampling: Sampling | None, grammar: GrammarState
     ) -> tuple[tuple[int, ...], int]:
-        """As `accept`, but of each token's logits only those that the grammar allows there.
-
-        It is asked along the path alone, and goes on behind the last token.
-        """
+        """As `accept`, with only the logits that the grammar allows; it moves behind the last token."""
         forced: deque[int] = deque()
 
         def choose(node: int) -> int:
@@ -106,7 +90,7 @@ class Verifier:
                 return tree.token_ids[node]
             if not forced:
                 forced.extend(grammar.forced())
-            # Where nothing else may come, nobody needs to look.
+            # A forced token needs no logits.
             token = forced.popleft() if forced else self._allowed(logits[1 + node], sampling, grammar)
             grammar.take(token)
             return token
@@ -114,20 +98,18 @@ class Verifier:
         return follow(tree, choose)
 
     def _allowed(self, row: Any, sampling: Sampling | None, grammar: GrammarState) -> int:
-        """The target's token of those that the grammar allows now, from its (vocabulary,) logits."""
+        """Return the target's token of those that the grammar allows, from its (vocabulary,) logits."""
         row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
         allowed = grammar.allowed()
         n = min(len(row), len(allowed))
         scores = np.where(allowed[:n], row[:n], -np.inf)
-        if sampling is None:
-            return greedy_tokens(scores[None])[0]
-        import torch
+        return greedy_tokens(scores[None])[0] if sampling is None else self._drawn(scores, sampling)
 
+    def _drawn(self, row: Any, sampling: Sampling) -> int:
+        """Return a token drawn by (vocabulary,) logits."""
+        # Greedy captions need no torch.
         from crossspec_ros.engine.sampling import drawn
 
-        return drawn(sampling.probs(torch.from_numpy(scores)), self._generator(sampling))
-
-    def _generator(self, sampling: Sampling) -> torch.Generator:
         if self._draws is None or self._draws[0] != sampling.seed:
             self._draws = sampling.seed, sampling.generator()
-        return self._draws[1]
+        return drawn(sampling.probs(row), self._draws[1])

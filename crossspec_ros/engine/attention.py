@@ -1,7 +1,7 @@
-"""Attention of passes over few tokens: by matrix products, for torch's fused kernel leaves a GPU idle.
+"""Attention of passes over few tokens by matrix products, because torch's fused kernel leaves a GPU idle.
 
 With a mask that kernel gives one multiprocessor all keys of a head and of 64 queries. So a pass over one
-token uses 32 of an H200's 132; matrix products split the keys among all.
+token uses 32 of an H200's 132 multiprocessors; matrix products split the keys among all.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
-FUSED = "sdpa"
-"""Name by which transformers knows torch's fused kernel."""
-PRODUCTS = "crossspec_products"
-"""Name by which transformers knows `products`."""
-_FEW_TOKENS = 64
-"""Tokens of all sequences of a pass up to which products were quicker on an H200, with 32 heads."""
+FEW_TOKENS = 64
+"""Tokens of all sequences of a pass up to which products were faster on an H200, with 32 heads."""
+_NAME = "crossspec_products"
 
 
 def products(
@@ -26,7 +23,7 @@ def products(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor,
     scaling: float = 1.0,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -35,29 +32,20 @@ def products(
     b, heads, n, size = query.shape
     shared = heads // key.shape[1]
     scores = query.reshape(b, key.shape[1], shared * n, size) @ key.transpose(2, 3) * scaling
-    assert attention_mask is not None, "here is no other causality"
     scores = scores + attention_mask.repeat(1, 1, shared, 1)
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     return (weights @ value).view(b, heads, n, size).transpose(1, 2).contiguous(), None
 
 
-def fitting(device: torch.device, sequences: int, tokens: int) -> str:
-    """Name of the attention for a captured pass over so many tokens of so many sequences.
-
-    It hangs on the shape alone, so that such a pass gives the same numbers in every process.
-    """
-    return PRODUCTS if device.type == "cuda" and sequences * tokens <= _FEW_TOKENS else FUSED
-
-
 @contextmanager
-def attending(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Let the model attend by the attention of this name as long as the `with` lasts."""
+def attending_by_products(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model attend by `products` as long as the `with` lasts."""
     before = model.config._attn_implementation
-    model.set_attn_implementation(name)
+    model.set_attn_implementation(_NAME)
     try:
         yield
     finally:
         model.set_attn_implementation(before)
 
 
-AttentionInterface.register(PRODUCTS, products)
+AttentionInterface.register(_NAME, products)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class CudaStream:
-    """Stream of its own for what is done inside `with stream():`, where the device has streams.
+    """Stream of its own for inference inside `with stream():`, where the device has streams.
 
-    A `first` stream goes before others of the same device. Of a model that is not torch's the device is a
+    A `first` stream goes before others of the same device. The device of a model that is not torch's is a
     text, and torch is not needed.
     """
 
@@ -25,25 +25,23 @@ class CudaStream:
             import torch
 
             self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
-            # The weights have come on another.
+            # The weights have come on another stream.
             torch.cuda.synchronize(device)
-            # It would plan anew for every length of a mask, which takes it longer than many passes.
+            # cuDNN would plan anew for every length of a mask, which takes longer than many passes.
             torch.backends.cuda.enable_cudnn_sdp(False)
-            # Nor is float32 to be less than that in a tower's first layer.
+            # A tower's first layer in float32 must not be less precise.
             torch.backends.cudnn.allow_tf32 = False
 
-    def mark(self) -> float | torch.cuda.Event:
-        """This point of what is queued, see `seconds`."""
+    def mark(self) -> Any:
+        """Return this point of the queued work, see `seconds`."""
         if self._stream is None:
             return time.perf_counter()
         import torch
 
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._stream)
-        return event
+        return self._stream.record_event(torch.cuda.Event(enable_timing=True))
 
     def seconds(self, since: Any, until: Any) -> float:
-        """Duration of the work between two marks, without what was queued before it; waits for its end."""
+        """Return the duration of the work between two marks; waits for its end."""
         if self._stream is None:
             return until - since
         until.synchronize()
@@ -51,11 +49,11 @@ class CudaStream:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Inference on this stream."""
         if not self._is_torch:
             yield
             return
         import torch
 
-        with torch.inference_mode(), torch.cuda.stream(self._stream) if self._stream else nullcontext():
+        # Without a stream the context does nothing.
+        with torch.inference_mode(), torch.cuda.stream(self._stream):
             yield

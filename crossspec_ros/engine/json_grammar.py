@@ -9,13 +9,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
+from crossspec_ros.files import read_small
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.protocols import Engine
@@ -33,7 +37,6 @@ class GrammarCompiler:
 
     def __init__(self, target: VideoTarget, engine: Engine) -> None:
         self._target, self._engine = target, engine
-        self._tokens: Any = None
 
     def compiled(self, schema: str) -> GrammarState | None:
         """Return the grammar before an answer's first token, or None without a schema.
@@ -47,37 +50,37 @@ class GrammarCompiler:
                 "a schema needs the logits of the target, which stay on its server: name a target on this "
                 "machine, or leave schema empty"
             )
-        eos_ids = self._target.spec.eos_ids
         text = checked_schema(schema)
         try:
-            from llguidance import LLMatcher, LLTokenizer
+            from llguidance import LLMatcher
         except ImportError:
             raise InputError(
                 "a schema needs the package llguidance: install it with pip install llguidance"
             ) from None
-        if self._tokens is None:
-            from tokenizers import Tokenizer
-
-            unlimited = Tokenizer.from_str(self._target.tokenizer.to_str())
-            unlimited.no_padding()
-            unlimited.no_truncation()
-            self._tokens = LLTokenizer(unlimited.to_str(), eos_token=list(eos_ids))
         try:
             grammar = LLMatcher.grammar_from_json_schema(text, overrides=_SPACES)
-            matcher = LLMatcher(self._tokens, grammar, log_level=0)
-            if matcher.is_error():
-                raise ValueError(_reason(matcher))
-            begun = GrammarState(text, matcher, frozenset(eos_ids), self._tokens.vocab_size)
-            # llguidance also compiles some schemas without any answer.
-            if not begun.copy().allowed().any():
-                raise ValueError("no answer can follow it")
-        except (ValueError, InputError) as error:
-            raise InputError(f"the schema is not taken ({error}): correct it, or write it simpler") from None
+        except ValueError as error:
+            raise _refusal(str(error)) from None
+        matcher = LLMatcher(self._tokens, grammar, log_level=0)
+        begun = GrammarState(text, matcher, self._target.spec.eos_ids, self._tokens.vocab_size)
+        # llguidance also compiles some schemas without any answer.
+        if not begun.copy().allowed().any():
+            raise _refusal("no answer can follow it")
         return begun
+
+    @cached_property
+    def _tokens(self) -> Any:
+        from llguidance import LLTokenizer
+        from tokenizers import Tokenizer
+
+        unlimited = Tokenizer.from_str(self._target.tokenizer.to_str())
+        unlimited.no_padding()
+        unlimited.no_truncation()
+        return LLTokenizer(unlimited.to_str(), eos_token=list(self._target.spec.eos_ids))
 
 
 def read_schema(given: str) -> str:
-    """Return the schema of a parameter, which is JSON or the path of a JSON file; empty if nothing is given.
+    """Return the schema of a parameter, which is JSON, the path of a JSON file, or empty.
 
     Raises InputError as `checked_schema` does, and for an unreadable file.
     """
@@ -85,17 +88,13 @@ def read_schema(given: str) -> str:
     if not given or given[0] in '{["':
         return checked_schema(given) if given else ""
     try:
-        with open(given, encoding="utf-8-sig") as file:
-            text = file.read(MOST_SCHEMA + 1)
+        text = read_small(Path(given)).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InputError(
             f"the schema '{given[:200]}' cannot be read ({reason}): name a file with JSON, or give the JSON"
         ) from None
-    try:
-        return checked_schema(text)
-    except InputError as error:
-        raise InputError(f"in '{given[:200]}', {error}") from None
+    return checked_schema(text)
 
 
 def checked_schema(schema: str) -> str:
@@ -103,46 +102,37 @@ def checked_schema(schema: str) -> str:
 
     Keywords are left to llguidance, which names those that it does not support.
     """
-    if len(schema) > MOST_SCHEMA:
-        raise InputError(f"the schema has more than {MOST_SCHEMA} characters: shorten it")
     try:
+        if len(schema) > MOST_SCHEMA:
+            raise ValueError(f"more than {MOST_SCHEMA} characters")
         found = json.loads(schema)
-        remainders = _remainders(found)
+        if not isinstance(found, dict) or not found:
+            raise ValueError("no object with keywords")
+        if (remainders := _remainders(found)) > MAX_REMAINDERS:
+            raise ValueError(f"its multipleOf leave {remainders} remainders, of {MAX_REMAINDERS} at most")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the schema is no JSON ({error or 'too deep'}): give the JSON, corrected") from None
-    if not isinstance(found, dict) or not found:
         raise InputError(
-            "the schema is no JSON object with keywords: write one, as in "
+            f"the schema is not usable ({error or 'too deep'}): correct it to a JSON object such as "
             '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
-        )
-    if remainders > MAX_REMAINDERS:
-        raise InputError(
-            f"the schema's multipleOf make {remainders} remainders, but at most {MAX_REMAINDERS} are taken: "
-            f"choose smaller ones, or leave them out"
-        )
+        ) from None
     return json.dumps(found, separators=(",", ":"))
 
 
 def _remainders(value: Any) -> int:
     """Return the product of all numerators of `multipleOf`: llguidance makes a state of each remainder."""
     product = 1
-    for name, inner in value.items() if isinstance(value, dict) else ():
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         if name == "multipleOf" and isinstance(inner, int | float) and inner:
             product *= abs(Fraction(str(inner)).numerator)
-        product *= _remainders(inner)
-    for inner in value if isinstance(value, list) else ():
-        product *= _remainders(inner)
+        elif isinstance(inner, dict | list):
+            product *= _remainders(inner)
     return product
-
-
-def _reason(matcher: Any) -> str:
-    return str(matcher.get_error()).strip().partition("\n")[0][:300]
 
 
 class GrammarState:
     """Place of an answer in its schema, behind its tokens so far. Each answer has a copy, for one thread."""
 
-    def __init__(self, schema: str, matcher: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
+    def __init__(self, schema: str, matcher: Any, eos_ids: Sequence[int], vocabulary: int) -> None:
         self.digest = hashlib.sha256(schema.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         """Digest of the schema, the caption memory's key."""
         self._matcher, self._eos_ids, self._vocabulary = matcher, eos_ids, vocabulary
@@ -175,17 +165,16 @@ class GrammarState:
     def pruned(self, tree: DraftTree) -> DraftTree:
         """Return the tree without impossible nodes. An end of sequence may go too: a pass adds it itself."""
         kept: set[int] = set()
-        inner = set(tree.parents)
-        for leaf in range(len(tree)):
-            if leaf in inner:
-                continue
-            path = [leaf]
-            while (parent := tree.parents[path[-1]]) != ROOT:
-                path.append(parent)
-            path.reverse()
+        for leaf in set(range(len(tree))) - set(tree.parents):
+            path = tree.path(leaf)
             kept.update(path[: self._matcher.validate_tokens([tree.token_ids[node] for node in path])])
-        return tree if len(kept) == len(tree) else tree.of(sorted(kept))
+        return tree.of(sorted(kept))
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise InputError(f"the schema cannot be followed further ({_reason(self._matcher)}): simplify it")
+            raise _refusal(self._matcher.get_error())
+
+
+def _refusal(reason: str) -> InputError:
+    line = reason.strip().partition("\n")[0][:300]
+    return InputError(f"the schema is not taken ({line}): correct it, or write it simpler")

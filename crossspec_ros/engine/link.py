@@ -60,38 +60,32 @@ class Address:
 
     def channel(self) -> grpc.Channel:
         """Return a channel that is not connected yet; InputError for a bad address or certificate file."""
-        scheme, netloc = split_url(self.url)
-        if scheme == "grpc":
-            return grpc.insecure_channel(netloc, _OPTIONS)
+        parts = urlsplit(self.url)
+        try:
+            is_address = bool(parts.hostname and parts.port) and not parts.path.strip("/")
+        except ValueError:
+            is_address = False
+        if not is_address or parts.scheme not in ("grpc", "grpcs"):
+            raise InputError(
+                f"'{self.url}' is no address of a server: write grpcs://HOST:PORT, or grpc:// without TLS"
+            )
+        if parts.scheme == "grpc":
+            return grpc.insecure_channel(parts.netloc, _OPTIONS)
         try:
             trusted = read_small(Path(self.ca)) if self.ca else None
         except OSError as error:
             raise InputError(
                 f"the certificates '{self.ca}' cannot be read ({error}): name a PEM file"
             ) from None
-        return grpc.secure_channel(netloc, grpc.ssl_channel_credentials(trusted), _OPTIONS)
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """Return scheme and HOST:PORT; raise InputError for any other text."""
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or parts.path.strip("/"):
-        raise InputError(
-            f"'{url}' is no address of a server: write grpcs://HOST:PORT, or grpc:// without TLS"
-        )
-    return parts.scheme, parts.netloc
+        return grpc.secure_channel(parts.netloc, grpc.ssl_channel_credentials(trusted), _OPTIONS)
 
 
 class Link:
     """One thread that keeps the stream open; any thread may call `send`, which never waits.
 
     The link's thread calls `on_message`, and `on_lost` with the reason once for each stream that had begun.
-    `epoch` counts the streams that have begun, `sent` and `received` bytes. `trouble` says why there is no
-    stream; it is empty while there is one.
+    `up` is set while there is a stream, and `trouble` is the reason why there is none. `epoch` counts the
+    streams that have begun, `sent` and `received` bytes.
     """
 
     def __init__(
@@ -102,26 +96,17 @@ class Link:
         self._queue: queue.Queue[wire.Up | None] = queue.Queue(MAX_UNSENT)
         self._call: grpc.Call | None = None
         self._begun_s = 0.0
-        self._up, self._ending = threading.Event(), threading.Event()
+        self.up, self._ending = threading.Event(), threading.Event()
         self.welcome = wire.Welcome()
         self.epoch = self.sent = self.received = 0
         self.trouble = f"the target at {address.url} has not answered yet"
         self.pulse = Pulse("link")
         self._thread = self.pulse.start(self._keep, "link")
 
-    @property
-    def is_up(self) -> bool:
-        """Whether there is a stream."""
-        return self._up.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a stream; return whether there is one."""
-        return self._up.wait(timeout_s)
-
     def send(self, message: wire.Up) -> bool:
         """Queue a message; return False without a stream, or if too many messages wait."""
         with suppress(queue.Full):
-            if self.is_up:
+            if self.up.is_set():
                 self._queue.put_nowait(message)
                 self.sent += message.ByteSize()
                 return True
@@ -143,17 +128,16 @@ class Link:
         self._channel.close()
 
     def _is_late(self) -> bool:
-        return not self.is_up and time.monotonic() > self._begun_s + WELCOME_S
+        return not self.up.is_set() and time.monotonic() > self._begun_s + WELCOME_S
 
     def _keep(self) -> None:
         wait_s = MIN_WAIT_S
         while not self._ending.is_set():
             before = self.epoch
             reason = self._stream()
-            was_up = self.is_up
             self.trouble = plain_text(f"the target at {self._address.url} {reason[:1000]}")
-            self._up.clear()
-            if was_up and not self._ending.is_set():
+            self.up.clear()
+            if self.epoch > before and not self._ending.is_set():
                 _LOG.warning("%s; it is tried again", self.trouble)
                 self._on_lost(self.trouble)
             wait_s = MIN_WAIT_S if self.epoch > before else min(2 * wait_s, MAX_WAIT_S)
@@ -177,11 +161,11 @@ class Link:
                 self.pulse.beat()
                 self.received += message.ByteSize()
                 kind = message.WhichOneof("what")
-                if kind == "welcome" and not self.is_up:
+                if kind == "welcome":
                     self._begin(message.welcome)
                 elif kind == "refused" and not message.session:
                     return f"refuses this robot: {message.refused.sentence}"
-                elif self.is_up:
+                else:
                     with self.pulse.busy():
                         self._on_message(message)
             reason = "the server has ended the stream"
@@ -206,7 +190,7 @@ class Link:
             raise InputError("it serves another target than before: restart this node")
         self.welcome, self.trouble = welcome, ""
         self.epoch += 1
-        self._up.set()
+        self.up.set()
         _LOG.info("connected to the target at %s", self._address.url)
 
 

@@ -106,7 +106,7 @@ class Loop:
 
     def noise_pass(self, sequences: Sequence[TargetSequence], nodes: int) -> float:
         """Read a tree of so many nodes on each in one pass; return its seconds."""
-        tree = DraftTree.filler(nodes)
+        tree = DraftTree.chain([0] * nodes, [1.0] * nodes, "")
         outputs = self.passes.read([sequence.reading(tree, nodes + 1) for sequence in sequences])
         steps = [
             sequence.verify(tree, output, None, None)

@@ -1,6 +1,6 @@
 """A language model with the rows of its KV pool; passes read for one row or for several at once.
 
-A single robot is the pool with one row. CUDA devices replay a pass as one captured graph, where they would
+A single robot is the pool with one row. CUDA devices replay a pass as one captured graph, because they would
 wait for a thousand launches.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaModel
 
-from crossspec_ros.engine.attention import attending, fitting
-from crossspec_ros.engine.kv import KVPool, KVRow, RowCache, RowsCache
+from crossspec_ros.engine.attention import FEW_TOKENS, attending_by_products
+from crossspec_ros.engine.kv import KVRow, RowCache, RowsCache
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import BATCHES, Outputs, Reading
 from crossspec_ros.models.base import to_device
@@ -30,11 +30,11 @@ _capturing = threading.Lock()
 
 
 class ModelRunner:
-    """Takes rows for sequences and reads into them; a row whose sequence has ended goes to the next.
+    """Reads into rows of sequences; a row whose sequence has ended goes to the next.
 
-    Where `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as
-    graphs that share their memory, so that only one may run at a time. Longer ones, which read frames, are
-    launched as usual. For one thread.
+    If it `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as graphs
+    that share their memory, so that only one may run at a time. Longer passes, which read frames, are
+    launched one operation at a time. For one thread.
     """
 
     has_states = branches = True
@@ -42,102 +42,89 @@ class ModelRunner:
     def __init__(
         self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1
     ) -> None:
-        # LLM.int8 looks for outliers in each layer, and the host has to know.
+        # LLM.int8 looks for outliers in each layer on the host, so that it cannot be captured.
         names = {type(module).__name__ for module in model.modules()}
-        by_device = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
-        self._model, self._capacity, self._axes = model, capacity, axes
-        self.is_static = by_device if is_static is None else is_static
-        self._graphs = torch.cuda.graph_pool_handle() if by_device else None
-        self._taps: tuple[int, ...] = ()
-        self._pool = self._new_pool(0)
+        can_capture = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
+        self.model, self.capacity, self.axes = model, capacity, axes
+        self.is_static = can_capture if is_static is None else is_static
+        self.graphs = torch.cuda.graph_pool_handle() if can_capture else None
+        self.taps: tuple[int, ...] = ()
+        self.static: list[StaticPass] = []
+        self.pooled: list[KVRow] = []
         self._free: list[KVRow] = []
-        # A single robot's passes by row and tokens; those of a fleet by how many share a pass, and tokens.
-        self._single: dict[tuple[KVRow, int], StaticPass] = {}
-        self._shared: dict[tuple[int, int], StaticPass] = {}
+        self._states: torch.Tensor | None = None
 
     @property
     def rows(self) -> int:
-        """Sequences that may be read in one pass."""
-        return max(1, len(self._pool.rows))
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Decoder layers whose inputs are kept."""
-        return self._taps
+        return max(1, len(self.pooled))
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Keep the inputs of these decoder layers; before `warm_up`."""
-        self._taps = tuple(layers)
+        self.taps = tuple(layers)
         self.release()
 
     def take(self) -> KVRow:
-        """An empty row, to be given back."""
         if self._free:
             return self._free.pop()
         if self.is_static:
             _LOG.warning("a sequence more than was warmed up for: it is read slowly")
-        return KVRow(self._model.config.num_hidden_layers, self._capacity)
+        return KVRow(self.model.config.num_hidden_layers, self.capacity)
 
     def give_back(self, row: KVRow) -> None:
-        """Keep it for the next sequence; beyond those that were warmed up it is dropped."""
+        """Keep a row of the pool for the next sequence, and drop any other."""
         row.clear()
-        if row in self._pool.rows:
+        if row in self.pooled:
             self._free.append(row)
 
     @contextmanager
     def lend(self) -> Iterator[KVRow]:
         """An empty row for as long as the `with` lasts."""
         row = self.take()
+        row.is_sound = False
         try:
             yield row
+            row.is_sound = True
         finally:
             self.give_back(row)
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        """Take the memory of so many rows and capture the graphs of all sizes, for passes that read for up
-        to `together` rows. A graph takes a second, and no other thread may capture meanwhile.
+        """See `Runner`. Captures the graphs of all sizes, which takes a second each; no other thread may
+        capture meanwhile.
 
         A single robot's graphs work on a row where it lies. The graphs of a fleet copy the rows that they
         read, so that their number does not grow with that of the robots.
         """
-        if count > len(self._pool.rows):
-            self._pool = self._new_pool(count)
-            self._free = [*self._pool.rows]
-        weight = self._model.embed_tokens.weight
-        for row in self._free:
-            places = torch.zeros(self._axes, 1, dtype=torch.long)
-            self.read([Reading(row, weight.new_zeros(1, weight.shape[1]), places, np.ones((1, 1), bool))])
-            row.keep(0)
-        states = self._pool.states
-        if self.is_static and states is not None:
-            if together == 1:
-                self._single = {(row, n): self._static(row, (1, n)) for row in self._free for n in SIZES}
-            else:
-                batches = [b for b in (1, *BATCHES) if b < 2 * together]
-                self._shared = {(b, n): self._static(states, (b, n)) for b in batches for n in SIZES}
+        weight, first = self.model.embed_tokens.weight, KVRow(self.model.config.num_hidden_layers, 1)
+        places = torch.zeros(self.axes, 1, dtype=torch.long)
+        self.read([Reading(first, weight.new_zeros(1, weight.shape[1]), places, np.ones((1, 1), bool))])
+        if count > len(self.pooled):
+            of_two, layers, heads, _, size = first.room(weight, 1).shape
+            # Masked keys and values are multiplied, so that they must be numbers.
+            self._states = first.room(weight, 1).new_zeros(of_two, layers, count, heads, self.capacity, size)
+            self.pooled = [KVRow(layers, self.capacity, self._states[:, :, i], i) for i in range(count)]
+            self._free = [*self.pooled]
+        if not self.is_static or self._states is None:
+            return
+        if together == 1:
+            self.static = [StaticPass(self, row, (1, n)) for row in self._free for n in SIZES]
+        else:
+            batches = [b for b in (1, *BATCHES) if b < 2 * together]
+            self.static = [StaticPass(self, self._states, (b, n)) for b in batches for n in SIZES]
 
     def release(self) -> None:
-        """Give back the memory, unless a sequence still has a row."""
-        self._single.clear()
-        self._shared.clear()
-        if len(self._free) == len(self._pool.rows):
-            self._pool, self._free = self._new_pool(0), []
+        """Give the memory back, unless a sequence still has a row."""
+        self.static = []
+        if len(self._free) == len(self.pooled):
+            self._states, self.pooled, self._free = None, [], []
 
     def fits(self, reading: Reading) -> bool:
-        """Test for others that may be read in the same pass."""
         # The last place is where the padding goes.
-        return reading.row.is_pooled and reading.end < self._capacity
+        return reading.row in self.pooled and reading.row.is_pooled and reading.end < self.capacity
 
     def read(self, readings: Sequence[Reading]) -> list[Outputs]:
-        """Outputs of each sequence. All but a single one must fit; where a pass over several fails, they are
-        as they were before."""
-        if len(readings) == 1:
-            row = readings[0].row
-            row.is_sound = False
-            hidden, tapped = self._read_row(readings[0])
-            row.is_sound = True
-        else:
-            hidden, tapped = self._read_rows(readings)
+        """See `Runner`. After a failed pass the rows have the length that they had before."""
+        static = next((step for step in self.static if step.fits(readings)), None)
+        can_replay = static and all(one.layers is None and self.fits(one) for one in readings)
+        hidden, tapped = static.read(readings) if static and can_replay else self._read(readings)
         for reading in readings:
             reading.row.length = reading.end
         return [
@@ -145,100 +132,92 @@ class ModelRunner:
             for i, reading in enumerate(readings)
         ]
 
-    def _read_row(self, reading: Reading) -> Outputs:
-        row, device = reading.row, reading.inputs.device
-        if row.is_pooled and reading.end < self._capacity and reading.layers is None:
-            size = next((size for size in SIZES if size >= len(reading)), 0)
-            if step := self._single.get((row, size)) or self._shared.get((1, size)):
-                return step.read([reading])
-        return forward(
-            self._model,
-            RowCache(row, len(reading)),
-            reading.inputs[None],
-            to_device(reading.positions, device)[:, None],
-            to_device(additive(reading.sees, reading.inputs.dtype), device),
-            None if reading.layers is None else reading.layers[:, None],
-            self._taps,
+    def forward(
+        self,
+        cache: RowCache | RowsCache,
+        inputs: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        layers: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the (b, n, width) last hidden states and the (b, n, taps * width) tapped inputs."""
+        output = self.model(
+            inputs_embeds=inputs,
+            past_key_values=cache,
+            position_ids=positions if len(positions) > 1 else positions[0],
+            attention_mask=mask,
+            use_cache=True,
+            **({"output_hidden_states": list(self.taps)} if self.taps else {}),
+            **added_to_layers(layers),
         )
+        tapped = torch.cat([output.hidden_states[i] for i in self.taps], -1) if self.taps else None
+        return output.last_hidden_state, tapped
 
-    def _read_rows(self, readings: Sequence[Reading]) -> Outputs:
-        assert self._pool.states is not None
-        n, like = max(map(len, readings)), readings[0].inputs
-        if all(reading.layers is None for reading in readings):
-            for (b, size), step in self._shared.items():
-                if b >= len(readings) and size >= n:
-                    return step.read(readings)
-        shape = len(readings), n
+    def _read(self, readings: Sequence[Reading]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what a pass with launches gives, see `forward`."""
+        inputs = pad_sequence([reading.inputs for reading in readings], batch_first=True)
         seen = max(reading.end for reading in readings)
-        host = padded(readings, shape, seen, self._capacity)
-        positions, mask, at, rows = (to_device(values, like.device) for values in host)
-        inputs = like.new_zeros(*shape, like.shape[1])
-        for i, reading in enumerate(readings):
-            inputs[i, : len(reading)] = reading.inputs
-        # Padding is kept where no sequence comes to.
-        cache = RowsCache(self._pool.states, rows, at, seen)
-        return forward(self._model, cache, inputs, positions, mask, _side_by_side(readings, n), self._taps)
-
-    def _new_pool(self, rows: int) -> KVPool:
-        return KVPool(self._model.config.num_hidden_layers, self._capacity, rows)
-
-    def _static(self, rows: KVRow | torch.Tensor, shape: tuple[int, int]) -> StaticPass:
-        return StaticPass(self._model, rows, shape, self._capacity, self._axes, self._graphs, self._taps)
+        host = padded(readings, inputs.shape[:2], seen, self.capacity)
+        positions, mask, at, rows = (to_device(values, inputs.device) for values in host)
+        if len(readings) == 1:
+            row = readings[0].row
+            return self.forward(
+                RowCache(row, slice(row.length, seen), seen), inputs, positions, mask, _layers(readings)
+            )
+        assert self._states is not None
+        cache = RowsCache(self._states, rows, at, seen)
+        return self.forward(cache, inputs, positions, mask, _layers(readings))
 
 
 class StaticPass:
-    """A pass over (sequences, tokens) in which all but the contents of its buffers is fixed; its last place
-    of `capacity` is where padding goes."""
+    """A pass over `shape` (sequences, tokens) in which only the contents of its buffers change.
 
-    def __init__(
-        self,
-        model: LlamaModel,
-        rows: KVRow | torch.Tensor,
-        shape: tuple[int, int],
-        capacity: int,
-        axes: int,
-        graphs: Any,
-        taps: tuple[int, ...],
-    ) -> None:
-        like = model.embed_tokens.weight
-        self._model, self._shape, self._taps = model, shape, taps
+    It works on one row, or on rows of the pool's states. The last place of a row is where padding goes.
+    """
+
+    def __init__(self, runner: ModelRunner, rows: KVRow | torch.Tensor, shape: tuple[int, int]) -> None:
+        like, capacity = runner.model.embed_tokens.weight, runner.capacity
+        self._runner, self._row, self._shape, self._capacity = runner, rows, shape, capacity
         self._inputs = like.new_zeros(*shape, like.shape[1])
-        self._positions = torch.zeros(axes, *shape, dtype=torch.long, device=like.device)
+        self._positions = torch.zeros(runner.axes, *shape, dtype=torch.long, device=like.device)
         self._mask = like.new_zeros(shape[0], 1, shape[1], capacity)
         self._at = torch.full(shape, capacity - 1, device=like.device)
         self._rows = torch.zeros(shape[0], dtype=torch.long, device=like.device)
         self._cache = (
-            RowsCache(rows, self._rows, self._at, capacity)
-            if isinstance(rows, torch.Tensor)
-            else RowCache(rows, shape[1], self._at[0])
+            RowCache(rows, self._at[0], capacity)
+            if isinstance(rows, KVRow)
+            else RowsCache(rows, self._rows, self._at, capacity)
         )
-        self._hidden, self._tapped = self._inputs, self._inputs if taps else None
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
         if like.is_cuda:
-            with _capturing, attending(model, fitting(like.device, *shape)):
-                self._capture(graphs)
+            is_short = shape[0] * shape[1] <= FEW_TOKENS
+            with _capturing, attending_by_products(runner.model) if is_short else nullcontext():
+                self._capture()
+
+    def fits(self, readings: Sequence[Reading]) -> bool:
+        """Return whether it has room for these."""
+        is_own = not isinstance(self._row, KVRow) or self._row is readings[0].row
+        return is_own and len(readings) <= self._shape[0] and max(map(len, readings)) <= self._shape[1]
 
     def read(self, readings: Sequence[Reading]) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See `forward`; what stands beside and behind the readings means nothing."""
+        """See `ModelRunner.forward`; outputs beside and behind the readings mean nothing."""
         for i, reading in enumerate(readings):
             self._inputs[i, : len(reading)] = reading.inputs
-        host = padded(readings, self._shape, self._mask.shape[3], self._mask.shape[3])
+        host = padded(readings, self._shape, self._capacity, self._capacity)
         buffers = self._positions, self._mask, self._at, self._rows
         for buffer, values in zip(buffers, host, strict=True):
             buffer.copy_(to_device(values, buffer.device))
-        if self._graph is None:
+        if self.graph is None:
             self._pass()
         else:
-            self._graph.replay()
-        return self._hidden, self._tapped
+            self.graph.replay()
+        return self._outputs
 
     def _pass(self) -> None:
-        self._hidden, self._tapped = forward(
-            self._model, self._cache, self._inputs, self._positions, self._mask, None, self._taps
-        )
+        self._outputs = self._runner.forward(self._cache, self._inputs, self._positions, self._mask)
 
-    def _capture(self, graphs: Any) -> None:
-        """Capture on the current stream; what libraries set up at a first pass must not be captured."""
+    def _capture(self) -> None:
+        """Capture on the current stream, after passes in which libraries set up what must not be captured."""
         for _ in range(2):
             self._pass()
         stream = torch.cuda.current_stream(self._inputs.device)
@@ -246,73 +225,44 @@ class StaticPass:
             return  # CUDA captures on others only
         graph = torch.cuda.CUDAGraph()
         # The draft's thread goes on meanwhile.
-        with torch.cuda.graph(graph, graphs, stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._runner.graphs, stream, capture_error_mode="thread_local"):
             self._pass()
-        self._graph = graph
+        self.graph = graph
 
 
 def padded(
-    readings: Sequence[Reading], shape: tuple[int, int], seen: int, capacity: int
+    readings: Sequence[Reading], shape: Sequence[int], seen: int, capacity: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Readings side by side in `shape` (b, n), on the host: positions (axes, b, n), a mask (b, 1, n, seen),
-    the places (b, n) where keys and values go, and the rows (b,) of the sequences."""
-    like = readings[0]
+    """Return readings side by side in `shape` (b, n), on the host.
+
+    These are positions (axes, b, n), an additive mask (b, 1, n, seen), the places (b, n) where keys and
+    values go, and the rows (b,) of the sequences. The mask is float, because eager attention adds it.
+    """
+    like, dtype = readings[0], readings[0].inputs.dtype
     positions = torch.zeros(len(like.positions), *shape, dtype=torch.long)
-    dtype = like.inputs.dtype
-    mask = torch.full((shape[0], 1, shape[1], seen), torch.finfo(dtype).min, dtype=dtype)
-    at = torch.full(shape, capacity - 1)
+    # Padding sees all: with nothing to see its result may be NaN and spoil what follows.
+    mask = torch.zeros(shape[0], 1, shape[1], seen, dtype=dtype)
+    at = torch.full(tuple(shape), capacity - 1)
     rows = torch.full((shape[0],), like.row.index)
-    # Where nothing is seen, the result may not be a number and spoil what follows: padding sees all.
-    mask[len(readings) :] = 0
     for i, reading in enumerate(readings):
-        n = len(reading)
+        n, lowest = len(reading), torch.finfo(dtype).min
         positions[:, i, :n] = reading.positions
-        mask[i, :, :n, : reading.end] = additive(reading.sees, dtype)[0]
-        mask[i, :, n:] = 0
+        mask[i, 0, :n, : reading.end].masked_fill_(torch.from_numpy(~reading.sees), lowest)
+        mask[i, 0, :n, reading.end :] = lowest
         at[i, :n] = torch.arange(reading.row.length, reading.end)
         rows[i] = reading.row.index
     return positions, mask, at, rows
 
 
-def additive(sees: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """Additive (1, 1, n, all) mask on the host.
-
-    It is float, not bool: eager attention in transformers adds what it is given.
-    """
-    mask = torch.zeros(sees.shape, dtype=dtype)
-    return mask.masked_fill_(torch.from_numpy(~sees), torch.finfo(dtype).min)[None, None]
-
-
-def _side_by_side(readings: Sequence[Reading], n: int) -> torch.Tensor | None:
-    """Parts added behind layers, (k, b, n, width), where any reading has some."""
+def _layers(readings: Sequence[Reading]) -> torch.Tensor | None:
+    """Return the parts added behind layers, (k, b, n, width); None if no reading has any."""
     like = next((reading.layers for reading in readings if reading.layers is not None), None)
     if like is None:
         return None
-    layers = like.new_zeros(len(like), len(readings), n, like.shape[2])
-    for i, reading in enumerate(readings):
-        if reading.layers is not None:
-            layers[:, i, : len(reading)] = reading.layers
-    return layers
-
-
-def forward(
-    model: LlamaModel,
-    cache: RowCache | RowsCache,
-    inputs: torch.Tensor,
-    positions: torch.Tensor,
-    mask: torch.Tensor,
-    layers: torch.Tensor | None,
-    taps: tuple[int, ...],
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The (b, n, width) last hidden states, and the (b, n, taps * width) inputs of the tapped layers."""
-    output = model(
-        inputs_embeds=inputs,
-        past_key_values=cache,
-        position_ids=positions if len(positions) > 1 else positions[0],
-        attention_mask=mask,
-        use_cache=True,
-        **({"output_hidden_states": list(taps)} if taps else {}),
-        **added_to_layers(layers),
-    )
-    tapped = torch.cat([output.hidden_states[i] for i in taps], -1) if taps else None
-    return output.last_hidden_state, tapped
+    parts = [
+        like.new_zeros(len(reading), len(like), like.shape[2])
+        if reading.layers is None
+        else reading.layers.transpose(0, 1)
+        for reading in readings
+    ]
+    return pad_sequence(parts, batch_first=True).permute(2, 0, 1, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -39,29 +40,17 @@ class PassCost:
         self._seconds = np.array([[tables[b][int(n)] for n in self._sizes] for b in self._rows], float)
         self.rows = 1
 
-    @classmethod
-    def all_together(cls, rows: int) -> PassCost:
-        """By which up to so many sequences always share a pass: each pass costs the same."""
-        free = dict.fromkeys(SIZES, 1.0)
-        return cls(free, shared={rows: free})
-
-    @property
-    def most_rows(self) -> int:
-        """Sequences for which it was measured; nothing is known of more in a pass."""
-        return int(self._rows[-1])
-
     def seconds(self, tokens: np.ndarray | int, rows: int | None = None) -> np.ndarray:
-        """The cost of a pass over so many tokens of each; beyond the largest measured size in proportion."""
+        """Return the cost of a pass over `tokens` of each; beyond the largest measured size in proportion."""
         table = self._table(self.rows if rows is None else rows)
-        last = table[-1] * np.maximum(np.asarray(tokens) / self._sizes[-1], 1.0)
         within = np.minimum(tokens, self._sizes[-1])
         if self._is_static:
             within = self._sizes[np.searchsorted(self._sizes, within)]
-        return np.where(np.asarray(tokens) > self._sizes[-1], last, np.interp(within, self._sizes, table))
+        return np.interp(within, self._sizes, table) * np.maximum(np.divide(tokens, self._sizes[-1]), 1.0)
 
     def observe(self, tokens: int, seconds: float, rows: int = 1) -> None:
         """Let a pass of the running system correct the sizes next to it, a little."""
-        if tokens > self._sizes[-1] or rows > self.most_rows:
+        if tokens > self._sizes[-1] or rows > self._rows[-1]:
             return
         right = int(np.clip(np.searchsorted(self._sizes, tokens), 1, len(self._sizes) - 1))
         span = self._sizes[right] - self._sizes[right - 1]
@@ -85,7 +74,7 @@ class PassCost:
         for end in range(1, len(order) + 1):
             costs = {
                 begin: best[begin] + float(self.seconds(sizes[order[begin]], end - begin))
-                for begin in range(max(0, end - self.most_rows), end)
+                for begin in range(max(0, end - int(self._rows[-1])), end)
             }
             begins.append(min(costs, key=lambda begin: costs[begin]))
             best.append(costs[begins[-1]])
@@ -97,34 +86,22 @@ class PassCost:
         return passes
 
     def table(self) -> dict[int, float]:
-        """Seconds of one sequence by size, as they are believed now."""
-        return self._as_dict(self._seconds[0])
-
-    def shared(self) -> dict[int, dict[int, float]]:
-        """Seconds by size of sequences that share a pass, by their number."""
-        return {int(b): self._as_dict(row) for b, row in zip(self._rows[1:], self._seconds[1:], strict=True)}
-
-    def _as_dict(self, row: np.ndarray) -> dict[int, float]:
-        return {int(size): float(value) for size, value in zip(self._sizes, row, strict=True)}
+        """Return the present estimate of seconds of one sequence by size."""
+        return {int(n): float(value) for n, value in zip(self._sizes, self._seconds[0], strict=True)}
 
     def _table(self, rows: int) -> np.ndarray:
-        """Seconds by size for so many sequences; for more than were measured in proportion."""
-        if len(self._rows) == 1:
-            return self._seconds[0] * rows
-        more = max(1.0, rows / self._rows[-1])
-        right = int(np.clip(np.searchsorted(self._rows, rows), 1, len(self._rows) - 1))
-        left = right - 1
-        span = self._rows[right] - self._rows[left]
-        weight = min((rows - self._rows[left]) / span, 1.0)
-        return more * (self._seconds[left] * (1 - weight) + self._seconds[right] * weight)
+        """Return seconds by size for `rows` sequences; for more than were measured in proportion."""
+        place = float(np.interp(rows, self._rows, range(len(self._rows))))
+        left, right = self._seconds[math.floor(place)], self._seconds[math.ceil(place)]
+        return max(1.0, rows / self._rows[-1]) * (left + place % 1 * (right - left))
 
 
 def measured_cost(
     read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()
 ) -> PassCost:
-    """From the medians of passes: `read(sequences, tokens)` makes one and returns its seconds.
+    """Return the cost by medians of passes: `read(sequences, tokens)` makes one and returns its seconds.
 
-    What takes long is measured less often, for what disturbs it is a smaller part of it.
+    Long passes are measured less often, because disturbances are a smaller part of them.
     """
     rows = (1, *batches)
     runs: dict[tuple[int, int], list[float]] = {(b, n): [] for b in rows for n in SIZES}

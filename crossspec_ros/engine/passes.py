@@ -1,8 +1,8 @@
-"""Passes: what several windows need of the device at a time, in as few passes as pay."""
+"""Passes over several windows at a time, in as few passes as pay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.engine.runner import Outputs, Reading, Runner
+from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.models.base import VideoTarget
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PassOutput:
-    """What a pass over a `reading` gave its window; good until the next pass.
+    """Result of a pass over a `reading`; good until the next pass.
 
     `hidden` is (n, width) if the runner has states, `tapped` (n, taps * width) if layers are tapped, `logits`
-    (k, vocabulary). The pass had so many `rows`, each as long as the longest, `tokens`. `begun` and `ended`
+    (k, vocabulary). The pass had `rows` sequences, each as long as the longest, `tokens`. `begun` and `ended`
     are marks of the stream.
     """
 
@@ -47,7 +47,7 @@ class Passes:
         self.cost: PassCost | None = None
 
     def encode(self, units: Sequence[np.ndarray]) -> list[Any]:
-        """Return the features of each unit (n, H, W, 3); whole ones of one size go through the tower
+        """Return the features of each unit (n, H, W, 3); complete ones of one size go through the tower
         together."""
         alike: dict[object, list[int]] = {}
         for i, unit in enumerate(units):
@@ -59,31 +59,32 @@ class Passes:
             features |= dict(zip(group, made, strict=True))
         return [features[i] for i in range(len(units))]
 
-    def groups(self, readings: Sequence[Reading]) -> Iterator[list[int]]:
-        """Yield the readings of each pass, as indices, so that all passes take the least time."""
-        fitting = [i for i, one in enumerate(readings) if self.cost is not None and self._runner.fits(one)]
-        yield from ([i] for i in range(len(readings)) if i not in fitting)
-        if self.cost is not None:
-            for part in self.cost.parts([len(readings[i]) for i in fitting]):
-                yield [fitting[j] for j in part]
+    def groups(self, readings: Sequence[Reading]) -> list[list[int]]:
+        """Return the readings of each pass, as indices, so that all passes take the least time."""
+        cost = self.cost
+        if cost is None:
+            return [[i] for i in range(len(readings))]
+        fitting = [i for i, one in enumerate(readings) if self._runner.fits(one)]
+        parts = cost.parts([len(readings[i]) for i in fitting])
+        others = [[i] for i in range(len(readings)) if i not in fitting]
+        return others + [[fitting[j] for j in part] for part in parts]
 
     def read(self, group: Sequence[Reading]) -> list[PassOutput]:
-        """Return what one pass over these gives each."""
-        begun = self._stream.mark()
-        outputs, has_states = self._runner.read(group), self._runner.has_states
-        logits = self._logits(outputs, group) if has_states else [made for made, _ in outputs]
+        """Return the outputs of one pass over these."""
+        begun, has_states = self._stream.mark(), self._runner.has_states
+        states, tapped = zip(*self._runner.read(group), strict=True)
+        logits = self._logits(states, group) if has_states else states
         ended = self._stream.mark()
         rows, tokens = len(group), max(map(len, group))
         return [
-            PassOutput(one, states if has_states else None, tapped, own, rows, tokens, begun, ended)
-            for one, (states, tapped), own in zip(group, outputs, logits, strict=True)
+            PassOutput(one, hidden if has_states else None, taps, own, rows, tokens, begun, ended)
+            for one, hidden, taps, own in zip(group, states, tapped, logits, strict=True)
         ]
 
-    def _logits(self, outputs: Sequence[Outputs], group: Sequence[Reading]) -> Sequence[torch.Tensor]:
+    def _logits(self, states: Sequence[torch.Tensor], group: Sequence[Reading]) -> Sequence[torch.Tensor]:
         import torch
 
-        hidden = [states[len(states) - one.logits :] for (states, _), one in zip(outputs, group, strict=True)]
         # The head's weights are read once for all.
-        wanted = torch.cat(hidden)
-        logits = self._target.logits(wanted) if len(wanted) else wanted
+        hidden = torch.cat([own[len(own) - one.logits :] for own, one in zip(states, group, strict=True)])
+        logits = self._target.logits(hidden) if len(hidden) else hidden
         return logits.split([one.logits for one in group])

@@ -60,8 +60,6 @@ class RemoteWindow:
     answer: Answering | None = None
     answer_number: int = 0
     passes: int = 0
-    left: int = 0
-    """Tokens that may still come."""
     asked_ns: int = 0
     heard_ns: int = 0
     traffic: tuple[int, int] = (0, 0)
@@ -87,7 +85,7 @@ class RemoteEngine:
         self.counts = {"lost_links": 0, "late_passes": 0}
         self._ending = threading.Event()
         self.link = connect(address, self._take, self._lost)
-        if not self.link.wait(connect_s):
+        if not self.link.up.wait(connect_s):
             trouble = self.link.trouble
             self.link.close()
             raise InputError(trouble)
@@ -116,8 +114,7 @@ class RemoteEngine:
         plan: Callable[[], Answering | None] = lambda: None,
     ) -> RemoteWindow:
         opened = RemoteWindow(next(self._numbers))
-        with self._lock:
-            self._windows[opened.number] = opened
+        self._windows[opened.number] = opened
         return opened
 
     def add_frame(self, window: RemoteWindow, frame: np.ndarray, stamp_ns: int) -> Future[None]:
@@ -141,8 +138,8 @@ class RemoteEngine:
             self._send_frame(window, frame, stamp_ns)
         with self._lock:
             window.asked_ns = window.heard_ns = time.perf_counter_ns()
-            window.passes, window.left = 0, answer.max_new_tokens
-            before, window.answer, window.answer_number = window.answer, answer, ask.number
+            before, window.answer = window.answer, answer
+            window.passes, window.answer_number = 0, ask.number
             is_open = window.number in self._windows
             is_sent = self._send(window, wire.Up(ask=ask))
         if before is not None:
@@ -187,34 +184,22 @@ class RemoteEngine:
         self._fail(LinkError("this node ends"))
 
     def _take(self, message: wire.Down) -> None:
-        """Take a message, in the link's thread."""
-        window, kind = self._windows.get(message.session), message.WhichOneof("what")
-        if window is None:
+        """Take a piece of an answer or a refusal, in the link's thread, and drop those of earlier answers."""
+        now_ns, kind = time.perf_counter_ns(), message.WhichOneof("what")
+        if kind not in ("piece", "refused"):
             return
-        if kind == "piece":
-            self._take_piece(window, message.piece)
-        elif kind == "refused":
-            with self._lock:
-                is_meant = message.refused.number in (0, window.answer_number)
-                answer = window.answer if is_meant else None
-            self._end(window, answer, _error(message.refused))
-
-    def _take_piece(self, window: RemoteWindow, piece: wire.Piece) -> None:
-        """Take tokens of a pass; those of an earlier answer are dropped."""
-        now_ns, count = time.perf_counter_ns(), len(piece.token_ids)
+        piece, number = message.piece, getattr(message, kind).number
         with self._lock:
-            answer = window.answer
-            up, down = window.traffic
-            window.traffic = up, down + piece.ByteSize()
-            if answer is None or piece.number != window.answer_number:
+            window = self._windows.get(message.session)
+            if window is None:
                 return
-            # Without this check an answer may never end.
-            is_valid = count <= window.left and (count > 0 or piece.ended)
-            name = f"verify[{window.passes}]" if window.passes else "target_prefill"
-            window.passes, window.left, window.heard_ns = window.passes + 1, window.left - count, now_ns
-        if not is_valid:
-            error = LinkError(f"the target's server sent a piece of {count} tokens, which is invalid")
-            self._end(window, answer, error)
+            answer, passes = window.answer, window.passes
+            window.traffic = window.traffic[0], window.traffic[1] + message.ByteSize()
+            if answer is None or number not in (0, window.answer_number):
+                return
+            window.passes, window.heard_ns = passes + 1, now_ns
+        if kind == "refused":
+            self._end(window, answer, _error(message.refused))
             return
         step = Step(
             (),
@@ -230,6 +215,7 @@ class RemoteEngine:
             text=piece.text,
         )
         try:
+            name = f"verify[{passes}]" if passes else "target_prefill"
             answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
             if not answer.take(DraftTree(), step):
                 self._end(window, answer, None, is_cut=not piece.ended)
@@ -292,8 +278,7 @@ class RemoteEngine:
         # On a closed one it would open a window on the server that is never closed.
         if window.number not in self._windows or not self.link.send(message):
             return False
-        up, down = window.traffic
-        window.traffic = up + message.ByteSize(), down
+        window.traffic = window.traffic[0] + message.ByteSize(), window.traffic[1]
         return True
 
 

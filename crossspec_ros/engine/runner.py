@@ -1,4 +1,4 @@
-"""Contract of what runs a language model: readings of sequences go in, hidden states or logits come out."""
+"""Contract of a language model's runner: readings of sequences go in, hidden states or logits come out."""
 
 from __future__ import annotations
 
@@ -45,29 +45,18 @@ pass; of a runner without states the logits (k, vocabulary) that were asked for,
 class Runner(Protocol):
     """Language model with the keys and values of sequences; for one thread."""
 
-    @property
-    def is_static(self) -> bool:
-        """Padding of passes to `SIZES`."""
-        ...
-
-    @property
-    def has_states(self) -> bool:
-        """Hidden states come out, and their logits are left to the target's head."""
-        ...
-
-    @property
-    def branches(self) -> bool:
-        """Trees may be drafted: a token's outputs do not depend on what lies beside its path."""
-        ...
+    is_static: bool
+    """Padding of passes to `SIZES`."""
+    has_states: bool
+    """Hidden states come out, and their logits are left to the target's head."""
+    branches: bool
+    """Trees may be drafted: a token's outputs do not depend on tokens beside its path."""
+    taps: tuple[int, ...]
+    """Decoder layers whose inputs are kept."""
 
     @property
     def rows(self) -> int:
         """Sequences that may be read in one pass."""
-        ...
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Decoder layers whose inputs are kept."""
         ...
 
     def tap(self, layers: Sequence[int]) -> None:
@@ -75,13 +64,13 @@ class Runner(Protocol):
         ...
 
     def take(self) -> Any:
-        """An empty row, to be given back; what it can do is what `KVRow` can."""
+        """Return an empty row, to be given back, with the methods of `KVRow`."""
         ...
 
     def give_back(self, row: Any) -> None: ...
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        """Take the memory of so many rows, of which up to `together` share a pass."""
+        """Take the memory of `count` rows, of which up to `together` share a pass."""
         ...
 
     def release(self) -> None:
@@ -89,9 +78,9 @@ class Runner(Protocol):
         ...
 
     def fits(self, reading: Reading) -> bool:
-        """Test for others that may be read in the same pass."""
+        """Return whether it may share a pass."""
         ...
 
     def read(self, readings: Sequence[Reading]) -> Sequence[Outputs]:
-        """Outputs of each sequence."""
+        """Return the outputs of each sequence; several must all fit."""
         ...

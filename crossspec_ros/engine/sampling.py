@@ -1,14 +1,13 @@
-"""Sampled captions: the target's distribution, and drafts verified so that it stays exactly that."""
+"""Sampling parameters, the target's distribution by them, and the draw of a token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError, NonFiniteError
 
 MIN_TEMPERATURE = 1e-6
@@ -32,26 +31,23 @@ class Sampling:
                 "decode greedily"
             )
         if not 0 < self.top_p <= 1:
-            raise InputError(
-                f"top_p {self.top_p} is no share of the probability: give more than 0 and at most 1, where 1 "
-                "keeps every token"
-            )
+            raise InputError(f"top_p {self.top_p} is no share: give more than 0 and at most 1 (all tokens)")
         if self.top_k < 0:
             raise InputError(f"top_k {self.top_k} is no number of tokens: give 1 or more, or 0 for all")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed {self.seed} is out of range: give 0 to 2**63 - 1")
 
     def generator(self) -> torch.Generator:
-        """A new source of randomness on the CPU, the same for the same seed."""
+        """Return a new source of randomness on the CPU, the same for the same seed."""
         return torch.Generator().manual_seed(self.seed)
 
-    def probs(self, logits: torch.Tensor) -> torch.Tensor:
-        """(..., vocab) logits to float32 probabilities: temperature, the likeliest, then nucleus (Holtzman et
-        al. 2020).
+    def probs(self, logits: Any) -> torch.Tensor:
+        """Return float32 probabilities on the CPU of (..., vocab) logits of torch or numpy.
 
-        Bit for bit what transformers' warpers of temperature, top k and top p, and softmax give.
+        Applies temperature, top k and the nucleus (Holtzman et al. 2020), bit for bit as the warpers of
+        transformers do.
         """
-        scores = logits.float() / self.temperature
+        scores = torch.as_tensor(logits).cpu().float() / self.temperature
         if self.top_k:
             least = scores.topk(min(self.top_k, scores.shape[-1])).values[..., -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)
@@ -61,25 +57,12 @@ class Sampling:
         return scores.masked_fill(outside.scatter(-1, order, outside), -torch.inf).softmax(-1)
 
 
-def sample_path(
-    tree: DraftTree, probs: Callable[[int], torch.Tensor], generator: torch.Generator
-) -> tuple[tuple[int, ...], int]:
-    """The accepted nodes, from the root down, and the token after the last; all distributed as the target's.
-
-    `probs` gives the target's (vocab,) probabilities after a node (ROOT: after the last verified token), and
-    is asked for those on the path alone: to sort a large vocabulary takes time. `generator` is one on the
-    CPU. A token is drawn from them, and the node that holds it is followed, if there is one. So the tree may
-    depend on anything but the draws that are still to come: nodes are guesses, none is drawn.
-    """
-
-    def choose(node: int) -> int:
-        return drawn(probs(node), generator)
-
-    return follow(tree, choose)
-
-
 def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
-    """A token drawn from its (vocab,) probabilities."""
+    """Return a token drawn by its (vocab,) probabilities, with a generator on the CPU.
+
+    A node with the drawn token is accepted. So captions have the target's distribution for any tree that does
+    not depend on draws that are still to come.
+    """
     weights = probs.double().numpy()
     if not np.isfinite(weights.sum()):
         raise NonFiniteError
@@ -88,5 +71,4 @@ def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
 
 
 def _uniform(generator: torch.Generator) -> float:
-    """Number from [0, 1)."""
     return torch.rand((), dtype=torch.float64, generator=generator).item()

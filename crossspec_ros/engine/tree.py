@@ -1,4 +1,4 @@
-"""The draft tree: every continuation that is put to the target in one pass, and what each of them sees."""
+"""The draft tree: all continuations that the target verifies in one pass, and their attention mask."""
 
 from __future__ import annotations
 
@@ -26,14 +26,9 @@ class DraftTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], probs: Sequence[float], source: str) -> DraftTree:
-        """One continuation, each token the child of the one before."""
+        """Return one continuation, each token the child of the one before."""
         n = len(tokens)
         return cls(tuple(tokens), tuple(range(-1, n - 1)), tuple(probs), ((source,),) * n)
-
-    @classmethod
-    def filler(cls, nodes: int) -> DraftTree:
-        """A chain of so many nodes for passes whose time counts, and not what they say."""
-        return cls.chain([0] * nodes, [1.0] * nodes, "")
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -53,7 +48,7 @@ class DraftTree:
         return paths
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of `node` (ROOT for the first tokens) that holds `token`."""
+        """Return the first child of `node` (ROOT for the first tokens) with this token."""
         pairs = zip(self.parents, self.token_ids, strict=True)
         return next((i for i, pair in enumerate(pairs) if pair == (node, token)), None)
 
@@ -66,41 +61,38 @@ class DraftTree:
         return seen
 
     def cut(self, depth: int) -> DraftTree:
-        """The nodes that are at most `depth` tokens after the root."""
-        depths = self.depths()
-        if max(depths, default=0) <= depth:
-            return self
-        return self.of([i for i, d in enumerate(depths) if d <= depth])
+        """Return the nodes that are at most `depth` tokens after the root."""
+        return self.of([i for i, own in enumerate(self.depths()) if own <= depth])
 
     def pruned(self, budget: int) -> DraftTree:
-        """The `budget` nodes that the target most likely takes; ties go to the node that came first."""
-        if len(self) <= budget:
-            return self
+        """Return the `budget` nodes that the target most likely accepts; ties go to the first node."""
         paths = self.path_probs()
-        # A node is never likelier than its parent, which came first: what stays is a tree.
+        # A node is never likelier than its parent, which came first, so that the result is a tree.
         return self.of(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
 
     def likeliest_path(self) -> DraftTree:
-        """The one path of which the target most likely takes most; ties go to the one that came first."""
+        """Return the path with most expected accepted tokens; ties go to the first path."""
         gains: list[float] = []
         for parent, prob in zip(self.parents, self.path_probs(), strict=True):
             gains.append(prob if parent == ROOT else gains[parent] + prob)
-        kept: list[int] = []
-        node = gains.index(max(gains)) if gains else ROOT
+        return self.of(self.path(gains.index(max(gains)) if gains else ROOT))
+
+    def path(self, node: int) -> list[int]:
+        """Return the nodes from the root down to this one."""
+        nodes: list[int] = []
         while node != ROOT:
-            kept.insert(0, node)
+            nodes.insert(0, node)
             node = self.parents[node]
-        return self.of(kept)
+        return nodes
 
     def of(self, kept: Sequence[int]) -> DraftTree:
-        """These nodes, in their order, each with its parent among them."""
-        place = {ROOT: ROOT, **{node: i for i, node in enumerate(kept)}}
-        return DraftTree(
-            tuple(self.token_ids[i] for i in kept),
-            tuple(place[self.parents[i]] for i in kept),
-            tuple(self.probs[i] for i in kept),
-            tuple(self.sources[i] for i in kept),
-        )
+        """Return these nodes, in their order, each with its parent among them."""
+        if len(kept) == len(self):
+            return self
+        place = {node: i for i, node in enumerate(kept)}
+        columns = self.token_ids, self.probs, self.sources
+        token_ids, probs, sources = (tuple(column[i] for i in kept) for column in columns)
+        return DraftTree(token_ids, tuple(place.get(self.parents[i], ROOT) for i in kept), probs, sources)
 
     @staticmethod
     def merged(trees: Iterable[DraftTree]) -> DraftTree:
@@ -111,29 +103,22 @@ class DraftTree:
         for tree in trees:
             mine = {ROOT: ROOT}
             for i, key in enumerate(zip(tree.parents, tree.token_ids, strict=True)):
-                place = places.setdefault((mine[key[0]], key[1]), len(places))
-                mine[i] = place
+                place = mine[i] = places.setdefault((mine[key[0]], key[1]), len(places))
                 if place == len(probs):
-                    probs.append(tree.probs[i])
-                    sources.append(tree.sources[i])
-                else:
-                    probs[place] = max(probs[place], tree.probs[i])
-                    sources[place] += tuple(s for s in tree.sources[i] if s not in sources[place])
-        keys = list(places)
-        return DraftTree(
-            tuple(token for _, token in keys),
-            tuple(parent for parent, _ in keys),
-            tuple(probs),
-            tuple(sources),
-        )
+                    probs.append(0.0)
+                    sources.append(())
+                probs[place] = max(probs[place], tree.probs[i])
+                sources[place] += tuple(name for name in tree.sources[i] if name not in sources[place])
+        parents, token_ids = zip(*places, strict=True) if places else ((), ())
+        return DraftTree(token_ids, parents, tuple(probs), tuple(sources))
 
 
 def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ...], int]:
-    """The nodes that hold the target's own tokens, from the root down, and its token after the last of them.
+    """Return the accepted nodes, from the root down, and the target's token after the last of them.
 
-    `choose` gives the target's token after a node (ROOT: after the last verified token) and is asked once
-    for each node on the way. Where siblings hold the same token the first is followed. A token that is no
-    target's, such as an id out of its vocabulary, is never met.
+    `choose` returns the target's token after a node (ROOT: after the last verified token), and is called once
+    for each node on the path. Of siblings with the same token the first is accepted. Ids out of the target's
+    vocabulary are never accepted.
     """
     nodes = [ROOT]
     while (child := tree.child(nodes[-1], token := choose(nodes[-1]))) is not None:
@@ -142,7 +127,7 @@ def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ..
 
 
 def sees(cached: int, unread: int, tree: DraftTree) -> np.ndarray:
-    """(unread + nodes, all) bool: tokens that each of `unread` tokens and each node sees."""
+    """Return the attention mask (unread + nodes, all), bool, of `unread` tokens and each node."""
     nodes = len(tree)
     seen = np.tri(unread + nodes, cached + unread + nodes, cached, bool)
     seen[unread:, cached + unread :] = tree.mask()

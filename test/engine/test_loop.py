@@ -20,7 +20,7 @@ from draft_trees import Told, path_to, random_tree
 from plain_target import chain, generated, logits
 
 from crossspec_ros.engine.local import MAX_AHEAD, LocalEngine
-from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.pass_cost import SIZES, PassCost
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError, NonFiniteError
@@ -49,7 +49,8 @@ def fleet(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[LocalEngi
     """An engine whose robots always share passes."""
     with closing(LocalEngine(pair.target, request.param, robots=3)) as engine:
         engine.warm_up(1)
-        engine._loop.passes.cost = PassCost.all_together(3)
+        free = dict.fromkeys(SIZES, 1.0)
+        engine._loop.passes.cost = PassCost(free, shared={3: free})
         yield engine
 
 
@@ -104,7 +105,7 @@ def test_what_has_outgrown_its_row_has_passes_of_its_own(
     pair: ModelPair, windows: list[Window], fleet: LocalEngine
 ) -> None:
     requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(2)]
-    room = fleet.runner._pool.rows[0].capacity
+    room = fleet.runner.capacity
     trees = {0: [chain([7] * room), chain([11])], 1: [chain([12]), chain([12])]}
     for turn in range(2):
         answers = [Asked(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]  # type: ignore[misc]
@@ -355,7 +356,7 @@ def test_a_window_that_is_not_finite_spoils_no_later_one(
             patched.setattr(
                 pair.target, "encode", lambda frames: [part * torch.nan for part in encode(frames)]
             )
-            for _ in engine.runner._pool.rows:
+            for _ in engine.runner.pooled:
                 with pytest.raises(NonFiniteError):
                     answer(list(windows[0].frames))
         assert answer(frames) == before

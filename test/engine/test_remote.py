@@ -19,7 +19,7 @@ from refusals import refused
 from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.link import Address, Link, split_url
+from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget, RemoteWindow
 from crossspec_ros.errors import InputError, LinkError, NonFiniteError
 from crossspec_ros.telemetry.trace import Trace
@@ -83,8 +83,7 @@ def robot() -> Iterator[Robot]:
         (wire.Piece(token_ids=[7], ended=True), (5, 6, 7), None),
         (wire.Piece(token_ids=range(6)), (5, 6, *range(6)), None),
         (wire.Piece(ended=True), (5, 6), None),
-        (wire.Piece(token_ids=range(7)), (5, 6), LinkError),
-        (wire.Piece(), (5, 6), LinkError),
+        (wire.Piece(token_ids=range(7)), (5, 6, *range(7)), None),
         (wire.Piece(token_ids=[7], seconds=float("nan")), (5, 6), ValueError),
         (wire.Refused(kind=wire.Refused.FAILED), (5, 6), LinkError),
         (wire.Refused(kind=wire.Refused.QUESTION), (5, 6), InputError),
@@ -237,4 +236,4 @@ def test_welcome_without_sizes_is_refused() -> None:
 @pytest.mark.parametrize("url", ["http://a:1", "grpc://a", "grpcs://:5", "grpc://a:1/b", "grpc://a:x", "a:1"])
 def test_invalid_address_is_refused(url: str) -> None:
     with refused("server-address", url=f"'{url}'"):
-        split_url(url)
+        Address(url, "robot").channel()

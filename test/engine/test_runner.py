@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.engine.kv import KVPool, KVRow, RowCache
+from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
@@ -25,16 +25,17 @@ def states(tokens: list[int]) -> torch.Tensor:
 
 def appended(row: KVRow, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values of each layer after a pass over these tokens."""
-    cache = RowCache(row, len(tokens))
-    found = [cache.update(states(tokens), -states(tokens), layer) for layer in range(row.layers)]
-    row.length += len(tokens)
-    return found
+    end = row.length + len(tokens)
+    cache = RowCache(row, slice(row.length, end), end)
+    row_layers = [cache.update(states(tokens), -states(tokens), layer) for layer in range(row.layers)]
+    row.length = end
+    return row_layers
 
 
-@pytest.mark.parametrize("pool", [None, KVPool(2, 4, 3)])
-def test_a_row_holds_what_a_list_would_hold(pool: KVPool | None) -> None:
+@pytest.mark.parametrize("pooled", [None, torch.zeros(2, 2, 2, 4, 3)])
+def test_row_holds_what_a_list_holds(pooled: torch.Tensor | None) -> None:
     rng = random.Random(0)
-    row = pool.rows[1] if pool else KVRow(2, 4)
+    row = KVRow(2, 4, pooled)
     for _ in range(3):
         held: list[int] = []
         serial = 0
@@ -53,7 +54,7 @@ def test_a_row_holds_what_a_list_would_hold(pool: KVPool | None) -> None:
         row.clear()
 
 
-def test_rolling_back_copies_nothing_and_memory_goes_at_the_end() -> None:
+def test_rolling_back_copies_nothing() -> None:
     row = KVRow(1, 8)
     [(keys, _)] = appended(row, [1, 2, 3, 4])
     row.keep(2, [2])
@@ -61,7 +62,7 @@ def test_rolling_back_copies_nothing_and_memory_goes_at_the_end() -> None:
     assert again.data_ptr() == keys.data_ptr() and again[0, 0, :, 0].tolist() == [1, 2, 3, 9]
     other = KVRow(2, 8)
     appended(other, [1])
-    freed = weakref.ref(other._states)
+    freed = weakref.ref(other.states)
     other.clear()
     assert freed() is None and other.length == 0
 
@@ -112,12 +113,10 @@ class Both:
 
 @pytest.mark.parametrize(("robots", "batches"), [(1, 1), (2, 2), (8, 4)])
 @torch.inference_mode()
-def test_static_and_usual_passes_agree_however_the_sequence_is_rolled_back(
-    model: LlamaModel, robots: int, batches: int
-) -> None:
+def test_static_and_other_passes_agree(model: LlamaModel, robots: int, batches: int) -> None:
     rng, both = random.Random(0), Both(model, 256, robots)
     # The number of graphs does not grow with that of the rows.
-    assert len(both.runners[0]._single | both.runners[0]._shared) == batches * len(SIZES)
+    assert len(both.runners[0].static) == batches * len(SIZES)
     for n in [40, *(rng.choice([1, 2, 3, 5, 8, 17, 40, 70]) for _ in range(60)), 130, 3, 1]:
         both.read(rng, n)
         length = rng.randrange(both.length - n, both.length + 1)
@@ -129,15 +128,13 @@ def test_static_and_usual_passes_agree_however_the_sequence_is_rolled_back(
 
 
 @torch.inference_mode()
-def test_a_sequence_goes_on_when_it_fills_its_row_to_the_last_place_and_when_it_outgrows_it(
-    model: LlamaModel,
-) -> None:
+def test_sequence_may_outgrow_its_row(model: LlamaModel) -> None:
     rng, both = random.Random(3), Both(model, 32)
     for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32), (0, 31)):
         if n:
             both.read(rng, n)
         both.keep(kept)
-    assert both.rows[0].capacity == 32 and both.rows[0].is_pooled
+    assert both.rows[0].is_pooled
     for n in (3, 1, 4, 40, 2, 2):
         both.read(rng, n)
     assert both.length == 83 and not both.rows[0].is_pooled
@@ -148,9 +145,7 @@ def test_a_sequence_goes_on_when_it_fills_its_row_to_the_last_place_and_when_it_
 
 
 @torch.inference_mode()
-def test_rows_come_back_empty_whatever_became_of_their_sequence(
-    model: LlamaModel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_come_back_empty(model: LlamaModel, caplog: pytest.LogCaptureFixture) -> None:
     runner = ModelRunner(model, 64, is_static=True)
     runner.warm_up(1)
     row = runner.take()
@@ -163,16 +158,16 @@ def test_rows_come_back_empty_whatever_became_of_their_sequence(
     with runner.lend() as grown:
         assert grown is row and row.length == 0
         runner.read([Reading(row, *random_pass(random.Random(2), 0, 80))])
-        assert row.capacity == 160
-    with runner.lend() as failed, monkeypatch.context() as patch:
-        assert failed is row and row.capacity == 64
-        runner.read([Reading(row, *random_pass(random.Random(3), 0, 20))])
-        patch.setattr(RowCache, "update", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            runner.read([Reading(row, *random_pass(random.Random(3), 20, 40))])
-        assert not row.is_sound
-        assert runner._pool.states is not None
-        runner._pool.states[:] = torch.nan
+        assert not row.is_pooled
+
+    def fail() -> None:
+        with runner.lend() as failed:
+            assert failed is row and row.states is not None and row.is_pooled
+            row.states[:] = torch.nan
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     with runner.lend() as row:
         [(hidden, _)] = runner.read([Reading(row, *random_pass(random.Random(2), 0, 5))])
         assert hidden.isfinite().all()

@@ -158,17 +158,17 @@ def test_lost_link_fails_one_window(server: Server, pair: ModelPair, windows: li
         made = decoder.engine.link
         assert caption(decoder, windows[0]).token_ids == wanted[0]
         server.stop()
-        assert settles(lambda: not made.is_up)
+        assert settles(lambda: not made.up.is_set())
         with refused("server-lost", LinkError, library_text=True, url=server.url):
             decoder.caption(windows[1], QUESTION, Trace())
         server.start()
-        assert made.wait(WAIT_S)
+        assert made.up.wait(WAIT_S)
         # A server has only the frames of this stream: the decoder sends them again.
         assert decoder.caption(windows[1], QUESTION, Trace()).token_ids == wanted[1]
         server.stop()
-        assert settles(lambda: not made.is_up)
+        assert settles(lambda: not made.up.is_set())
         server.start()
-        assert made.wait(WAIT_S)
+        assert made.up.wait(WAIT_S)
         # So it does for a further question.
         assert decoder.ask(QUESTION, Trace()).token_ids == wanted[1]
         assert caption(decoder, windows[0]).token_ids == wanted[0]
@@ -177,7 +177,7 @@ def test_lost_link_fails_one_window(server: Server, pair: ModelPair, windows: li
 def test_full_server_refuses_robot_until_another_leaves(server: Server) -> None:
     links = [link(server, f"full{i}") for i in range(4)]
     try:
-        assert all(one.wait(WAIT_S) for one in links)
+        assert all(one.up.wait(WAIT_S) for one in links)
         with refused("server-full", url=server.url):
             RemoteEngine(Address(server.url, "late"), WAIT_S, connect_s=1.0)
         links.pop().close()
@@ -190,19 +190,19 @@ def test_full_server_refuses_robot_until_another_leaves(server: Server) -> None:
 def test_second_stream_of_robot_replaces_first(server: Server) -> None:
     lost: list[str] = []
     with closing(link(server, "twin", lost.append)) as first:
-        assert first.wait(WAIT_S)
+        assert first.up.wait(WAIT_S)
         with closing(link(server, "twin")) as second:
-            assert second.wait(WAIT_S) and settles(lambda: lost)
+            assert second.up.wait(WAIT_S) and settles(lambda: lost)
     assert "another stream of this name" in lost[0]
 
 
 def test_server_with_another_target_is_refused(server: Server) -> None:
     with closing(link(server, "loyal")) as one:
-        assert one.wait(WAIT_S)
+        assert one.up.wait(WAIT_S)
         one.welcome.image_size += 1
         server.stop()
         server.start()
-        assert settles(lambda: "serves another target" in one.trouble) and not one.is_up
+        assert settles(lambda: "serves another target" in one.trouble) and not one.up.is_set()
 
 
 def test_frame_is_lossless_on_the_wire() -> None:

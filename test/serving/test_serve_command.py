@@ -158,7 +158,7 @@ def test_killed_replica_fails_one_window(served: Served, pair: ModelPair, window
         reading = link_reading(decoder)["link"]
         assert reading.wrong["lost_links"] == 1 and "cannot be reached" in reading.warnings["unreached"]
         # Ray Serve starts another one, and the link tries again.
-        assert decoder.engine.link.wait(90)
+        assert decoder.engine.link.up.wait(90)
         assert decoder.caption(windows[2], QUESTION, Trace()).text == target_text(pair, windows[2])
 
 

@@ -66,7 +66,7 @@ class _EverySize(GuessedAnswer):
     """Reads the question alone, then a tree of each size, wherever the response ends."""
 
     def __init__(self, question: str) -> None:
-        trees = [DraftTree(), *(DraftTree.filler(size - 1) for size in SIZES)]
+        trees = [DraftTree(), *(DraftTree.chain([0] * n, [1.0] * n, "") for n in np.array(SIZES) - 1)]
         super().__init__(
             question, Trace(), lambda tokens: trees[len(self.seconds)], max_new_tokens=1 + sum(SIZES)
         )

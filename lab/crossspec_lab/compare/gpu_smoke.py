@@ -126,7 +126,7 @@ class Smoke:
             engine.measure()
 
             def ask(robot: int, window: Window) -> GuessedAnswer:
-                tree = DraftTree.filler(2 * robot)
+                tree = DraftTree.chain([0] * (2 * robot), [1.0] * (2 * robot), "")
                 answer = GuessedAnswer(QUESTION, Trace(), lambda tokens: tree)
                 handle = engine.open(0, Trace(), f"robot{robot}")
                 engine.ask(handle, answer, (list(window.frames), list(window.frame_stamps_ns)))
@@ -151,8 +151,7 @@ class Smoke:
 
 def graphs(runner: Any) -> int:
     """Return the number of the runner's passes that were captured as CUDA graphs."""
-    passes = [*runner._single.values(), *runner._shared.values()]
-    return sum(step._graph is not None for step in passes)
+    return sum(step.graph is not None for step in runner.static)
 
 
 def _equal(some: Sequence[tuple[int, ...]], others: Sequence[tuple[int, ...]]) -> int:

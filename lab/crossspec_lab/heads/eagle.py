@@ -251,8 +251,10 @@ class Eagle(StateHead):
 
     def _append(self, embeds: Tensor, features: Tensor, places: Tensor, seen: Tensor) -> Tensor:
         """See `_forward`; what it reads stays in the cache."""
-        made = self._forward(embeds[None], features[None], places, seen, RowCache(self._row, len(embeds)))
-        self._row.length += len(embeds)
+        begin, end = self._row.length, self._row.length + len(embeds)
+        cache = RowCache(self._row, slice(begin, end), end)
+        made = self._forward(embeds[None], features[None], places, seen, cache)
+        self._row.length = end
         return made
 
     def _steps(self, pairs: Pairs, unroll: int) -> Iterator[Tensor]:
