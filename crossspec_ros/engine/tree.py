@@ -90,9 +90,12 @@ class DraftTree:
         if len(kept) == len(self):
             return self
         place = {node: i for i, node in enumerate(kept)}
-        columns = self.token_ids, self.probs, self.sources
-        token_ids, probs, sources = (tuple(column[i] for i in kept) for column in columns)
-        return DraftTree(token_ids, tuple(place.get(self.parents[i], ROOT) for i in kept), probs, sources)
+        return DraftTree(
+            tuple(self.token_ids[i] for i in kept),
+            tuple(place.get(self.parents[i], ROOT) for i in kept),
+            tuple(self.probs[i] for i in kept),
+            tuple(self.sources[i] for i in kept),
+        )
 
     @staticmethod
     def merged(trees: Iterable[DraftTree]) -> DraftTree:
