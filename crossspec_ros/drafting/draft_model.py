@@ -51,8 +51,6 @@ class EventDraft:
         self._states: list[torch.Tensor] = []
         self.feature: np.ndarray | None = None
         """Mean of the event tokens (width,), once they are encoded."""
-        self.event_tokens: torch.Tensor | None = None
-        """(tokens, width) on its device, once they are encoded."""
 
     @property
     def tokens(self) -> list[int]:
@@ -88,8 +86,6 @@ class EventDraft:
         with trace.span("event_encode"):
             event_tokens = self._model.encode(self.images)
             self.feature = event_tokens.mean(0).float().cpu().numpy()
-            # Other threads may use it now, because the copy has waited for the device.
-            self.event_tokens = event_tokens
         if stopped():
             return False
         with self._runner.lend() as row:
