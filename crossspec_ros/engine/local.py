@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-MAX_AHEAD = 64
-"""Frames of a window that may wait. A window whose frames were dropped is read when it closes."""
 _FAREWELL_S = 5.0
 """Patience at the end of the process for a pass in work."""
 
@@ -100,8 +98,6 @@ class LocalEngine:
         waiting = Frame(frame, stamp_ns)
         with self._wake(window):
             window.frames.append(waiting)
-            if len(window.frames) > MAX_AHEAD:
-                window.frames.popleft().read.cancel()
         return waiting.read
 
     def ask(self, window: Request, answer: Answering, frames: Frames) -> Future[None]:
