@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError
@@ -49,7 +50,7 @@ def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | N
             f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
             f"to false"
         )
-    if settings.temperature or settings.generation == "published":
+    if asked_sampling(settings) is not None:
         raise InputError(
             "compare tests captions for the same words, but sampled ones differ each time: set temperature "
             "to 0 and generation to greedy, or compare to false"

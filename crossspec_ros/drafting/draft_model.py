@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.errors import NonFiniteError
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
@@ -106,6 +108,8 @@ class EventDraft:
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
+        if not math.isfinite(prob):
+            raise NonFiniteError
         # `proposal` may be called between two of these lines.
         self._states.append(state)
         self._probs.append(prob)

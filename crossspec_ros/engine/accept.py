@@ -74,8 +74,10 @@ class Verifier:
 
         The logits are of torch or of numpy. Raises NonFiniteError if they are not finite.
         """
+        # Also of rejected nodes, because their keys stay in the row.
+        choices = greedy_tokens(logits)
         if sampling is None:
-            return greedy_path(tree, greedy_tokens(logits))
+            return greedy_path(tree, choices)
         # Only rows on the path leave the device: a pass has up to 129 rows of a vocabulary.
         return follow(tree, lambda node: self._drawn(logits[1 + node], sampling))
 
@@ -84,6 +86,7 @@ class Verifier:
     ) -> tuple[tuple[int, ...], int]:
         """As `accept`, with only the logits that the grammar allows; it moves behind the last token."""
         forced: deque[int] = deque()
+        greedy_tokens(logits)
 
         def choose(node: int) -> int:
             if grammar.is_over:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ class CudaStream:
             return
         import torch
 
-        # Without a stream the context does nothing.
-        with torch.inference_mode(), torch.cuda.stream(self._stream):
+        # `torch.cuda.stream(None)` would make a CUDA context for models on the CPU.
+        with torch.inference_mode(), torch.cuda.stream(self._stream) if self._stream else nullcontext():
             yield

@@ -203,7 +203,7 @@ class LlamaRunner:
             raise RuntimeError("the engine is closed")
         # In the library it would take the room of others, or fail.
         if reading.end > self._capacity:
-            raise RuntimeError(
+            raise InputError(
                 f"{reading.end} tokens of a window, where llama.cpp has room for {self._capacity}: shorten "
                 f"the question, or set max_new_tokens lower"
             )

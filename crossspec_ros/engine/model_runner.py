@@ -158,14 +158,15 @@ class ModelRunner:
         inputs = pad_sequence([reading.inputs for reading in readings], batch_first=True)
         seen = max(reading.end for reading in readings)
         host = padded(readings, inputs.shape[:2], seen, self.capacity)
-        positions, mask, at, rows = (to_device(values, inputs.device) for values in host)
+        positions, mask, *places = host
+        cache: RowCache | RowsCache
         if len(readings) == 1:
-            row = readings[0].row
-            return self.forward(
-                RowCache(row, slice(row.length, seen), seen), inputs, positions, mask, _layers(readings)
-            )
-        assert self._states is not None
-        cache = RowsCache(self._states, rows, at, seen)
+            cache = RowCache(readings[0].row, slice(readings[0].row.length, seen), seen)
+        else:
+            assert self._states is not None
+            at, rows = (to_device(values, inputs.device) for values in places)
+            cache = RowsCache(self._states, rows, at, seen)
+        positions, mask = to_device(positions, inputs.device), to_device(mask, inputs.device)
         return self.forward(cache, inputs, positions, mask, _layers(readings))
 
 
@@ -201,6 +202,8 @@ class StaticPass:
 
     def read(self, readings: Sequence[Reading]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """See `ModelRunner.forward`; outputs beside and behind the readings mean nothing."""
+        # Padding writes keys: with the inputs of a pass before they may be NaN, and 0 x NaN is NaN.
+        self._inputs.zero_()
         for i, reading in enumerate(readings):
             self._inputs[i, : len(reading)] = reading.inputs
         host = padded(readings, self._shape, self._capacity, self._capacity)

@@ -69,6 +69,11 @@ class TargetSequence:
         return tuple(unit.chunk.embeds for unit in self._units[1:])
 
     @property
+    def vocabulary(self) -> int:
+        """Number of the target's tokens."""
+        return self._target.vocabulary
+
+    @property
     def frame_count(self) -> int:
         """Number of frames that were encoded."""
         return sum(len(unit.stamps) for unit in self._units)

@@ -97,6 +97,14 @@ class DraftTree:
             tuple(self.sources[i] for i in kept),
         )
 
+    def within(self, vocabulary: int) -> DraftTree:
+        """Return the nodes that a target with so many tokens can read, on paths without others."""
+        kept: list[int] = []
+        for i, (token, parent) in enumerate(zip(self.token_ids, self.parents, strict=True)):
+            if 0 <= token < vocabulary and (parent == ROOT or parent in kept):
+                kept.append(i)
+        return self.of(kept)
+
     @staticmethod
     def merged(trees: Iterable[DraftTree]) -> DraftTree:
         """One tree of all proposals: equal paths become one node, with the higher probability."""

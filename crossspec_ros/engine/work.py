@@ -95,7 +95,7 @@ class Ask(Work):
         sequence.ask(self.answer.question, self.answer.trace)
 
     def tree(self, sequence: TargetSequence, branches: bool) -> tuple[DraftTree, int]:
-        tree = self.answer.propose(sequence.frames, sequence.unread, branches)
+        tree = self.answer.propose(sequence.frames, sequence.unread, branches).within(sequence.vocabulary)
         return tree, len(tree) + 1
 
     def finish(self, sequence: TargetSequence, tree: DraftTree, output: PassOutput) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,7 +155,9 @@ FAMILY = GgufArchitecture
 
 def projector_of(file: Path) -> Path:
     """Return the projector in a model's folder; raises InputError unless there is exactly one."""
-    found = [one for one in sorted(file.parent.glob(PROJECTOR)) if one != file]
+    if fnmatch(file.name, PROJECTOR):
+        raise _unfit(file, "is a projector", "name the file of the language model")
+    found = sorted(file.parent.glob(PROJECTOR))
     if len(found) != 1:
         raise _unfit(
             file,
@@ -208,7 +211,7 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
             image_size=image_size,
             frame_tokens=frame_tokens,
             most_tokens=most_tokens,
-            eos_ids=_ends(model),
+            eos_ids=_ends(file, model),
             axes=3 if model.axes > 1 else 1,
             added_layers=model.width // library.llama_model_n_embd(handle) - 1,
         ),
@@ -225,13 +228,16 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
     )
 
 
-def _ends(model: LlamaModel) -> tuple[int, ...]:
+def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
     """Return the ids that end a response, the text's own first."""
     library, vocabulary = model.library, model.vocabulary
     own = library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary)
     # The library may take any of the others for the end of a turn.
     others = (i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i))
-    return tuple(dict.fromkeys(end for end in (*own, *others) if end >= 0))
+    ends = tuple(dict.fromkeys(end for end in (*own, *others) if end >= 0))
+    if not ends:
+        raise _unfit(file, "has no token that ends a response", "take the file of a chat model")
+    return ends
 
 
 def _takes_embeddings(file: Path, model: LlamaModel) -> bool:

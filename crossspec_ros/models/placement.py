@@ -150,7 +150,7 @@ def available(
         if dtype not in dtypes or device not in ("auto", "cpu"):
             raise InputError(
                 f"{reason}, which runs on the CPU in {' or '.join(dtypes)}, but models.device is {device} "
-                f"and models.dtype {dtype}: set both to these"
+                f"and models.dtype {dtype}: set models.device to cpu and models.dtype to {dtypes[0]}"
             )
         engine, device, dtype = LLAMA_CPP, "cpu", GGUF if is_gguf(target) else dtype
     elif dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):

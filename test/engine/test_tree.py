@@ -124,3 +124,8 @@ def test_each_node_asks_for_its_own_choice_and_the_first_of_equal_siblings_is_fo
     assert greedy_path(tree_of((ROOT, 1), (ROOT, 1), (1, 2)), [1, 2, 2, 3]) == ((0,), 2)
     # Ids out of the vocabulary are never met.
     assert greedy_path(tree_of((ROOT, -1), (ROOT, 10**9), (ROOT, 0)), [0, 5, 6, 7]) == ((2,), 7)
+
+
+def test_nodes_beyond_the_vocabulary_go_with_what_follows() -> None:
+    tree = DraftTree((3, 9, 4, -1, 5), (ROOT, 0, 1, 0, 0), (0.5,) * 5, (("a",),) * 5)
+    assert tree.within(9).token_ids == (3, 5) and tree.within(9).parents == (ROOT, 0)

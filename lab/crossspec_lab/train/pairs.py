@@ -83,10 +83,12 @@ class PairExtractor:
 
     def _drafted(self, drafts: DraftModel, window: Window, tokens: tuple[int, ...]) -> dict[str, Tensor]:
         # As live: the last slice is complete at the close only.
-        draft = drafts.draft(window.event_images[:-1], self.question, self._most)
+        images = window.event_images[:-1]
+        draft = drafts.draft(images, self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
-        assert draft.feature is not None and draft.event_tokens is not None
-        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": draft.event_tokens}
+        assert draft.feature is not None
+        event_tokens = drafts.submit(drafts.model.encode, images).result()
+        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": event_tokens}
         said = draft.proposal()[0]
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
             forced = forced_states(drafts.model, draft, tokens)
