@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.asked_models import asked_sampling
-from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.captioning.settings import MODES, CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import page
@@ -38,24 +38,30 @@ class Compared:
     is_same: bool
 
 
-def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
-    """Return a comparison with the models of this decoder, warm, if the parameter `compare` asks for it.
-
-    Raises InputError if there is nothing to compare with.
-    """
+def check_comparison(settings: CaptionerSettings) -> None:
+    """Raise InputError if the parameter `compare` is set, and there is nothing to compare with."""
     if not settings.compare:
-        return None
+        return
     if is_remote(settings.target):
         raise InputError(
             f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
             f"to false"
+        )
+    if settings.mode != MODES[0]:
+        raise InputError(
+            f"compare needs the target alone and our decoder, but mode is {settings.mode}: set compare to "
+            f"false, or mode to {MODES[0]}"
         )
     if asked_sampling(settings) is not None:
         raise InputError(
             "compare tests captions for the same words, but sampled ones differ each time: set temperature "
             "to 0 and generation to greedy, or compare to false"
         )
-    return Comparison(decoder.alone(), decoder)
+
+
+def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
+    """Return a comparison with the models of this decoder, warm, if the parameter `compare` asks for it."""
+    return Comparison(decoder.alone(), decoder) if settings.compare else None
 
 
 class Comparison:
@@ -119,7 +125,8 @@ class Comparison:
             [
                 "",
                 f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
-                f"{alone_ms:.0f} ms for the same frames in this run, {ratio:.1f} times as long (medians). "
+                f"{alone_ms:.0f} ms for the same frames in this run (medians). It took {ratio:.1f} times as "
+                f"long (the median of each caption's own ratio). "
                 f"{same} of {len(rows)} captions are word for word those of the target alone.",
                 *_busy_machine(),
                 NEXT,

@@ -15,7 +15,7 @@ from sensor_msgs.msg import Image
 from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption_thread import CaptionThread
-from crossspec_ros.captioning.comparison import load_comparison
+from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.outcome import without_images
@@ -116,6 +116,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         started = time.monotonic()
         try:
+            check_comparison(self._settings)
             # Subscribed before the models load, so that what closes meanwhile waits: the last 64 windows do.
             for kind, topic, take in (
                 (Image, "frame", self._take_frame),

@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 from crossspec_ros.captioning import comparison as module
-from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, load_comparison
+from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, check_comparison
 from crossspec_ros.captioning.settings import CaptionerSettings
 
 GO_ON = threading.Event()
@@ -74,8 +74,9 @@ def test_a_comparison_that_is_cut_short_counts_for_nothing():
     [
         ("compare-remote", {"target": "grpc://10.0.0.1:9000"}),
         ("compare-sampled", {"temperature": 0.7}),
+        ("compare-alone", {"mode": "autoregressive"}),
     ],
 )
 def test_what_cannot_be_compared_is_refused(code: str, asked: dict[str, Any]) -> None:
     with refused(code):
-        load_comparison(CaptionerSettings(compare=True, **asked), None)
+        check_comparison(CaptionerSettings(compare=True, **asked))
