@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.params import read_names
-from crossspec_ros.captioning.settings import NO_HEADS, CaptionerSettings
+from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.extensions import extension
@@ -127,18 +127,16 @@ def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]
     Raises InputError where a head that is named is missing, damaged, or of other models.
     """
     if is_gguf(settings.target):
-        if settings.heads not in ("", NO_HEADS):
+        if settings.heads:
             raise InputError(
                 f"heads is {settings.heads}, but draft heads need a target in torch, and this one is a GGUF: "
                 f"leave heads empty"
             )
         return {}
-    from crossspec_ros.drafting.heads.head_files import PEFT, fitting_heads, head_folders, load_head
+    from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
     from crossspec_ros.drafting.proposer import USUAL
 
-    if not settings.heads:
-        return fitting_heads(models_folder(settings), settings.target, pair.target, pair.draft)
-    folders = [Path(name) for name in read_names(settings.heads) if name != NO_HEADS]
+    folders = [Path(name) for name in read_names(settings.heads)]
     for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
         if pair.draft is None:
             raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")

@@ -19,7 +19,6 @@ EVENT_TYPES = ("event_camera_msgs/EventPacket", "dvs_msgs/EventArray", "dv_ros2_
 IMAGE_TRANSPORTS = ("raw", "compressed")
 MODES = ("prefill_hidden", "autoregressive")
 GENERATIONS = ("greedy", "published")
-NO_HEADS = "none"
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,7 @@ class CaptionerSettings(Settings):
     )
     heads: str = param(
         "",
-        "folders of draft heads, comma between; empty for all that fit in models.folder/heads and in the "
-        "target's own heads; none for none",
+        "folders of draft heads, comma between, such as models/tiny/heads/massv; empty for none",
     )
     max_nodes: int = param(
         DEFAULT_LIMITS.max_nodes,

@@ -159,7 +159,7 @@ class LlamaRunner:
         """Refuse: the library gives no layer's inputs."""
         raise InputError(
             "llama.cpp gives no hidden states, which draft heads such as EAGLE and Medusa need: name others "
-            "in heads, or none"
+            "in heads, or leave it empty"
         )
 
     def take(self) -> LlamaRow:
