@@ -47,9 +47,9 @@ class PrefillHiddenDecoder:
     `stream_frame`, `stream_event_image` and `begin` never wait; all else is for one captioning thread. Engine
     and draft have threads of their own, and proposers run in the engine's. Windows are rehearsed with
     `rehearsed_question`, if there is one, and `on_rehearsal` gets the index and the text of each complete
-    rehearsal. `max_new_tokens`,
-    `sampling`, `rehearsed_question`, the `grammar` that captions and answers follow, the standing questions
-    that come `first`, and whether the decoder `speculates` may be changed between two windows.
+    rehearsal. `max_new_tokens`, `sampling`, `rehearsed_question`, the `grammar` that captions and answers
+    follow, the standing questions that come `first`, and whether the decoder `speculates` may be changed
+    between two windows.
     """
 
     def __init__(

@@ -15,7 +15,6 @@ from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.models.pair import ModelPair
 

@@ -86,6 +86,7 @@ class Verifier:
     ) -> tuple[tuple[int, ...], int]:
         """As `accept`, with only the logits that the grammar allows; it moves behind the last token."""
         forced: deque[int] = deque()
+        # Raises as in `accept`, also for rejected nodes.
         greedy_tokens(logits)
 
         def choose(node: int) -> int:

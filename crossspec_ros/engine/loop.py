@@ -69,11 +69,9 @@ class Loop:
         if self.passes.cost is not None:
             self.passes.cost.rows = max(1, len(batch.asked))
         turns = self._turns(batch)
-        for turn in turns:
-            self._tried([turn], self._begin)
+        self._each(turns, self._begin)
         self._tried(turns, self._encode)
-        for turn in turns:
-            self._tried([turn], self._propose)
+        self._each(turns, self._propose)
         turns = [turn for turn in turns if not turn.is_over]
         for group in list(self.passes.groups([turn.reading for turn in turns if turn.reading is not None])):
             self._tried([turns[i] for i in group], self._read)
@@ -162,9 +160,14 @@ class Loop:
         for turn in working:
             self._tried([turn], do)
 
-    def _begin(self, turns: list[_Turn]) -> None:
+    def _each(self, turns: Sequence[_Turn], do: Callable[[_Turn], None]) -> None:
+        """Do this for each turn alone."""
+        for turn in turns:
+            self._tried([turn], lambda alone: do(*alone))
+
+    def _begin(self, turn: _Turn) -> None:
         """Put the work on its sequence."""
-        (turn,), work, request = turns, turns[0].work, turns[0].request
+        work, request = turn.work, turn.request
         if not isinstance(work, Rehearse) and (rehearsal := request.rehearsal) is not None:
             request.rehearsal = None
             if rehearsal.has_begun and not rehearsal.is_over:
@@ -186,8 +189,8 @@ class Loop:
                 last = turn.sequence.frame_count - 1
                 turn.sequence.trace.add(f"frame_encode[{last}]", begun, time.perf_counter_ns())
 
-    def _propose(self, turns: list[_Turn]) -> None:
-        (turn,), sequence = turns, turns[0].sequence
+    def _propose(self, turn: _Turn) -> None:
+        sequence = turn.sequence
         if isinstance(turn.work, Read) and not sequence.unread:
             # Its unit lacks a frame still.
             self._end(turn)
@@ -200,10 +203,9 @@ class Loop:
         begun = time.perf_counter_ns()
         outputs = self.passes.read([turn.reading for turn in turns if turn.reading is not None])
         for turn, output in zip(turns, outputs, strict=True):
-            self._tried([turn], partial(self._finish, output, begun))
+            self._each([turn], partial(self._finish, output, begun))
 
-    def _finish(self, output: PassOutput, begun_ns: int, turns: list[_Turn]) -> None:
-        (turn,) = turns
+    def _finish(self, output: PassOutput, begun_ns: int, turn: _Turn) -> None:
         is_over = turn.work.finish(turn.sequence, turn.tree, output)
         turn.sequence.trace.add(turn.name, begun_ns, time.perf_counter_ns())
         if is_over:
