@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +15,6 @@ from crossspec_ros.extensions import extension, extension_names
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
-from crossspec_ros.paths import found
-
-_LOG = logging.getLogger(__name__)
 
 LANGUAGE_MODEL = "language_model"
 """Kind of head that this package has; extensions bring further kinds."""
@@ -106,23 +102,6 @@ def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel
 def head_folders(folder: Path) -> list[Path]:
     """Return the folders in `folder` that hold a head each, in order."""
     return sorted(path.parent for path in folder.glob("*/config.json"))
-
-
-def fitting_heads(
-    models: Path, named: str | None, target: VideoTarget, draft: EventModel | None
-) -> dict[str, Head]:
-    """Load the heads that fit these models, by name; log why others do not.
-
-    They lie in the folder `heads` of `models`, and of the target's own folder where it is `named` apart.
-    """
-    folders = [models, *([found(named)] if named else [])]
-    fitting = {}
-    for path in (path for folder in folders for path in head_folders(folder / "heads")):
-        try:
-            fitting[path.name] = load_head(path, target, draft)
-        except InputError as error:
-            _LOG.info("left out: %s", error)
-    return fitting
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

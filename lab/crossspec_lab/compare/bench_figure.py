@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.compare.animation import alone, live_second, write_gif
 from crossspec_lab.compare.plots import OURS_COLOUR, wait_bars
+from crossspec_lab.heads.saved import fitting_heads
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
-from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models

@@ -21,9 +21,9 @@ from crossspec_lab.compare.held_out import held_out_windows, measured_pair, time
 from crossspec_lab.compare.real_time import paced
 from crossspec_lab.compare.recorded import recorded_windows
 from crossspec_lab.compare.timeline import timeline
+from crossspec_lab.heads.saved import fitting_heads
 from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL, make_proposers
 from crossspec_ros.paths import tiny_models

@@ -21,12 +21,12 @@ from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
+from crossspec_lab.heads.saved import fitting_heads
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
 from crossspec_ros.engine.llama_cpp import llama_runner

@@ -24,8 +24,8 @@ from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.compare.real_time import Captioned, caption_stream
+from crossspec_lab.heads.saved import fitting_heads
 from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.drafting.heads.head_files import fitting_heads
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window

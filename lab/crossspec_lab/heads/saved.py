@@ -1,8 +1,9 @@
-"""Files of trained heads, in the format of `head_files`."""
+"""Files of trained heads, in the format of `head_files`, and the heads in a folder of models."""
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.head_files import VERSION, WEIGHTS
+from crossspec_ros.drafting.heads.head_files import VERSION, WEIGHTS, head_folders, load_head
+from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
+from crossspec_ros.models.base import EventModel, VideoTarget
+from crossspec_ros.paths import found
+
+_LOG = logging.getLogger(__name__)
 
 
 def stored_dtype(tensors: dict[str, Tensor]) -> torch.dtype:
@@ -38,3 +44,20 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     replace_file(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
     # As bytes, since the library's own files are for their owner alone.
     replace_file(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+
+
+def fitting_heads(
+    models: Path, named: str | None, target: VideoTarget, draft: EventModel | None
+) -> dict[str, Head]:
+    """Load the heads that fit these models, by name; log why others do not.
+
+    They lie in the folder `heads` of `models`, and of the target's own folder where it is `named` apart.
+    """
+    folders = [models, *([found(named)] if named else [])]
+    fitting = {}
+    for path in (path for folder in folders for path in head_folders(folder / "heads")):
+        try:
+            fitting[path.name] = load_head(path, target, draft)
+        except InputError as error:
+            _LOG.info("left out: %s", error)
+    return fitting
