@@ -3,14 +3,12 @@ the others take models that are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.asked_models import (
-    asked_heads,
     asked_placement,
     asked_sampling,
     load_models,
@@ -32,8 +30,6 @@ from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.drafting.heads.head import Head
-    from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.engine.runner import Runner
     from crossspec_ros.engine.sampling import Sampling
@@ -63,11 +59,8 @@ def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: b
     pair = load_models(settings, placement)
     folder = target_path(models_folder(settings), settings.target)
     memory = _memory(settings, folder, pair) if is_live else None
-    # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
-    with _closed_if_it_fails(engine) if engine else nullcontext():
-        proposers = make_proposers((REHEARSAL, *USUAL), asked_heads(settings, pair))
-        return speculative_decoder(pair, settings.max_new_tokens, sampling, proposers, memory, engine=engine)
+    return speculative_decoder(pair, settings.max_new_tokens, sampling, memory, engine)
 
 
 def placed_engine(
@@ -145,12 +138,10 @@ def speculative_decoder(
     pair: ModelPair,
     max_new_tokens: int = 64,
     sampling: Sampling | None = None,
-    proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
-    heads: Mapping[str, Head] = MappingProxyType({}),
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
+    """A decoder that is warm, knows its costs and has all proposers.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
     the decoder closes and in between, see `MemoryFile`. The `engine` becomes
@@ -170,16 +161,11 @@ def speculative_decoder(
         drafts=draft_model(pair),
     )
     with _closed_if_it_fails(decoder):
-        if proposers is None:
-            proposers = make_proposers((REHEARSAL, *USUAL), heads)
-        for proposer in proposers:
-            proposer.load(pair.target)
-        if any("hidden" in proposer.needs for proposer in proposers):
-            decoder.engine.tap(sorted({layer for proposer in proposers for layer in proposer.taps}))
+        proposers = make_proposers((REHEARSAL, *USUAL))
         decoder.warm_up()
         decoder.policy = Policy(proposers, decoder.engine.measure())
-        captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
-        if memory is not None and captions is not None:
+        if memory is not None:
+            captions = next(one for one in proposers if isinstance(one, CaptionMemory))
             ids = pair.target.vocabulary
             decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), ids)
     return decoder

@@ -237,7 +237,7 @@ class Policy:
         return [
             source
             for source in self._sources
-            if (names is None or (source.proposer.listed or source.proposer.name) in names)
+            if (names is None or source.proposer.name in names)
             and not source.resting
             and source.proposer.needs.isdisjoint(missing)
         ]

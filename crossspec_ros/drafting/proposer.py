@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.protocols import Step
@@ -16,14 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.json_grammar import GrammarState
-    from crossspec_ros.models.base import VideoTarget
 
-HEADS = "heads"
-"""Stands for all trained heads."""
 REHEARSAL = "rehearsal"
-USUAL = ("memory", "event_draft", "grammar", HEADS)
+USUAL = ("memory", "event_draft", "grammar")
 """Names of the proposers beside the rehearsal, the fastest first."""
 _CLASSES = {
     "memory": "CaptionMemory",
@@ -83,21 +78,14 @@ class PassResult:
 class Proposer(ABC):
     """Guesses the continuation of a response. A wrong guess costs time, and changes no output.
 
-    `load` is called once. Then, for each window, come any number of `prepare` while the window is open, and
-    `propose` and `observe` in turns. Calls come from the engine's thread, in torch's inference mode.
+    For each window come any number of `prepare` while the window is open, and `propose` and `observe` in
+    turns. Calls come from the engine's thread, in torch's inference mode.
     """
 
     name: str
-    listed = ""
-    """The name in the list of proposers, if that is another one."""
     needs: frozenset[str] = frozenset()
     """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
     "events", "frames", "rehearsal", "grammar"."""
-    taps: tuple[int, ...] = ()
-    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
-
-    def load(self, target: VideoTarget) -> None:  # noqa: B027
-        """Take what it needs of the target."""
 
     def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
         """Work ahead of `propose` for some milliseconds; return whether there is more to do."""
@@ -114,10 +102,8 @@ class Proposer(ABC):
         """Learn from a pass, whichever proposers its nodes come from."""
 
 
-def make_proposers(
-    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
-) -> tuple[Proposer, ...]:
-    """Return a proposer for each name, in order; `HEADS` stands for all `heads`, which get their names.
+def make_proposers(names: Sequence[str]) -> tuple[Proposer, ...]:
+    """Return a proposer for each name, in order.
 
     Raise KeyError for an unknown name.
     """
@@ -125,10 +111,6 @@ def make_proposers(
     for name in names:
         if name in _CLASSES:
             made.append(getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])())
-        elif name == HEADS:
-            for own, head in heads.items():
-                head.name = own
-                made.append(head)
         else:
             known = ", ".join((*USUAL, REHEARSAL))
             raise KeyError(f"there is no proposer {name}: it must be one of {known}")

@@ -225,8 +225,6 @@ class Fleet:
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
             proposers.append(FleetMemory(self._shared))
-        for proposer in proposers:
-            proposer.load(self.target)
         keep = None
         if memory is not None and self.settings.memories is not None:
             keep = self._memory_file(name, memory)

@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
 from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
 
@@ -17,12 +15,7 @@ DRAFT = (1, 2, 3, 9, 2, 3, 4)
 
 
 def test_names_make_their_proposers() -> None:
-    sizes = {"width": 8, "layers": 1, "heads": 2, "inner": 8}
-    heads = {name: make_head("language_model", Sizes(8, 2, 16), sizes) for name in ("a", "b")}
-    made = make_proposers(USUAL, heads)
-    assert [one.name for one in made] == ["memory", "event_draft", "grammar", "a", "b"]
-    assert [one.listed for one in made] == ["", "", "", "heads", "heads"]
-    assert len(make_proposers(["heads"])) == 0
+    assert [one.name for one in make_proposers(USUAL)] == ["memory", "event_draft", "grammar"]
 
 
 def test_an_unknown_one_is_refused_with_the_list() -> None:

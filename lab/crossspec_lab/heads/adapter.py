@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 
 
-class Adapter(TrainableHead):
+class Adapter(Head):
     """Says anew, in the target's words, what the event draft has said.
 
     The published sizes, at 4096 wide states: L1 one bottleneck of 256 with learned residual (2.1 M), L2 three

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.heads.dynamic_tree import grow_dynamic
-from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.growing import log_softmax
+from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 
@@ -19,7 +18,7 @@ _SOFT = 0.5
 """Share of the loss that is the distance from the target's own distribution; the rest is of its tokens."""
 
 
-class EventHead(TrainableHead):
+class EventHead(Head):
     """SiLU MLP from the window's event feature, and the `last` tokens before, to the target's vocabulary.
 
     Distilled from the target (Hinton et al., 2015). It needs neither model to decode a token.

@@ -6,11 +6,11 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from crossspec_lab.heads.trainable import TrainableHead
+from crossspec_lab.heads.head import Head
 from crossspec_ros.drafting.proposer import PassResult
 
 
-class StateHead(TrainableHead):
+class StateHead(Head):
     """A head that reads the states of accepted tokens if it needs "hidden"."""
 
     needs = frozenset({"hidden"})

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
 from crossspec_lab.heads.dynamic_tree import DEPTH
 from crossspec_lab.heads.from_states import StateHead
-from crossspec_lab.heads.trainable import IGNORED, Pairs, token_loss
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import IGNORED, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from crossspec_lab.compare.held_out import stream
 from crossspec_lab.heads.eagle import tapped_layers
-from crossspec_lab.heads.saved import save_head
-from crossspec_lab.heads.trainable import Pairs, TrainableHead
-from crossspec_lab.heads.trainable_frame_lm import trainable
+from crossspec_lab.heads.growing import Ranked
+from crossspec_lab.heads.head import Head, Pairs, Sizes
+from crossspec_lab.heads.head_files import load_head, save_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
@@ -21,9 +21,6 @@ from refusals import refused
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.heads.growing import Ranked
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.local import LocalEngine
@@ -59,7 +56,7 @@ def pairs(shards: PairShards) -> Pairs:
     return shards.batch(range(len(shards)))
 
 
-def made(name: str, pair: ModelPair, seed: int = 3) -> TrainableHead:
+def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
     torch.manual_seed(seed)
     head = new_head(name, Sizes.of(pair.target, pair.draft))
     head.load(pair.target)
@@ -101,7 +98,7 @@ def test_all_of_a_head_learns_and_is_stored(name: str, pair: ModelPair, pairs: P
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     with torch.inference_mode():
         # Attention takes another path where nothing learns.
-        assert torch.allclose(trainable(loaded).logits(pairs), head.eval().logits(pairs), atol=1e-4)
+        assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
 
 
 def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
@@ -114,7 +111,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     save_head(head, tmp_path, {})
     loaded = load_head(tmp_path, pair.target)
     loaded.load(pair.target)
-    told = trainable(loaded).logits(pairs)
+    told = loaded.logits(pairs)
     assert told.shape[-1] == loaded.sizes.tokens
     assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
     # It reads what it does not speak, and neither drafts nor learns it.
@@ -171,7 +168,7 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     drafting: Callable[[Policy], PrefillHiddenDecoder],
     wanted: list[tuple[int, ...]],
 ) -> None:
-    proposers = make_proposers(["memory", "event_draft", "heads"], {name: made(name, pair)})
+    proposers = *make_proposers(["memory", "event_draft"]), made(name, pair)
     decoder = drafting(Policy(proposers, None))
     got = [tokens for window in windows[:2] for tokens in said(decoder, window)]
     assert got == wanted

@@ -1,17 +1,53 @@
-"""Trainable heads: the contract of all heads that learn, and the pairs that they learn from."""
+"""Draft heads: small trained proposers, and the pairs that they learn from."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.models.base import EventModel, VideoTarget
+from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
 IGNORED = -100
 """Stands for a missing token, as in torch's cross entropy."""
+_DIGITS = 32
+"""Length of a tokenizer's digest, which stands in messages."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the models that a head is for; the draft's are 0 without a draft.
+
+    `target_type` and `vocabulary`, a digest of the tokenizer, distinguish targets of the same sizes.
+    """
+
+    width: int
+    layers: int
+    tokens: int
+    draft_width: int = 0
+    draft_tokens: int = 0
+    target_type: str = ""
+    vocabulary: str = ""
+
+    @classmethod
+    def of(cls, target: VideoTarget, draft: EventModel | None) -> Sizes:
+        """Return the sizes of a pair."""
+        text, event = target.body.config, draft.body.config if draft else None
+        return cls(
+            text.hidden_size,
+            text.num_hidden_layers,
+            text.vocab_size,
+            event.hidden_size if event else 0,
+            event.vocab_size if event else 0,
+            text.model_type,
+            tokenizer_digest(target.tokenizer)[:_DIGITS],
+        )
 
 
 @dataclass(frozen=True)
@@ -67,14 +103,37 @@ class Pairs:
         return self.states[:, len(self.question) - 1 :]
 
 
-class TrainableHead(Head):
-    """A head with its training: `loss` for training, `logits` for evaluation.
+class Head(nn.Module, Proposer, ABC):
+    """A draft head, which is a proposer: `loss` for training, `logits` for evaluation.
 
     The target's own embeddings and head are used as they are and are none of its parameters.
     """
 
+    kind: ClassVar[str]
+    """The name of its class in files, and its own name until it gets another."""
+    taps: tuple[int, ...] = ()
+    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
     learns_from: frozenset[str] = frozenset()
     """Fields of `Pairs` that may be missing and from which it learns."""
+
+    def __init__(self, sizes: Sizes, **options: Any) -> None:
+        super().__init__()
+        self.name = self.kind
+        self.sizes, self.options = sizes, options
+        self._target: tuple[VideoTarget, ...] = ()
+
+    def load(self, target: VideoTarget) -> None:
+        """Take what it needs of the target, before it drafts or learns."""
+        # Modules in tuples are not registered: the target's parameters are none of the head's.
+        self._target = (target,)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the target's embeddings (..., width) of token ids; any for ids out of its vocabulary."""

@@ -7,9 +7,9 @@ import math
 
 import hypothesis.strategies as st
 import torch
+from crossspec_lab.heads.growing import Ranked, grow_by_depth
 from hypothesis import given, settings
 
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth
 from crossspec_ros.engine.tree import DraftTree
 
 
