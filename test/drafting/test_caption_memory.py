@@ -106,7 +106,7 @@ def test_restore_accepts_token_ids_only(state: Any) -> None:
     before = memory.state()
     try:
         memory.restore(state, 5)
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):
         assert memory.state() == before
     else:
         tokens = [token for captions in memory.state().values() for caption in captions for token in caption]

@@ -24,7 +24,7 @@ from crossspec_lab.compare.after_tokens import said_after_tokens
 from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair, stream
 from crossspec_lab.experiments.statistics import resampled
-from crossspec_lab.heads.decoder import load_heads
+from crossspec_lab.heads.decoder import load_heads, watched_drafts
 from crossspec_lab.heads.head import Head, Pairs
 from crossspec_lab.heads.head_files import PEFT, head_folders, load_head
 from crossspec_lab.train.pairs import PairExtractor, extract
@@ -167,7 +167,10 @@ def measure_live(
     for head in heads:
         ways[head.name] = partial(policy, ["memory", "event_draft"], head)
         ways[f"{head.name}, alone"] = partial(policy, [], head)
-    decoders = {name: PrefillHiddenDecoder(pair, make(), engine=engine) for name, make in ways.items()}
+    decoders = {
+        name: PrefillHiddenDecoder(pair, make(), engine=engine, drafts=watched_drafts(pair))
+        for name, make in ways.items()
+    }
     found: dict[str, dict[str, list[Captioned]]] = {name: {n: [] for n in NOVELTY} for name in ways}
     try:
         for name, (i, window) in in_turns(ways, enumerate(track(windows, "captioning by novelty"))):

@@ -233,7 +233,7 @@ def _ways(
         "target alone, streamed": (),
         "caption memory": make_proposers(["memory"]),
         "event draft": make_proposers(["event_draft"]),
-        "prompt lookup": (PromptLookup(),),
+        "prompt lookup": (PromptLookup(pair.target),),
         "grammar": make_proposers(["grammar"]),
         "adversary": (adversary,),
     }

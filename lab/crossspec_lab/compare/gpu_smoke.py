@@ -91,7 +91,7 @@ class Smoke:
                 "hiding": timed(PublishedPrefillHiding(pair), stack),
                 "generate": timed(TransformersGenerate(pair, "plain"), stack),
             }
-            captured = graphs(ours.engine.runner), graphs(ours._drafts._runner)  # type: ignore[union-attr]
+            captured = graphs(ours.engine.runner), graphs(ours._drafts.runner)  # type: ignore[union-attr]
             take_turns(decoders, windows[:1])
             runs = take_turns(decoders, windows)
             before_mb = self._gpu_mb()

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.align import align
+from crossspec_lab.heads.watched_draft import WatchedDraft
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 
 
@@ -72,9 +73,10 @@ class Adapter(Head):
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
-        if not context.draft_states:
+        drafted = WatchedDraft.of(context).states
+        if not drafted:
             return DraftTree()
-        states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
+        states = torch.stack(drafted)[None].to(self.device, self.dtype)
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))

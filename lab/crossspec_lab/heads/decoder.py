@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crossspec_lab.heads.head import Head
+from crossspec_lab.heads.watched_draft import WatchedDraftModel
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, USUAL, make_proposers
@@ -24,12 +25,19 @@ def head_decoder(
 
     The `engine` becomes the decoder's own.
     """
-    engine = engine or LocalEngine(pair.target)
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, engine=engine, owns_engine=True)
+    engine, drafts = engine or LocalEngine(pair.target), watched_drafts(pair)
+    decoder = PrefillHiddenDecoder(
+        pair, Policy((), None), max_new_tokens, engine=engine, owns_engine=True, drafts=drafts
+    )
     load_heads(pair, heads, engine)
     decoder.warm_up()
     decoder.policy = Policy((*make_proposers(names), *heads), engine.measure())
     return decoder
+
+
+def watched_drafts(pair: ModelPair) -> WatchedDraftModel | None:
+    """Return the event draft of a pair, for heads that read its states; None without one."""
+    return WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
 
 
 def load_heads(pair: ModelPair, heads: Sequence[Head], engine: Engine) -> None:

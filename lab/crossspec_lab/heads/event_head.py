@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.heads.dynamic_tree import grow_dynamic
-from crossspec_lab.heads.growing import log_softmax
+from crossspec_lab.heads.growing import grow_dynamic, log_softmax
 from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.watched_draft import WatchedDraft
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 
@@ -52,10 +52,10 @@ class EventHead(Head):
         return self._following(before.unfold(1, self._last, 1), pairs.feature[:, None])
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        if context.feature is None:
+        found, device = WatchedDraft.of(context).feature, self.start.device
+        if found is None:
             return DraftTree()
-        device = self.start.device
-        feature = torch.from_numpy(context.feature).to(device, self.dtype)[None]
+        feature = found.to(device, self.dtype)[None]
         padded = (IGNORED,) * self._last
         texts = [(padded + context.tokens)[-self._last :]]
 

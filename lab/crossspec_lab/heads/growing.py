@@ -1,10 +1,10 @@
-"""Draft trees of tokens whose probability depends on their depth alone."""
+"""Draft trees of the likeliest paths, by probabilities of each depth or by those of EAGLE-2's levels."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,10 @@ from torch import Tensor
 from crossspec_ros.engine.tree import DraftTree
 
 WIDTH = 10
-"""Tokens at each depth."""
+"""Tokens at each depth; also nodes that are extended in each level, and children of each, as in EAGLE-2."""
+DEPTH = 7
+"""Levels of the tree, as in EAGLE-2."""
+Extend = Callable[[Sequence[int], Sequence[int]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,55 @@ def grow_by_depth(ranked: Ranked, budget: int, min_prob: float) -> DraftTree:
             heapq.heappush(heap, (cost - values[depth + 1][0], node, depth + 1, 0))
     ids, parents, probs = zip(*nodes, strict=True) if nodes else ((), (), ())
     return DraftTree(ids, parents, probs)
+
+
+def grow_dynamic(
+    first: Tensor, extend: Extend, budget: int, min_prob: float, depth: int = DEPTH
+) -> DraftTree:
+    """EAGLE-2's dynamic tree (Li et al., 2024): in each level the likeliest paths are extended, and of all
+    nodes the likeliest `budget` stay.
+
+    Args:
+        first: (vocabulary,) log probabilities of the next token.
+        extend: gets the ids of some nodes and their parents, which are numbered in the order in which it got
+            them, -1 before any; gives (nodes, vocabulary) log probabilities of what follows each.
+    """
+    least = math.log(min_prob) if min_prob > 0 else -math.inf
+    width = min(WIDTH, len(first))
+    ids: list[int] = []
+    parents: list[int] = []
+    values: list[float] = []
+    paths: list[float] = []
+    # The nodes whose children come next, and what `extend` calls those that it got.
+    level, extended = [-1], {-1: -1}
+    log_probs = first[None]
+    for left in range(depth - 1, -1, -1):
+        best = log_probs.topk(width)
+        found = [
+            ((paths[node] if node >= 0 else 0.0) + value, node, token, value)
+            for node, row, tokens in zip(level, best.values.tolist(), best.indices.tolist(), strict=True)
+            for value, token in zip(row, tokens, strict=True)
+        ]
+        begin = len(ids)
+        # Stable, so that of equal ones the first stays first.
+        for path, node, token, value in sorted(found, key=lambda one: -one[0])[: max(width, budget)]:
+            if path >= least:
+                ids.append(token)
+                parents.append(node)
+                values.append(value)
+                paths.append(path)
+        level = list(range(begin, min(begin + width, len(ids))))
+        if not level or not left:
+            break
+        log_probs = extend([ids[node] for node in level], [extended[parents[node]] for node in level])
+        extended |= {node: len(extended) - 1 + n for n, node in enumerate(level)}
+    kept = sorted(sorted(range(len(ids)), key=lambda node: -paths[node])[: max(0, budget)])
+    place = {-1: -1, **{node: n for n, node in enumerate(kept)}}
+    return DraftTree(
+        tuple(ids[node] for node in kept),
+        tuple(place[parents[node]] for node in kept),
+        tuple(math.exp(values[node]) for node in kept),
+    )
 
 
 def log_softmax(logits: Tensor) -> Tensor:

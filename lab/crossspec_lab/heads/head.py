@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.proposer import Proposer
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, PassResult, Proposer
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
@@ -111,6 +111,9 @@ class Head(nn.Module, Proposer, ABC):
 
     kind: ClassVar[str]
     """The name of its class in files, and its own name until it gets another."""
+    needs: frozenset[str] = frozenset()
+    """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
+    "events", "frames"."""
     taps: tuple[int, ...] = ()
     """Decoder layers of the target whose inputs it reads besides the last hidden states."""
     learns_from: frozenset[str] = frozenset()
@@ -126,6 +129,11 @@ class Head(nn.Module, Proposer, ABC):
         """Take what it needs of the target, before it drafts or learns."""
         # Modules in tuples are not registered: the target's parameters are none of the head's.
         self._target = (target,)
+
+    def is_ready(self, context: Context) -> bool:
+        has_events = EVENT_DRAFT in context.drafts and bool(context.drafts[EVENT_DRAFT].tokens)
+        inputs = {"events": has_events, "frames": bool(context.frames)}
+        return all(inputs.get(name, True) for name in self.needs)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -155,6 +163,45 @@ class Head(nn.Module, Proposer, ABC):
     def predicted(self, pairs: Pairs) -> Tensor | None:
         """Return the (b, t, width) states that `logits` are read from, if the head predicts the target's."""
         return None
+
+
+class StateHead(Head):
+    """A head that reads the states of accepted tokens if it needs "hidden"."""
+
+    needs = frozenset({"hidden"})
+    _observed: tuple[int, ...] = ()
+    """Tokens of the response whose states it has read."""
+
+    def is_ready(self, context: Context) -> bool:
+        # A rehearsal has tokens, too, but its passes are not observed.
+        has_states = bool(context.tokens) and context.tokens == self._observed
+        return super().is_ready(context) and (has_states or "hidden" not in self.needs)
+
+    def observe(self, result: PassResult) -> None:
+        """Let the head read the states of the tokens that this pass verified."""
+        if "hidden" not in self.needs or result.step is None or result.step.hidden is None:
+            return
+        question: tuple[int, ...] = ()
+        if not result.context.tokens:
+            question = self._target[0].prompt_ids(result.context.question)[1][1:]
+            self.begin()
+        self._observed = result.context.tokens + result.tokens
+        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
+        following = (question + result.tokens)[-len(states) :]
+        # A family may close its prompt with more than ids.
+        beyond = len(states) - len(following)
+        self.read(following, states[beyond:], taps if taps is None else taps[beyond:])
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget the states of the response before."""
+
+    @abstractmethod
+    def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
+        """Take the target's states (n, width) at some more tokens, and the token after each.
+
+        In the first pass of a response, these are the states of the question.
+        """
 
 
 def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor:

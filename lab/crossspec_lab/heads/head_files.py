@@ -34,8 +34,6 @@ KINDS: dict[str, type[Head]] = {
 }
 PEFT = "adapter_config.json"
 """File in the folder of a LoRA adapter, which changes the draft itself."""
-VERSION = 1
-"""Version of our format."""
 _OF_TARGET = ("target_type", "width", "layers", "tokens", "vocabulary")
 _OF_DRAFT = ("draft_width", "draft_tokens")
 
@@ -79,11 +77,6 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
 
 def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel | None) -> Head:
     values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
-    if values["crossspec_head"] != VERSION:
-        raise InputError(
-            f"'{file}' has version {values['crossspec_head']} of the format, but {VERSION} is known: train "
-            f"the head anew with crossspec train heads"
-        )
     try:
         sizes = Sizes(**values["sizes"])
     except TypeError as error:
@@ -104,7 +97,7 @@ def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     """Write it, with `notes` about its training; in bfloat16, as checkpoints are."""
     config = {
-        "crossspec_head": VERSION,
+        "crossspec_head": 1,
         "kind": head.kind,
         "sizes": asdict(head.sizes),
         "options": head.options,

@@ -153,7 +153,7 @@ class LanguageModel(Head):
 
     def _forget(self) -> None:
         self._first: Tensor | None = None
-        self._question: tuple[int, ...] = ()
+        self._question = ""
         # Groups of frames in the KV cache, and tokens of question and frames there.
         self._groups = self._prompt = 0
         # The draft from the first token on, and its beliefs from the token `_base` on.
@@ -168,13 +168,12 @@ class LanguageModel(Head):
 
     def _update(self, context: Context) -> None:
         """Begin anew for another window or another question."""
-        if self._first is context.frames[0] and self._question == context.prompt_ids:
+        if self._first is context.frames[0] and self._question == context.question:
             return
         self._forget()
-        self._first, self._question = context.frames[0], context.prompt_ids
+        self._first, self._question = context.frames[0], context.question
         self._row.keep(0)
-        if context.prompt_ids:
-            self._read(self._words(context.prompt_ids))
+        self._read(self._words(self._target[0].prompt_ids(context.question)[1]))
         self._prompt = self._row.length
 
     def _read_frames(self, context: Context) -> None:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.heads.from_states import StateHead
 from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_lab.heads.head import Pairs, Sizes, token_loss
+from crossspec_lab.heads.head import Pairs, Sizes, StateHead, token_loss
 from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree

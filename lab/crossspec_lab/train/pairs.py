@@ -84,10 +84,9 @@ class PairExtractor:
         images = window.event_images[:-1]
         draft = drafts.draft(images, self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
-        assert draft.feature is not None
         event_tokens = drafts.submit(drafts.model.encode, images).result()
-        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": event_tokens}
-        said = draft.proposal()[0]
+        found = {"feature": event_tokens.mean(0), "event_tokens": event_tokens}
+        said = draft.proposal().tokens
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
             forced = forced_states(drafts.model, draft, tokens)
             found |= {

@@ -14,13 +14,13 @@ from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.growing import Ranked
 from crossspec_lab.heads.head import Head, Pairs, Sizes
 from crossspec_lab.heads.head_files import load_head, save_head
+from crossspec_lab.heads.watched_draft import WatchedDraftModel
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
 from refusals import refused
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.local import LocalEngine
@@ -118,7 +118,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     tokens = torch.full_like(pairs.tokens, said[1])
     assert said[1] not in spoken
     units = tuple(pairs.frames[0].split(list(pairs.units)))
-    context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
+    context = Context(QUESTION, tuple(tokens[0, :3].tolist()), frames=units)
     with torch.inference_mode():
         guess = loaded.propose(context, 20, 0.0)
     assert len(guess.token_ids) == 20 and set(guess.token_ids) <= set(spoken)
@@ -137,7 +137,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
 def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecoder]]:
     """Decoders on one engine and one draft."""
     assert pair.draft is not None and pair.translation is not None
-    engine, drafts = LocalEngine(pair.target), DraftModel(pair.draft, pair.translation)
+    engine, drafts = LocalEngine(pair.target), WatchedDraftModel(pair.draft, pair.translation)
     engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
     yield lambda policy: PrefillHiddenDecoder(pair, policy, 64, engine=engine, drafts=drafts)
     drafts.close()
@@ -179,7 +179,6 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     ("old", "new", "code"),
     [
         ('"event_head"', '"hedgehog"', "head-kind-unknown"),
-        ('"crossspec_head": 1', '"crossspec_head": 7', "head-version-unknown"),
         ('"inner": 256', '"inner": 264', "head-library-sizes"),
         ('"inner": 256', '"inner": "x"', "head-library-options"),
         ('"width": 192', '"width": 96', "head-of-another-width"),
@@ -223,15 +222,14 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
     """Frames in pieces, a draft, a departure: the beliefs are those of one pass over all of it."""
     head = made("massv", pair).eval()
     units = pairs.frames[0].split(list(pairs.units))
-    prompt = tuple(pairs.question.tolist())
-    seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
-    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])), 16, 0.0)
+    seen = Context(QUESTION, frames=tuple(units[:-1]))
+    assert not head.prepare(Context(QUESTION, frames=tuple(units[:3])), 16, 0.0)
     # It drafts some tokens at a time.
     assert head.prepare(seen, 16, 0.0) and head.prepare(seen, 16, 0.0)
     drafted = tuple(head._chain)  # type: ignore[attr-defined]
     assert len(drafted) == 8
     verified = (*drafted[:4], 77)
-    everything = Context("", verified, prompt, frames=tuple(units))
+    everything = Context(QUESTION, verified, frames=tuple(units))
     head.propose(everything, 16, 0.0)
     chain, ranked = tuple(head._chain), head._ranked  # type: ignore[attr-defined]
     assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified) == 16
