@@ -43,15 +43,12 @@ class Calibration:
         for token in tokens:
             siblings = children[at]
             for node in siblings:
-                self._count(tree.probs[node], tree.token_ids[node] == token)
+                counts = self.counts[:, _bin(tree.probs[node])]
+                if counts[0] >= _MEMORY:
+                    counts /= 2
+                counts += 1, tree.probs[node], tree.token_ids[node] == token
             # Behind a token that was not proposed there are no children.
             at = next((node for node in siblings if tree.token_ids[node] == token), None)
-
-    def _count(self, predicted: float, is_accepted: bool) -> None:
-        counts = self.counts[:, _bin(predicted)]
-        if counts[0] >= _MEMORY:
-            counts /= 2
-        counts += 1, predicted, is_accepted
 
 
 def _bin(prob: float) -> int:

@@ -28,12 +28,8 @@ class CaptionMemory(Proposer):
         """Captions since the start."""
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        """Return the likeliest `budget` paths, down to probability `min_prob`."""
         table = self._tables.get(context.subject)
-        if table is None or budget <= 0:
-            return DraftTree()
-        tokens, parents, probs = (values.tolist() for values in table.grow(context.tokens, budget, min_prob))
-        return DraftTree(tuple(tokens), tuple(parents), tuple(probs))
+        return table.grow(context.tokens, budget, min_prob) if table else DraftTree()
 
     def observe(self, result: PassResult) -> None:
         """Learn the caption if it has ended."""

@@ -14,7 +14,7 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
@@ -23,7 +23,6 @@ from crossspec_lab.compare.recorded import recorded_windows
 from crossspec_lab.compare.timeline import timeline
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head_files import fitting_heads
-from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             decoders[name] = timed(head_decoder(pair, mine, others), stack)
         decoders |= {
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
-            ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
+            ALONE: timed(Alone(pair), stack),
         }
         decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
         makers = other_decoders(pair) | llama_cpps(pair)

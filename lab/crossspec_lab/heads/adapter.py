@@ -36,17 +36,13 @@ class Adapter(Head):
         heads: int = 0,
         inner: int = 0,
         fused: bool = False,
-        states: float = 1.0,
     ) -> None:
-        super().__init__(
-            sizes, bottlenecks=list(bottlenecks), heads=heads, inner=inner, fused=fused, states=states
-        )
+        super().__init__(sizes, bottlenecks=list(bottlenecks), heads=heads, inner=inner, fused=fused)
         width = sizes.width
         is_same = sizes.draft_width == width
         self.enter = nn.Identity() if is_same else nn.Linear(sizes.draft_width, width)
         self.bottlenecks = nn.ModuleList([Bottleneck(width, inner) for inner in bottlenecks])
         self.attend = Attend(width, heads, inner, fused) if heads else None
-        self._weight = states
         if fused:
             self.needs = frozenset({"events", "frames"})
 
@@ -61,7 +57,7 @@ class Adapter(Head):
         """The published loss on states, and the cross entropy of the tokens that are read out of them."""
         predicted = self.predicted(pairs)
         told = token_loss(self.read_out(predicted), pairs.tokens)
-        return told + self._weight * state_loss(predicted, pairs.choosing, pairs.is_token)
+        return told + state_loss(predicted, pairs.choosing, pairs.is_token)
 
     def predicted(self, pairs: Pairs) -> Tensor:
         assert pairs.draft_states is not None
