@@ -102,7 +102,7 @@ class EventDraft:
         self._beat()
         seen = sees(row.length, len(chunk), DraftTree())
         reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
-        [(hidden, _)] = self._runner.read([reading])
+        [(_, hidden, _)] = self._runner.read([reading])
         # The next pass reuses the buffer. The wait below is for this copy, too.
         state = hidden[-1].clone()
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)

@@ -23,7 +23,7 @@ class StateHead(TrainableHead):
         if not result.context.tokens:
             question = result.context.prompt_ids[1:]
             self.begin()
-        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
+        states, taps = result.step.hidden(self.taps)
         following = (question + result.tokens)[-len(states) :]
         # A family may close its prompt with more than ids.
         beyond = len(states) - len(following)
