@@ -85,6 +85,14 @@ class Request:
     rehearsal: Ask | None = None
     rehearsed: int = 0
 
+    @property
+    def holds_frames(self) -> bool:
+        """Whether the frames that wait leave the rehearsal in work its time."""
+        rehearsal, sequence = self.rehearsal, self.sequence
+        if rehearsal is None or sequence is None or not rehearsal.has_begun or rehearsal.future.done():
+            return False
+        return not sequence.ends_rehearsal(len(self.frames))
+
 
 def settle(future: Future[Any], result: object = None, error: BaseException | None = None) -> None:
     """Give those who wait the result, or the error; another thread may have cancelled the future."""

@@ -99,11 +99,21 @@ class TargetSequence:
         self._roll_back(len(self._units))
         self.trace, self._stage, self._tail = trace, stage, [closing]
         if stage == REHEARSAL:
-            missing = range(len(self._units) - 1, -(-spec.frames // spec.frames_per_unit))
+            missing = range(len(self._units) - 1, spec.units)
             self._tail = [*(self._target.unit(self._units[-1].features, i) for i in missing), closing]
         elif stage == STANDING:
             # Some families put tokens between the frames and the text.
             self._tail = [closing.cut(len(closing) - len(self._target.prompt_ids(question)[1]))]
+
+    def ends_rehearsal(self, frames: int) -> bool:
+        """Test whether so many further frames are a reason to end a rehearsal.
+
+        They are if they complete a unit, and at most one more unit follows. If each frame ended it, a
+        rehearsal would spend most of its time on reading the question.
+        """
+        spec = self._target.spec
+        units = (self.frame_count + len(self._waiting) + frames) // spec.frames_per_unit
+        return units >= max(len(self._units), spec.units - 1)
 
     def units(self) -> list[np.ndarray]:
         """Return the units of frames (n, H, W, 3) that are to be encoded now; `add` takes their features.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.runner import Output, Reading
 from crossspec_ros.engine.sequence import REHEARSAL, TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -232,3 +235,23 @@ def test_nothing_of_a_rehearsal_stays_in_the_cache(
     assert (sequence._row.length, sequence._place) == (length + unit, place + unit)
     sequence.ask(QUESTION, Trace())
     assert close(opened.logits(chain([5, 6])), logits(pair, window, [5, 6]))
+
+
+@pytest.mark.parametrize(
+    ("per_unit", "read", "ends"),
+    [
+        pytest.param(1, 4, (False, False, False, True, True), id="the last unit but one"),
+        pytest.param(1, 7, (False, True), id="the last unit"),
+        pytest.param(2, 4, (False, False, True, True, True), id="units of two frames"),
+        pytest.param(2, 6, (False, False, True), id="a frame that completes no unit"),
+    ],
+)
+def test_frames_that_end_a_rehearsal(per_unit: int, read: int, ends: tuple[bool, ...]) -> None:
+    spec = InputSpec(8, per_unit, 224, 800, 4096, (2,))
+    sequence: Any = SimpleNamespace(
+        _target=SimpleNamespace(spec=spec),
+        frame_count=read,
+        _waiting=[],
+        _units=[None] * (read // per_unit + 1),
+    )
+    assert tuple(TargetSequence.ends_rehearsal(sequence, i) for i in range(len(ends))) == ends
