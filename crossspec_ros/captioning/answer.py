@@ -194,7 +194,7 @@ class Answer:
         tokens = self.tokens if self.ended else self.tokens + rest(self.tokens, before.token_ids)
         return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
 
-    def caption(self, text: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
+    def caption(self, text: str) -> Caption:
         """Return the caption of the tokens so far, which are this text."""
         return Caption(
             text,
@@ -204,7 +204,7 @@ class Answer:
             self.drafted,
             self.accepted,
             self.stop.is_late,
-            traffic,
+            self.last.traffic if self.last is not None else (0, 0),
             self.round_trip_s,
             accept_lengths=tuple(self.accept_lengths),
             is_json=self.grammar is not None and self.grammar.is_over,

@@ -112,9 +112,6 @@ class LocalEngine:
         with self._wake(window) as cancelled:
             _move(window.tasks, cancelled)
 
-    def traffic(self, window: Request) -> tuple[int, int]:
-        return 0, 0
-
     def drop(self, window: Request) -> None:
         with self._wake(window):
             if window in self._requests:

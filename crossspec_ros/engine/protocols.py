@@ -39,7 +39,8 @@ class Step:
     pass.
 
     From another host several `passes` may come as one step, with the `text` so far, the nodes that were
-    `drafted` and `accepted` by proposer, and the link's time `round_trip_s`.
+    `drafted` and `accepted` by proposer, the link's time `round_trip_s`, and the bytes of the window's
+    `traffic`, which went there and came from there so far.
     """
 
     path: tuple[int, ...]
@@ -53,6 +54,7 @@ class Step:
     drafted: Mapping[str, int] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
     round_trip_s: float = 0.0
+    traffic: tuple[int, int] = (0, 0)
     passes: int = 1
     text: str | None = None
 
@@ -147,9 +149,6 @@ class Engine(Protocol):
 
     def cancel(self, window: Any) -> None:
         """Drop what the window was asked; a pass in flight goes on."""
-
-    def traffic(self, window: Any) -> tuple[int, int]:
-        """Return the bytes that went to the target's host and came from there for this window."""
 
     def drop(self, window: Any) -> None:
         """Give the window's buffers back; a second time does nothing."""

@@ -160,9 +160,6 @@ class RemoteEngine:
     def cancel(self, window: RemoteWindow) -> None:
         self._end(window, window.answer, CancelledError(), is_cut=True)
 
-    def traffic(self, window: RemoteWindow) -> tuple[int, int]:
-        return window.traffic
-
     def drop(self, window: RemoteWindow) -> None:
         with self._lock:
             self._send(window, wire.Up(close=wire.Close()))
@@ -205,6 +202,7 @@ class RemoteEngine:
             drafted=dict(piece.drafted),
             accepted=dict(piece.accepted),
             round_trip_s=max(0.0, (now_ns - window.asked_ns) / 1e9 - piece.since_asked_s),
+            traffic=window.traffic,
             passes=piece.passes,
             text=piece.text,
         )
