@@ -88,17 +88,6 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @pytest.mark.usefixtures("attention")
-@pytest.mark.parametrize("prefilled", [0, 1, 5, 8])
-@torch.inference_mode()
-def test_frames_may_be_read_one_by_one_or_with_the_question(
-    pair: ModelPair, windows: list[Window], prefilled: int
-) -> None:
-    opened = Opened(pair, windows[0], prefilled)
-    opened.sequence.ask(QUESTION, Trace())
-    assert close(opened.logits(chain([5, 6, 7])), logits(pair, windows[0], [5, 6, 7]))
-
-
-@pytest.mark.usefixtures("attention")
 @torch.inference_mode()
 def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windows: list[Window]) -> None:
     rng = random.Random(7)
