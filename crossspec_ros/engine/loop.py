@@ -291,9 +291,9 @@ class Loop:
 
     def _settle(self, turn: _Turn, result: object = None, error: BaseException | None = None) -> None:
         """Take the work off its request, and give those who wait its result."""
-        turn.is_over = True
+        task, turn.is_over = turn.task, True
         with self.lock:
-            if turn.task in turn.request.tasks:
-                turn.request.tasks.remove(turn.task)
-        for one in turn.frames if turn.task is None else (turn.task,):
+            if task is not None and task in turn.request.tasks:
+                turn.request.tasks.remove(task)
+        for one in turn.frames if task is None else (task,):
             settle(one.future, result, error)

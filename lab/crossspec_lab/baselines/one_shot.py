@@ -12,6 +12,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
+from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -30,7 +31,7 @@ class GuessedAnswer:
     `accept_lengths`, `seconds` and `rows` have the tokens, the device time and the windows of each pass.
     """
 
-    sampling = None
+    sampling: Sampling | None = None
     hint = ""
     rehearses = False
 
