@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
-from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.fixed import encode_mono
 from crossspec_ros.events.packets import MAX_EVENTS
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def _read(
         frame = reader.getNextFrame() if has_frames else None
         if batch:
             stamp_ns = now_ns()
-            data = event_packet(stamp_ns, encode_evt3(batch), "evt3", size, seq)
+            base_ns = int(batch.t.min()) * 1000
+            data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, seq, base_ns)
             seq += 1
             yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
         if frame is not None:
@@ -226,8 +227,7 @@ def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage | Unusa
 def _warm_up() -> None:
     """Make a message of each type: the first ones take a second, in which dv-processing drops data."""
     zero = np.zeros(1, np.uint8)
-    payload = encode_evt3(EventBatch(zero.astype(np.int64), zero, zero, zero, 1, 1))
-    event_packet(0, payload, "evt3", (1, 1))
+    event_packet(0, b"", "mono", (1, 1))
     image(0, zero[None], "mono8")
 
 

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> None:
 def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
-    A bag's messages of events and of the played images stay as they are; other recordings become evt3 packets
-    and images. The bag's directory gets a copy of the source's `ground_truth.json`. Losses are reported on
-    stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written; then, and
+    A bag's messages of events and of the played images stay as they are; other recordings become `mono`
+    packets and images. The bag's directory gets a copy of the source's `ground_truth.json`. Losses are
+    reported on stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written; then, and
     when interrupted, no bag is left.
     """
     truth = _read_truth(source)

@@ -17,10 +17,10 @@ import h5py
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.batch import is_sensor
 from crossspec_ros.events.cdr import image
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import SourceRecording, StampedImages
 from crossspec_ros.recordings.tables import (
     BLOCK,
@@ -240,7 +240,7 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
         found = sorted(file.numbers(layout.size), reverse=True)
     if not found and layout.name == "v2e" and file.get("frame") is not None:
         found = [*file.dataset("frame").shape[:0:-1]]
-    if found and (len(found) != 2 or not is_size(*found)):
+    if found and (len(found) != 2 or not is_sensor(*found)):
         raise InputError(f"'{file.path}' states a sensor of {found} pixels: correct its width and height")
     return (found[0], found[1]) if found else None
 

@@ -15,11 +15,11 @@ from typing import BinaryIO
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.batch import EventBatch, drop_outside, is_sensor
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.recordings.sensor_size import assume_size, is_size
 from crossspec_ros.recordings.source import EventSource, damaged
+from crossspec_ros.recordings.tables import assume_size
 
 _MAX_LINE = 4096
 
@@ -115,7 +115,7 @@ def _stated_size(header: Mapping[str, str]) -> tuple[int, int] | None:
         sides = [header.get(prefix + name, "") for name in ("width", "height")]
         for text in ("x".join(sides), header.get("geometry", "")):
             size = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text)
-            if size and is_size(int(size[1]), int(size[2])):
+            if size and is_sensor(int(size[1]), int(size[2])):
                 return int(size[1]), int(size[2])
     return None
 

@@ -136,7 +136,7 @@ class FileRecording(Recording):
 
 
 class SourceRecording(FileRecording):
-    """Events of a source as a recording: evt3 packets of 10 ms, each stamped with its first event.
+    """Events of a source as a recording: `mono` packets of 10 ms, each stamped with its first event.
 
     The stream ends with a packet without events that carries the time of the last event.
     """

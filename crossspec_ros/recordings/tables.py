@@ -15,7 +15,6 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.options import UNITS, ReadOptions
-from crossspec_ros.recordings.sensor_size import assume_size
 from crossspec_ros.recordings.source import WINDOW_US, EventSource, damaged
 
 BLOCK = 1 << 18
@@ -35,6 +34,12 @@ _MAX_OUTSIDE_ASSUMED = 0.001
 """The same fraction for a sensor size that the first block suggests: a corner is no sensor."""
 _MAX_BACK = 0.01
 """Reject a table when a larger fraction of times is more than a second before the previous one."""
+
+
+_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
+"""(width, height) of common sensors, the smaller ones first."""
+_MAX_ASSUMED = 2048
+"""Limit of width and height that coordinates suggest."""
 
 
 class Columns(NamedTuple):
@@ -128,6 +133,18 @@ def to_us(times: np.ndarray, unit: str, offset: int = 0) -> np.ndarray:
     us += scale(offset)
     us[~(is_time & (us >= 0) & (us < MAX_US))] = -1
     return us
+
+
+def assume_size(x: np.ndarray, y: np.ndarray) -> tuple[int, int]:
+    """Return (width, height) of the smallest common sensor that holds all but 0.1 % of the events.
+
+    Where no common sensor is large enough, the size is that of the largest coordinates.
+    """
+    x, y = (axis[(axis >= 0) & (axis < _MAX_ASSUMED)] for axis in (x, y))
+    for width, height in _SENSORS:
+        if np.count_nonzero(x >= width) + np.count_nonzero(y >= height) <= _MAX_OUTSIDE_ASSUMED * len(x):
+            return width, height
+    return int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1
 
 
 class TableEvents(EventSource):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.batch import is_sensor
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.tables import (
     BLOCK,
     ROLES,
@@ -105,7 +105,7 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
             if len(words) >= len(ROLES) and all(map(_is_number, words)):
                 break
             length += 1
-            if (found := _SIZE.fullmatch(line)) and is_size(int(found[1]), int(found[2])):
+            if (found := _SIZE.fullmatch(line)) and is_sensor(int(found[1]), int(found[2])):
                 size = int(found[1]), int(found[2])
             elif words and line[0] not in _COMMENT:
                 has_names = True

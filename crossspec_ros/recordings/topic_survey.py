@@ -153,17 +153,12 @@ class StampedSurvey(TopicSurvey):
 
 
 class EventSurvey(StampedSurvey):
-    """A topic of event packets or of dvs_msgs arrays.
-
-    `absolute_stamps` means that a packet's stamp is the sensor's time of its first event, as in recordings
-    other than bags. The report then has full times of events, of which evt3 carries 24 bits only.
-    """
+    """A topic of event packets or of dvs_msgs arrays."""
 
     kind = "events"
 
-    def __init__(self, topic: Topic, absolute_stamps: bool = False) -> None:
+    def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self._absolute_stamps = absolute_stamps
         self.is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
         self._events = self._on = self._back = self._furthest_back = 0
         self._first_us: int | None = None
@@ -186,7 +181,7 @@ class EventSurvey(StampedSurvey):
             batch = self._packets.decode(message)
         if not len(batch):
             return
-        t = batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t
+        t = batch.t
         steps = np.diff(t, prepend=t[0] if self._last_us is None else self._last_us)
         self._back += int(np.count_nonzero(steps < 0))
         self._furthest_back = max(self._furthest_back, -int(steps.min()))

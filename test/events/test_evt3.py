@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3, encode_time
 from event_samples import assert_equal, batch_of, random_batch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
 
 Y, X, BASE, V12, V8, LOW, HIGH = 0x0000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x8000
 ON = 1 << 11

@@ -25,6 +25,7 @@ from bag_samples import (
     sound,
     write,
 )
+from crossspec_lab.evt3_encoder import encode_evt3
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.cli import main
@@ -38,7 +39,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 

@@ -8,13 +8,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.samples import HEADERS, encode_dat, encode_raw
 from event_samples import batch_of
 from recording_samples import check_info, clustered, decode_raw, read
 from refusals import refused
 
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings import prophesee
 from crossspec_ros.recordings.prophesee import DatEvents, RawEvents
 from crossspec_ros.recordings.recording import open_here

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from bag_samples import bag_of, mcap
+from crossspec_lab.evt3_encoder import encode_evt3
 from event_samples import random_batch
 from refusals import refused
 
@@ -23,7 +24,6 @@ from crossspec_ros.events.cdr import (
     image,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey

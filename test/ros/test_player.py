@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_msgs.msg import WindowReport
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
@@ -17,7 +18,6 @@ from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode

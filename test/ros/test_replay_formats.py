@@ -13,6 +13,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -34,7 +35,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import replay_graph

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from event_camera_msgs.msg import EventPacket
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -15,7 +16,6 @@ from refusals import refused
 from sensor_msgs.msg import Image
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
 from crossspec_ros.ros.synchronizer import SynchronizerNode

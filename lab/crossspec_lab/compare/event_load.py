@@ -21,13 +21,13 @@ from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
 from crossspec_lab.compare.peak_memory import status_mb
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.trials.processes import Child, cpu_seconds
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
 from crossspec_ros.ros.run import run
