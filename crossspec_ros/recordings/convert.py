@@ -39,8 +39,8 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
 
     A bag's messages of events and of the played images stay as they are; other recordings become `mono`
     packets and images. The bag's directory gets a copy of the source's `ground_truth.json`. Losses are
-    reported on stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written; then, and
-    when interrupted, no bag is left.
+    reported on stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written;
+    then, and when interrupted, no bag is left.
     """
     truth = _read_truth(source)
     with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:

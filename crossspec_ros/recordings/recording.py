@@ -124,7 +124,7 @@ def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recordin
     """
     from crossspec_ros.recordings.reader_process import ChildRecording
 
-    return ChildRecording(path, f"{__name__}:open_here", asked)
+    return ChildRecording(path, asked)
 
 
 def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
