@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.asked_models import asked_placement
@@ -131,7 +131,7 @@ class CodeReplay:
             self._draft = self._captioner.add_event_image(index, update.image) or self._draft
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
-            windows = self._assembler.close(*astuple(update))
+            windows = self._assembler.close(*update)
         yield from map(self._caption, windows)
 
     def _caption(self, window: Window) -> Captioned:

@@ -10,7 +10,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.window import Counts, Window
+from crossspec_ros.windows.window import Window, WindowClosed
 
 PATIENCE = 8
 """A window is emitted incomplete once so many later ones have closed: as many as the topics' queues hold."""
@@ -50,7 +50,7 @@ class _ClosedWindow:
     index: int
     published_ns: int
     since_ns: int
-    counts: Counts
+    counts: WindowClosed
     images: tuple[list[_Image], list[_Image]] = field(default_factory=lambda: ([], []))
     is_emitted: bool = False
 
@@ -93,7 +93,7 @@ class WindowAssembler:
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image, published_ns)
 
     def close(self, end_ns: int, *counts: int, published_ns: int = 0) -> list[Window]:
-        """Add the `Counts` of the window ending at `end_ns`; return the windows that this completes.
+        """Add what `WindowClosed` says of a window; return the windows that this completes.
 
         Raises InputError for a window of another grid.
         """
@@ -112,7 +112,7 @@ class WindowAssembler:
             # The publisher's clock was set back, so its earlier times order nothing any more.
             self._restart = None
             self._closed = deque(window for window in self._closed if not window.is_emitted)
-        window = _ClosedWindow(index, published_ns, self._since_ns(index), Counts(*counts))
+        window = _ClosedWindow(index, published_ns, self._since_ns(index), WindowClosed(end_ns, *counts))
         self._closed.append(window)
         for topic, images in zip(self._topics, window.images, strict=True):
             images.extend(image for image in topic.open if window.takes(image))
@@ -176,7 +176,7 @@ class WindowAssembler:
         return windows
 
     def _is_final(self, window: _ClosedWindow) -> bool:
-        parts = zip(self._topics, window.images, window.counts[:2], strict=True)
+        parts = zip(self._topics, window.images, window.counts[1:3], strict=True)
         return all(len(has) >= count or topic.reached_ns > window.published_ns for topic, has, count in parts)
 
     def _emit(self, window: _ClosedWindow) -> Window:
@@ -196,7 +196,7 @@ class WindowAssembler:
             tuple(image.stamp_ns for image in frames),
             missing,
             surplus,
-            *counts[2:],  # the rest of its fields are those of Counts
+            *counts[3:],  # the rest of its fields are those of WindowClosed
         )
 
 

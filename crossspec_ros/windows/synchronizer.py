@@ -14,7 +14,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 LATENESS_NS = SECOND // 5
 MAX_PACKET_NS = 2 * SECOND
@@ -35,25 +35,6 @@ class EventImageReady:
 
     stamp_ns: int
     image: np.ndarray
-
-
-@dataclass(frozen=True)
-class WindowClosed:
-    """Nothing more will come for the window ending at `end_ns`, which had so many images and events.
-
-    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
-    and `late_frames` came too late for their own windows, since the window before this one closed.
-    `covered_ms` of the window lie between the first and the last of all data.
-    """
-
-    end_ns: int
-    frames: int
-    event_images: int
-    events: int
-    lost_packets: int = 0
-    late_events: int = 0
-    late_frames: int = 0
-    covered_ms: int = 1000
 
 
 Update = FrameReady | EventImageReady | WindowClosed

@@ -104,8 +104,7 @@ def test_a_child_ends_soon_after_its_parent_was_killed():
     code = (
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from crossspec_ros.recordings.options import ReadOptions
-from crossspec_ros.recordings.reader_process import words\n"
+        "from crossspec_ros.recordings.reader_process import words\n"
         "print(next(words('reader_jobs:send_own_pid', Path('.')))['value'], flush=True)\n"
         "import os; os.kill(os.getpid(), 9)\n"
     )
@@ -121,8 +120,7 @@ def test_modules_of_the_working_folder_are_not_imported(tmp_path):
     code = (
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from crossspec_ros.recordings.options import ReadOptions
-from crossspec_ros.recordings.reader_process import words\n"
+        "from crossspec_ros.recordings.reader_process import words\n"
         "print(list(words('reader_jobs:shout', Path('.'))))\n"
     )
     done = subprocess.run(

@@ -38,7 +38,7 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import replay_graph
-from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.messages import closed_window
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
@@ -207,7 +207,7 @@ def replayed(setup, rate, windows):
         node.play()
         closed = observer["/synchronizer/window_closed"]
         observer.wait(lambda: len(closed) == len(observer.reports()) >= windows)
-        counts = [closed_counts(message) for message in closed]
+        counts = [closed_window(message) for message in closed]
         assert sum(count.late_events + count.late_frames for count in counts) == 0
         return [
             (to_ns(message.header.stamp), count.events, text)

@@ -25,8 +25,8 @@ from crossspec_ros.events.cdr import (
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 MS = 10**6
 SECOND = 10**9

@@ -14,8 +14,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 MS = 1_000_000
 GRID = WindowGrid()

@@ -62,7 +62,7 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
         elif isinstance(update, EventImageReady):
             assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, pair.event_image_size))
         else:
-            return next(iter(assembler.close(update.end_ns, update.frames, update.event_images)))
+            return next(iter(assembler.close(*update)))
     raise AssertionError("a window with data closes")
 
 
