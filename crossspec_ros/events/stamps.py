@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain, islice, tee
 from typing import Generic, NamedTuple, TypeVar
 
 from crossspec_ros.events.cdr import RecordedMessage
@@ -201,46 +202,31 @@ def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
     last_ns: int | None = None
     # A stream's very last stamp may be this far behind the others: a slow camera's are all far apart.
     reach_ns = FORWARD_JUMP_NS
-    source, ahead = iter(stamped), list[tuple[T, int]]()
-    while True:
-        while (is_stray := _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, False)) is None:
-            if (following := next(source, None)) is None:
-                break
-            ahead.append(following)
-        if not ahead:
-            return
-        if is_stray is None:
-            is_stray = _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, True)
-        item, stamp_ns = ahead.pop(0)
+    items, second, third = tee(stamped, 3)
+    next_stamps = chain((ns for _, ns in islice(second, 1, None)), [None])
+    later_stamps = chain((ns for _, ns in islice(third, 2, None)), [None, None])
+    for (item, stamp_ns), next_ns, later_ns in zip(items, next_stamps, later_stamps, strict=False):
+        if last_ns is None:
+            # With nothing before, the third tells which of two that are far apart is odd.
+            is_stray = (
+                next_ns is not None
+                and later_ns is not None
+                and follows(later_ns, next_ns)
+                and not follows(next_ns, stamp_ns)
+                and not follows(later_ns, stamp_ns)
+            )
+        elif last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
+            is_stray = False
+        elif next_ns is None:
+            is_stray = not last_ns <= stamp_ns <= last_ns + reach_ns
+        else:
+            # A slow stream may jump back at its next stamp already.
+            returns = next_ns >= last_ns - BACKWARD_JUMP_NS
+            is_stray = returns and not is_confirmed(last_ns, stamp_ns, next_ns)
         if not is_stray:
             reach_ns = max(reach_ns, 2 * (stamp_ns - (stamp_ns if last_ns is None else last_ns)))
             last_ns = stamp_ns
-        yield item, stamp_ns, bool(is_stray)
-
-
-def _is_stray(last_ns: int | None, stamps: list[int], reach_ns: int, final: bool) -> bool | None:
-    """Return whether the first of `stamps` is a stray; None where it takes the next one to judge it."""
-    if not stamps:
-        return None
-    if last_ns is None:
-        return _is_first_stray(stamps, final)
-    stamp_ns = stamps[0]
-    if last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
-        return False
-    if len(stamps) > 1:
-        # A slow stream may jump back at its next stamp already.
-        returns = stamps[1] >= last_ns - BACKWARD_JUMP_NS
-        return returns and not is_confirmed(last_ns, stamp_ns, stamps[1])
-    return not last_ns <= stamp_ns <= last_ns + reach_ns if final else None
-
-
-def _is_first_stray(stamps: list[int], final: bool) -> bool | None:
-    """With nothing before, the third tells which of two that are far apart is odd."""
-    if len(stamps) > 1 and follows(stamps[1], stamps[0]):
-        return False
-    if len(stamps) > 2:
-        return follows(stamps[2], stamps[1]) and not follows(stamps[2], stamps[0])
-    return False if final else None
+        yield item, stamp_ns, is_stray
 
 
 def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:
