@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.encodings import check_encoding
+from crossspec_ros.events.cdr import check_encoding
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.camera_images import camera_array, compressed_array, wide_samples
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -28,7 +27,6 @@ from crossspec_ros.events.stamps import FORWARD_JUMP_NS, find_strays
 from crossspec_ros.recordings.bag_storage import Topic
 
 _SECOND = 1_000_000_000
-_DEPTH_IMAGES = 50
 _FINDINGS = {
     "stray_stamps": "{stray_stamps} stamps lie far from those before and behind them, so windows ignore "
     "them: check the node that sets the stamps",
@@ -163,7 +161,9 @@ class EventSurvey(StampedSurvey):
         self._events = self._on = self._back = self._furthest_back = 0
         self._first_us: int | None = None
         self._last_us: int | None = None
-        self._digest = StreamDigest()
+        self._sha = hashlib.sha256()
+        # They wait until the last x has been added.
+        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (_digest closes them)
         self._dvs, self._packets = DvsDecoder(), PacketDecoder()
 
     def _parse(self, data: bytes) -> Any:
@@ -187,9 +187,20 @@ class EventSurvey(StampedSurvey):
         self._furthest_back = max(self._furthest_back, -int(steps.min()))
         self._first_us = int(t[0]) if self._first_us is None else self._first_us
         self._last_us = int(t[-1])
-        self._digest.add(batch)
+        self._sha.update(np.ascontiguousarray(batch.x, "<u2").data)
+        for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
+            file.write(np.ascontiguousarray(values, kind).data)
         self._events += len(batch)
         self._on += int(np.count_nonzero(batch.p))
+
+    def _digest(self) -> str:
+        """Return the SHA-256 over x (little-endian uint16) of all events, then y (uint16), then p (uint8)."""
+        for file in self._waiting:
+            with file:
+                file.seek(0)
+                while block := file.read(1 << 20):
+                    self._sha.update(block)
+        return self._sha.hexdigest()
 
     def _count(self, encoding: str, sized: Any) -> None:
         self._encodings[encoding] += 1
@@ -211,7 +222,7 @@ class EventSurvey(StampedSurvey):
             "first_event_us": self._first_us,
             "last_event_us": self._last_us,
             "events_per_s": self._events / span_us * 1e6 if span_us > 0 else None,
-            "sha256": self._digest.finish(),
+            "sha256": self._digest(),
             "missing_packets": self._packets.missing,
             "seq_restarts": self._packets.restarts,
             "event_times_back": self._back,
@@ -240,13 +251,11 @@ class ImageSurvey(StampedSurvey):
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self._wide = self._largest = 0
+        self._largest = 0
 
     def _take(self, stamp: int, message: Any) -> None:
         if self.topic.type == COMPRESSED_IMAGE:
             self._encodings[message.format] += 1
-            if _is_cut(message.data.tobytes()):
-                raise InputError("an image is empty, cut or no picture: check the node that sends it")
             if not self._sizes:
                 height, width, _ = compressed_array(message).shape
                 self._sizes[f"{width}x{height}"] += 1
@@ -254,8 +263,8 @@ class ImageSurvey(StampedSurvey):
         self._encodings[message.encoding] += 1
         self._sizes[f"{message.width}x{message.height}"] += 1
         camera_array(message)
-        if self._wide < _DEPTH_IMAGES and (samples := wide_samples(message)) is not None:
-            self._wide += 1
+        if message.encoding.endswith("16"):
+            samples = message.data.view(">u2" if message.is_bigendian else "<u2")
             self._largest = max(self._largest, int(samples.max()))
 
     def figures(self) -> dict[str, Any]:
@@ -265,38 +274,7 @@ class ImageSurvey(StampedSurvey):
         found = super().findings(figures)
         if 0 < self._largest < 1 << 14:
             found.append(
-                f"the largest sample of 16 bits is {self._largest} in the first {self._wide} images, and "
-                f"captions use the upper 8 bits: let the camera publish mono8, rgb8 or bgr8, or all 16 bits"
+                f"the largest sample of 16 bits is {self._largest}, and captions use the upper 8 bits: let the "
+                f"camera publish mono8, rgb8 or bgr8, or all 16 bits"
             )
         return found
-
-
-class StreamDigest:
-    """SHA-256 over x (little-endian uint16) of the whole stream, then y (uint16), then p (uint8).
-
-    y and p wait in temporary files (in TMPDIR, 3 bytes an event) until the last x has been added.
-    """
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (finish() closes them)
-
-    def add(self, batch: EventBatch) -> None:
-        """Add the stream's next events."""
-        self._hash.update(np.ascontiguousarray(batch.x, "<u2").data)
-        for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
-            file.write(np.ascontiguousarray(values, kind).data)
-
-    def finish(self) -> str:
-        """Return the digest as 64 hex digits; nothing can be added after it."""
-        for file in self._waiting:
-            file.seek(0)
-            while block := file.read(1 << 20):
-                self._hash.update(block)
-            file.close()
-        return self._hash.hexdigest()
-
-
-def _is_cut(picture: bytes) -> bool:
-    """Return whether a PNG or JPEG lacks its end; some cameras fill up the rest of the buffer."""
-    return not picture.rstrip(b"\0").endswith((b"\xff\xd9", b"IEND\xaeB`\x82"))

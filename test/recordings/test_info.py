@@ -163,7 +163,10 @@ def big_endian(topic, kind, stamp_ns, data):
         ([nth(0), *(raw_image(0, (32, 24 + i)) for i in range(3))], "all stamps of /camera/image_raw are 0"),
         (in_order([nth(i) for i in range(100)] + images(30, 31)), "begin 1.5 s after the events"),
         ([raw_image(SECOND, pixels=7)], "does not fit its 7 bytes"),
-        ([(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))], "cut or no picture"),
+        (
+            [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
+            "with format 'jpeg' and 10 bytes cannot be read",
+        ),
         ([raw_image(SECOND, encoding="16UC1")], "16UC1"),
         ([(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])], "torn messages 1"),
     ],

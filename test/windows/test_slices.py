@@ -6,11 +6,11 @@ import itertools
 import tracemalloc
 
 import numpy as np
+from crossspec_lab.world.event_images import render
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import render
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, split
 
 END_NS = 1000

@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from crossspec_lab.world.event_images import render
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
