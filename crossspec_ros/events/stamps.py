@@ -88,12 +88,6 @@ class StampJudge(Generic[T]):
         self.reached.clear()
         self._before_jump = {}
 
-    def drop_held(self) -> list[LiveMessage[T]]:
-        """Messages that nothing can confirm any more."""
-        dropped = [message for message, _ in self._held.values()]
-        self._held.clear()
-        return dropped
-
     def judge(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
         """Verdicts on what was held, and on the message unless it is held now.
 

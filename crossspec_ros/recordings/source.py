@@ -156,7 +156,7 @@ class SourceRecording(FileRecording):
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter, message = PacketCutter(self._path), None
-        batches = self._in_order(self._readable(self._events.batches()))
+        batches = map(self._in_order, self._readable(self._events.batches()))
         packets = self._readable(chain.from_iterable(map(cutter.cut, batches)))
         for message in chain(packets, cutter.finish()):
             yield message
@@ -164,32 +164,21 @@ class SourceRecording(FileRecording):
             empty = f"'{self._path}' has no events: choose another recording, or copy it again"
             raise InputError("; ".join(self.losses) or empty)
 
-    def _in_order(self, batches: Iterable[EventBatch]) -> Iterator[EventBatch]:
-        """Sort the events that are late by more than `LATE_US` and less than a window.
+    def _in_order(self, batch: EventBatch) -> EventBatch:
+        """Sort the events of a block that are late by more than `LATE_US` and less than a window.
 
         Where times go back farther, or a single one is far ahead, they stay as they are.
         """
-        held: EventBatch | None = None
-        reach = 0
-        for batch in batches:
-            batch = EventBatch.concat([held, batch]) if held else batch
-            held, parts = None, []
-            cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
-            for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
-                part = batch[start:stop]
-                late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
-                if LATE_US < late < WINDOW_US:
-                    part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
-                    remark = "its events were not in the order of their times, and were sorted"
-                    self.remarks += [remark] if remark not in self.remarks else []
-                if reach and len(part) and stop == len(batch):
-                    # What the next may be late behind waits for it.
-                    keep = int(np.searchsorted(part.t, part.t[-1] - reach))
-                    part, held = part[:keep], part[keep:]
-                parts.append(part)
-            yield EventBatch.concat(parts)
-        if held:
-            yield held
+        parts = []
+        cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
+        for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+            part = batch[start:stop]
+            if LATE_US < (np.maximum.accumulate(part.t) - part.t).max(initial=0) < WINDOW_US:
+                part = part[np.argsort(part.t, kind="stable")]
+                remark = "its events were not in the order of their times, and were sorted"
+                self.remarks += [remark] if remark not in self.remarks else []
+            parts.append(part)
+        return EventBatch.concat(parts)
 
 
 @contextmanager

@@ -274,7 +274,7 @@ class ImageSurvey(StampedSurvey):
         found = super().findings(figures)
         if 0 < self._largest < 1 << 14:
             found.append(
-                f"the largest sample of 16 bits is {self._largest}, and captions use the upper 8 bits: let the "
-                f"camera publish mono8, rgb8 or bgr8, or all 16 bits"
+                f"the largest sample of 16 bits is {self._largest}, and captions use the upper 8 bits: let "
+                f"the camera publish mono8, rgb8 or bgr8, or all 16 bits"
             )
         return found

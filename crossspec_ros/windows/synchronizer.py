@@ -119,13 +119,6 @@ class Synchronizer:
         take = partial(self._reach, stream, stamp_ns)
         yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
 
-    def restart(self) -> Iterator[Update]:
-        """Close the windows up to the last that has data, and forget everything but the counts."""
-        for message in self._judge.drop_held():
-            self.counts[f"stray_{message.stream}"] += message.count
-        self._judge.forget()
-        yield from self._start_anew()
-
     def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
         """Take what is judged now: the message, and what it confirms."""
         for message, verdict in self._judge.judge(heard):

@@ -165,7 +165,7 @@ def big_endian(topic, kind, stamp_ns, data):
         ([raw_image(SECOND, pixels=7)], "does not fit its 7 bytes"),
         (
             [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
-            "with format 'jpeg' and 10 bytes cannot be read",
+            "and 10 bytes cannot be read",
         ),
         ([raw_image(SECOND, encoding="16UC1")], "16UC1"),
         ([(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])], "torn messages 1"),

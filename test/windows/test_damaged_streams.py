@@ -21,7 +21,7 @@ from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows import synchronizer as module
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
-from crossspec_ros.windows.window import WindowClosed
+from crossspec_ros.windows.window import EVENTS, WindowClosed
 
 PACKETS, PACKET_US, WIDTH, HEIGHT = 600, 10_000, 64, 48
 EPOCH_US = 1_700_000_000_000_000
@@ -99,7 +99,7 @@ def run(encoding: str) -> Counter[str]:
             counted["refused"] += 1
         if not rng.integers(10):
             take(synchronizer.add_frame(stamp_ns, FRAME))
-    take(synchronizer.restart())
+    take(synchronizer.advance(EVENTS, stamp_ns + 100 * SECOND))
     counts = synchronizer.counts
     uncounted = ("late_events", "stray_events")
     assert counted["seen"] + sum(counts[kind] for kind in uncounted) == counted["pushed"]
