@@ -166,16 +166,11 @@ class Hdf5Events(TableEvents):
         if len(lengths) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")
         (self._length,) = lengths
-        self._columns = self.layout.events
-        name, part = self._columns[0]
+        name, part = self.layout.events[0]
         kind = (data[name].dtype[part] if isinstance(part, str) else data[name].dtype).kind
         # Each layout documents whole us or seconds with fractions; a file of another type differs from it.
         found = Columns(0, 1, 2, 3, self.layout.unit if (self.layout.unit == "s") == (kind == "f") else "")
-        width = data[name].shape[1] if isinstance(part, int) else None
-        chosen = choose_columns(file.path, options, found, width)
-        if options.columns:
-            self._columns = _parts(name, *chosen[:4])
-        self.unit = chosen.unit
+        self.unit = choose_columns(file.path, options, found, None).unit
         self._offset, *_ = file.numbers("t_offset") or [0]
         size = _stated_size(file, self.layout) or usual_size or self.layout.usual_size
         description = f"HDF5, {self.layout.name}, times in {self.unit}"
@@ -189,7 +184,7 @@ class Hdf5Events(TableEvents):
         read = {name: data[start:stop] for name, data in self._data.items()}
         return [
             read[name] if part is None else read[name][:, part] if isinstance(part, int) else read[name][part]
-            for name, part in self._columns
+            for name, part in self.layout.events
         ]
 
     def _read_blocks(self) -> Iterator[Block]:

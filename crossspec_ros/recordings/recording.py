@@ -135,11 +135,6 @@ def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
         recording = _open(path, find_format(path), asked)
         stack.callback(recording.close)
         _choose_images(recording, path, asked)
-        own_images = None if asked.images else recording.image_topic
-        for topic, own in ((asked.events, recording.event_topic), (asked.image, own_images)):
-            if topic and topic.strip("/") != (own or "").strip("/"):
-                there = f"{recording.event_topic} and {own_images or 'no images'}"
-                raise InputError(f"'{path}' has no topic {topic}: it has {there}")
         recording.begin()
         stack.pop_all()
         return recording
@@ -187,9 +182,11 @@ def _refuse_placeholder(file: Path) -> None:
 def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
     from crossspec_ros.recordings.source import EventSource, SourceRecording
 
-    for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
-        if value and not format.has_numbers:
-            raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
+    names = ("--events-topic", "--image-topic", "--columns", "--time-unit")
+    apply = (format.has_topics, format.has_topics, format.has_numbers, format.has_numbers)
+    for option, value, applies in zip(names, asked[:4], apply, strict=True):
+        if value and not applies:
+            raise InputError(f"{option} does not apply to '{path}': leave it out")
     if path.is_dir() and format.contents and not format.has_topics:
         path /= format.contents
     if not path.is_dir():  # a pipe is no file, and would be waited for

@@ -35,15 +35,8 @@ _FINDINGS = {
     "synchronise the clock of this camera's host, and let one node publish here",
     "missing_packets": "{missing_packets} packets are missing, by the gaps in `seq`: record with a larger "
     "cache, on a faster disk, or with a reliable subscription",
-    "seq_restarts": "`seq` starts over {seq_restarts} times: the driver was restarted, or two of them "
-    "publish here",
-    "furthest_event_back_us": "the events' times go back {event_times_back} times, by up to "
-    "{furthest_event_back_us} us: the sensor was restarted or overloaded; above 5 ms events are dropped as "
-    "late",
 }
-"""Meanings of figures that are above 0, or above their limit."""
-_LIMITS = {"furthest_event_back_us": 5_000}
-"""Later events are dropped (windows/slices.py)."""
+"""Meanings of figures that are above 0."""
 
 
 class TopicSurvey:
@@ -76,11 +69,7 @@ class TopicSurvey:
 
     def findings(self, figures: dict[str, Any]) -> list[str]:
         """Return a sentence with the remedy for each fault that the figures show."""
-        return [
-            text.format_map(figures)
-            for name, text in _FINDINGS.items()
-            if figures.get(name, 0) > _LIMITS.get(name, 0)
-        ]
+        return [text.format_map(figures) for name, text in _FINDINGS.items() if figures.get(name)]
 
 
 class StampedSurvey(TopicSurvey):
@@ -158,7 +147,7 @@ class EventSurvey(StampedSurvey):
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
         self.is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
-        self._events = self._on = self._back = self._furthest_back = 0
+        self._events = self._on = 0
         self._first_us: int | None = None
         self._last_us: int | None = None
         self._sha = hashlib.sha256()
@@ -181,12 +170,8 @@ class EventSurvey(StampedSurvey):
             batch = self._packets.decode(message)
         if not len(batch):
             return
-        t = batch.t
-        steps = np.diff(t, prepend=t[0] if self._last_us is None else self._last_us)
-        self._back += int(np.count_nonzero(steps < 0))
-        self._furthest_back = max(self._furthest_back, -int(steps.min()))
-        self._first_us = int(t[0]) if self._first_us is None else self._first_us
-        self._last_us = int(t[-1])
+        self._first_us = int(batch.t[0]) if self._first_us is None else self._first_us
+        self._last_us = int(batch.t[-1])
         self._sha.update(np.ascontiguousarray(batch.x, "<u2").data)
         for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
             file.write(np.ascontiguousarray(values, kind).data)
@@ -224,9 +209,6 @@ class EventSurvey(StampedSurvey):
             "events_per_s": self._events / span_us * 1e6 if span_us > 0 else None,
             "sha256": self._digest(),
             "missing_packets": self._packets.missing,
-            "seq_restarts": self._packets.restarts,
-            "event_times_back": self._back,
-            "furthest_event_back_us": self._furthest_back,
             "damage": dict(self._dvs.damage + self._packets.damage),
         }
 
