@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 DSEC_EVENTS = "events/left/events.h5"
 """File of the events in a DSEC sequence."""
-GROUND_TRUTH = "ground_truth.json"
-MOST_TRUTH_BYTES = 64 << 20
+_GROUND_TRUTH = "ground_truth.json"
+_MOST_TRUTH_BYTES = 64 << 20
 
 
 class Recording(ABC):
@@ -238,7 +238,7 @@ def true_captions(path: Path) -> dict[int, str]:
     Other people's data sets have files of this name too, with other things in them.
     """
     try:
-        windows = json.loads(read_small(path / GROUND_TRUTH, MOST_TRUTH_BYTES, follow=False))["windows"]
+        windows = json.loads(read_small(path / _GROUND_TRUTH, _MOST_TRUTH_BYTES, follow=False))["windows"]
         return {int(window["start_ns"]): str(window["caption"]) for window in windows}
     except (OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError):
         return {}
