@@ -36,8 +36,8 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become `mono`
-    packets and images. Losses are reported on stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written;
-    then, and when interrupted, no bag is left.
+    packets and images. Losses are reported on stderr. Raises InputError when `source` is unreadable, or `bag`
+    exists or cannot be written; then, and when interrupted, no bag is left.
     """
     with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:
         tell_remarks(recording)

@@ -62,8 +62,8 @@ class Format(NamedTuple):
     """`module:function` of a FileRecording or an EventSource, with a path, and with options if any apply."""
     suffixes: tuple[str, ...] = ()
     """Ends of names of files, in lower case."""
-    contents: str | None = None
-    """A file that a folder of this format has in it."""
+    contents: tuple[str, ...] = ()
+    """Patterns of files, one of which a folder of this format has in it."""
     has_topics: bool = False
     """Whether there may be several topics of a kind, which the options choose."""
     has_numbers: bool = False
@@ -71,7 +71,7 @@ class Format(NamedTuple):
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
-            return self.contents is not None and (path / self.contents).exists()
+            return any(any(path.glob(pattern)) for pattern in self.contents)
         # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
@@ -79,21 +79,19 @@ class Format(NamedTuple):
 _HERE = "crossspec_ros.recordings"
 _BAG = f"{_HERE}.bag:BagRecording"
 _BAG_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst")
-_ROSBAG2 = Format("a rosbag2", _BAG, _BAG_SUFFIXES, "metadata.yaml", has_topics=True)
-_NPZ = Format("", f"{_HERE}.numpy_files:read_numpy", (".npz",), has_numbers=True)
 _ECD = "an Event Camera Dataset sequence"
 _FORMATS = (
-    _ROSBAG2,
-    Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=DSEC_EVENTS),
-    Format(_ECD, f"{_HERE}.text:TextEvents", contents="events.txt", has_numbers=True),
+    Format("a rosbag2", _BAG, _BAG_SUFFIXES, ("*.mcap*", "*.db3*"), has_topics=True),
+    Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=(DSEC_EVENTS,)),
+    Format(_ECD, f"{_HERE}.text:TextEvents", contents=("events.txt",), has_numbers=True),
     Format("a ROS 1 bag", _BAG, (".bag",), has_topics=True),
     Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",)),
-    _NPZ,
     Format("", f"{_HERE}.numpy_files:read_numpy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
-    Format("", f"{_HERE}.hdf5:Hdf5Recording", (".h5", ".hdf5"), "events.h5", has_numbers=True),
+    Format("", f"{_HERE}.hdf5:Hdf5Recording", (".h5", ".hdf5"), ("events.h5",), has_numbers=True),
+    Format("", f"{_HERE}.numpy_files:read_numpy", (".npz",), ("*.npz",), has_numbers=True),
 )
 
 
@@ -145,28 +143,15 @@ def find_format(path: Path) -> Format:
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
-    if format := _format_of(path):
-        for file in filter(Path.is_file, (*files[-20:], path / (format.contents or ""))):
+    if format := next((format for format in _FORMATS if format.fits(path)), None):
+        for file in filter(Path.is_file, (*files[-20:], path.joinpath(*format.contents[:1]))):
             _refuse_placeholder(file)
         return format
     for file in files:
         if remedy := _FOREIGN.get(file.suffix.lower()):
             raise InputError(f"'{file}' is of a format that is not read: {remedy}")
-    folders = " or ".join(format.contents for format in _FORMATS if format.contents)
-    raise InputError(
-        f"'{path}' is no recording: give {FORMATS} (a folder must have {folders}, or numbered .npz files in "
-        f"it)"
-    )
-
-
-def _format_of(path: Path) -> Format | None:
-    for format in _FORMATS:
-        if format.fits(path):
-            return format
-    for format in (_ROSBAG2, _NPZ):
-        if path.is_dir() and any(file.name.endswith(format.suffixes) for file in path.iterdir()):
-            return format
-    return None
+    folders = " or ".join(pattern for format in _FORMATS for pattern in format.contents)
+    raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 
 
 def _refuse_placeholder(file: Path) -> None:
@@ -187,8 +172,8 @@ def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
     for option, value, applies in zip(names, asked[:4], apply, strict=True):
         if value and not applies:
             raise InputError(f"{option} does not apply to '{path}': leave it out")
-    if path.is_dir() and format.contents and not format.has_topics:
-        path /= format.contents
+    if (inner := path.joinpath(*format.contents[:1])).is_file():
+        path = inner
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     opener = resolve_name(format.opener)
