@@ -74,7 +74,7 @@ def clustered(rng, count, start, width=640, height=480):
 
 
 def read(source):
-    """All events of an EventSource, and its sentence about what it could not read."""
+    """All events of a SourceRecording, and its sentence about what it could not read."""
     events, damage = [], None
     try:
         for batch in source.batches():

@@ -13,7 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.recordings.source import EventSource, ImageSource, SourceRecording
+from crossspec_ros.recordings.source import ImageSource, SourceRecording
 
 _ENCODINGS = {"L": "mono8", "I;16": "mono16", "RGB": "rgb8", "RGBA": "rgba8"}
 
@@ -24,6 +24,8 @@ class Aedat4Recording(SourceRecording):
     All packets before a damaged one play. Raises InputError if the file has no events.
     """
 
+    format = "aedat4"
+
     def __init__(self, path: Path) -> None:
         streams = aedat.Decoder(path).id_to_stream()
         events, frames = (
@@ -32,20 +34,14 @@ class Aedat4Recording(SourceRecording):
         )
         if not events:
             raise InputError(f"'{path}' has no events: record it with the event stream switched on")
-        size = streams[events[0]]["width"], streams[events[0]]["height"]
-        images = _Frames(path, frames[0]) if frames else None
-        super().__init__(path, _Events(path, events[0], size), images)
+        super().__init__(path)
+        self._stream, self._size = events[0], (streams[events[0]]["width"], streams[events[0]]["height"])
+        if frames:
+            self.use_images(_Frames(path, frames[0]))
         if len(events) > 1:
             self.remarks.append(
                 f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV"
             )
-
-
-class _Events(EventSource):
-    format = "aedat4"
-
-    def __init__(self, path: Path, stream: int, size: tuple[int, int]) -> None:
-        self._path, self._stream, self._size = path, stream, size
 
     def batches(self) -> Iterator[EventBatch]:
         for packet in _packets(self._path, self._stream):

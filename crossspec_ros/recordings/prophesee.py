@@ -18,7 +18,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch, drop_outside, is_sensor
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.recordings.source import EventSource, damaged
+from crossspec_ros.recordings.source import SourceRecording, damaged
 from crossspec_ros.recordings.tables import assume_size
 
 _MAX_LINE = 4096
@@ -57,14 +57,14 @@ _RAW_SENSORS = (("genx320", (320, 320)), ("gen3", (640, 480)), ("", (1280, 720))
 _IN_ORDER = 0x37
 
 
-class RawEvents(EventSource):
-    """A `.raw` file as a source; times are the sensor's, in us, with its rollovers counted.
+class RawEvents(SourceRecording):
+    """A `.raw` file as a recording; times are the sensor's, in us, with its rollovers counted.
 
     Raises InputError if it has no header or another encoding.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         with path.open("rb") as file:
             header = header_of(path, file)
             self._first_byte = file.tell()
@@ -83,10 +83,10 @@ class RawEvents(EventSource):
         if not size:
             named = " ".join((header.get("plugin_name", ""), "gen" + header.get("sensor_generation", "")))
             size = next(size for sensor, size in _RAW_SENSORS if sensor in named.lower())
-            self.remarks = [
+            self.remarks.append(
                 f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
                 f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
-            ]
+            )
         self.format = f"Prophesee raw, {name}, {size[0]}x{size[1]}{note}"
         decoders: dict[str, Callable[[], Evt2Decoder | Evt3Decoder]] = {
             "EVT2": partial(Evt2Decoder, *size),
@@ -139,8 +139,8 @@ _ODD_US = 1_000_000
 """A single event whose time is farther from those around it is damaged."""
 
 
-class DatEvents(EventSource):
-    """A `.dat` file of CD events as a source; `t` is the sensor's time in us, its wraps counted.
+class DatEvents(SourceRecording):
+    """A `.dat` file of CD events as a recording; `t` is the sensor's time in us, its wraps counted.
 
     Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. The size is the stated one, or
     that of the smallest common sensor that holds the first block. Raises InputError if the file has no
@@ -148,7 +148,7 @@ class DatEvents(EventSource):
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         with path.open("rb") as file:
             header = header_of(path, file)
             version, kind = header.get("version", "2"), [*file.read(2)]

@@ -59,7 +59,7 @@ class Format(NamedTuple):
     name: str
     """Name with its article; empty where the suffixes say it all."""
     opener: str
-    """`module:function` of a FileRecording or an EventSource, with a path, and with options if any apply."""
+    """`module:function` of a FileRecording, with a path, and with options if any apply."""
     suffixes: tuple[str, ...] = ()
     """Ends of names of files, in lower case."""
     contents: tuple[str, ...] = ()
@@ -165,8 +165,6 @@ def _refuse_placeholder(file: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
-    from crossspec_ros.recordings.source import EventSource, SourceRecording
-
     names = ("--events-topic", "--image-topic", "--columns", "--time-unit")
     apply = (format.has_topics, format.has_topics, format.has_numbers, format.has_numbers)
     for option, value, applies in zip(names, asked[:4], apply, strict=True):
@@ -177,8 +175,9 @@ def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     opener = resolve_name(format.opener)
-    opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
-    return SourceRecording(path, opened) if isinstance(opened, EventSource) else opened
+    has_options = format.has_topics or format.has_numbers
+    opened: FileRecording = opener(path, asked) if has_options else opener(path)
+    return opened
 
 
 def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> None:

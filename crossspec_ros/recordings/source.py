@@ -1,4 +1,4 @@
-"""Sources of events and of images, and the recordings made of them."""
+"""Recordings made of blocks of events and of images."""
 
 from __future__ import annotations
 
@@ -23,24 +23,6 @@ WINDOW_US = 1_000_000
 LATE_US = 5_000
 """Events that are late by less are drawn right (windows/slices.py)."""
 _T = TypeVar("_T")
-
-
-class EventSource(ABC):
-    """The events of one sensor, in order."""
-
-    format: str
-    """Name of the format and how it is read, for people."""
-    remarks: Sequence[str] = ()
-
-    @abstractmethod
-    def batches(self) -> Iterator[EventBatch]:
-        """Yield blocks of about a million events from the start, on ROS time = the recording's time.
-
-        Raises InputError at the end if the file is damaged, after all blocks that could be read.
-        """
-
-    def close(self) -> None:  # noqa: B027 (most sources open their file for each pass)
-        """Close the files."""
 
 
 class ImageSource(ABC):
@@ -136,27 +118,31 @@ class FileRecording(Recording):
 
 
 class SourceRecording(FileRecording):
-    """Events of a source as a recording: `mono` packets of 10 ms, each stamped with its first event.
+    """Blocks of one sensor's events as `mono` packets of 10 ms, each stamped with its first event.
 
-    The stream ends with a packet without events that carries the time of the last event.
+    The stream ends with a packet without events that carries the time of the last event. Subclasses set
+    `format`.
     """
 
     event_topic: str | None = "/event_camera/events"
 
-    def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._events, self.format = events, events.format
         self._event_messages = self._packets
-        self.remarks += events.remarks
-        if images:
-            self.use_images(images)
+
+    @abstractmethod
+    def batches(self) -> Iterator[EventBatch]:
+        """Yield blocks of about a million events from the start, on ROS time = the recording's time.
+
+        Raises InputError at the end if the file is damaged, after all blocks that could be read.
+        """
 
     def close(self) -> None:
-        self._events.close()
+        """Do nothing, because most sources open their file for each pass."""
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter, message = PacketCutter(self._path), None
-        batches = map(self._in_order, self._readable(self._events.batches()))
+        batches = map(self._in_order, self._readable(self.batches()))
         packets = self._readable(chain.from_iterable(map(cutter.cut, batches)))
         for message in chain(packets, cutter.finish()):
             yield message

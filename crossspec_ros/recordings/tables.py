@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.options import UNITS, ReadOptions
-from crossspec_ros.recordings.source import WINDOW_US, EventSource, damaged
+from crossspec_ros.recordings.source import WINDOW_US, SourceRecording, damaged
 
 BLOCK = 1 << 18
 """Events that are read at once."""
@@ -147,8 +147,8 @@ def assume_size(x: np.ndarray, y: np.ndarray) -> tuple[int, int]:
     return int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1
 
 
-class TableEvents(EventSource):
-    """Blocks of a table as a source of events.
+class TableEvents(SourceRecording):
+    """Blocks of a table as a recording.
 
     Without a stated `size` (width, height) the sensor is the smallest common one that holds the first block.
     `blocks` starts a pass; it may raise InputError at the end for unreadable parts. Raises InputError when
@@ -162,7 +162,8 @@ class TableEvents(EventSource):
         blocks: Callable[[], Iterator[Block]],
         size: tuple[int, int] | None = None,
     ) -> None:
-        self._path, self._blocks = path, blocks
+        super().__init__(path)
+        self._blocks = blocks
         begun = blocks()
         first = next((block for block in begun if len(block.t)), None)
         if first is None:
@@ -176,12 +177,12 @@ class TableEvents(EventSource):
         if np.count_nonzero(np.diff(t) < -WINDOW_US) > _MAX_BACK * len(t):
             raise InputError(f"'{path}' has times that go back by more than a second: sort its events by t")
         # The first pass goes on with these blocks, so that nothing is read twice.
-        self._begun: Iterator[Block] | None = chain([first], begun)
+        self._begun_blocks: Iterator[Block] | None = chain([first], begun)
 
     def batches(self) -> Iterator[EventBatch]:
         """Yield the valid events of each block; raises InputError at the end for invalid ones."""
         damage: Counter[str] = Counter()
-        blocks, self._begun = self._begun or self._blocks(), None
+        blocks, self._begun_blocks = self._begun_blocks or self._blocks(), None
         for block in blocks:
             yield self._valid(block, damage)
         if +damage:

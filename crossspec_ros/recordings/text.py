@@ -46,7 +46,7 @@ class _Head(NamedTuple):
 
 
 class TextEvents(TableEvents):
-    """A text file as an EventSource.
+    """A text file as a recording.
 
     Options, a header line or a documented layout name the columns and the unit. Reading ends at a line that
     is no event. Raises InputError when columns or unit are unknown, and as `TableEvents` does.
