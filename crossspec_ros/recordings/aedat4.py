@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.recordings.source import ImageSource, SourceRecording
+from crossspec_ros.recordings.source import SourceRecording
 
 _ENCODINGS = {"L": "mono8", "I;16": "mono16", "RGB": "rgb8", "RGBA": "rgba8"}
 
@@ -37,7 +38,7 @@ class Aedat4Recording(SourceRecording):
         super().__init__(path)
         self._stream, self._size = events[0], (streams[events[0]]["width"], streams[events[0]]["height"])
         if frames:
-            self.use_images(_Frames(path, frames[0]))
+            self.use_images(partial(self._frames, frames[0]))
         if len(events) > 1:
             self.remarks.append(
                 f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV"
@@ -49,15 +50,9 @@ class Aedat4Recording(SourceRecording):
             t, on = events["t"].astype(np.int64), events["on"].view(np.uint8)
             yield EventBatch(t, events["x"], events["y"], on, *self._size)
 
-
-class _Frames(ImageSource):
-    """The frames of a file; the stamp of a frame is the begin of its exposure."""
-
-    def __init__(self, path: Path, stream: int) -> None:
-        self._path, self._stream = path, stream
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        for packet in _packets(self._path, self._stream):
+    def _frames(self, stream: int) -> Iterator[RecordedMessage]:
+        """Yield the frames of a stream; the stamp of a frame is the begin of its exposure."""
+        for packet in _packets(self._path, stream):
             frame = packet["frame"]
             t_us, pixels = frame["exposure_begin_t"] or frame["t"], frame["pixels"]
             if not 0 <= t_us < MAX_US:

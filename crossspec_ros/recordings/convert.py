@@ -18,9 +18,9 @@ from crossspec_ros.paths import found
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import (
+    describe_loss,
     open_recording,
-    tell_losses,
-    tell_remarks,
+    tell,
 )
 
 
@@ -40,7 +40,7 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
     exists or cannot be written; then, and when interrupted, no bag is left.
     """
     with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:
-        tell_remarks(recording)
+        tell(recording.remarks)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         counts: Counter[str] = Counter()
         with write_bag(path) as write, _progress() as progress:
@@ -51,7 +51,7 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
                 progress.update(
                     task, description=f"{bag.name}: {counts['events']} packets, {counts['image']} images"
                 )
-        tell_losses(recording)
+        tell(map(describe_loss, recording.losses))
 
 
 @contextmanager

@@ -21,4 +21,5 @@ class DsecRecording(Hdf5Recording):
         self.format = "DSEC sequence"
         folders = (path.parents[2] / name for name in _FRAMES)
         if folder := next((folder for folder in folders if any(folder.glob("*.png"))), None):
-            self.use_images(FolderImages(folder))
+            images = FolderImages(folder)
+            self.use_images(images.messages, images.type)

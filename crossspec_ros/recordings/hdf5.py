@@ -163,7 +163,7 @@ class Hdf5Recording(TableEvents):
         description = f"HDF5, {self.layout.name}, times in {self.unit}"
         super().__init__(file.path, description, self._read_blocks, size)
         if images := _open_images(file, self):
-            self.use_images(images)
+            self.use_images(images.messages)
 
     def close(self) -> None:
         """Close the file."""

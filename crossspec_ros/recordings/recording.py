@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
@@ -196,19 +196,13 @@ def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> 
     else:
         recording.format += f", with {images.description}"
         recording.format += f" in place of {recording.image_topic}" * bool(recording.image_topic)
-        recording.use_images(images)
+        recording.use_images(images.messages, images.type)
 
 
-def tell_remarks(recording: Recording) -> None:
-    """Say on stderr what is to be known before a recording plays."""
-    for remark in recording.remarks:
-        print(f"crossspec: {plain_text(remark)}", file=sys.stderr)
-
-
-def tell_losses(recording: Recording) -> None:
-    """Say on stderr what of a recording did not play; to be called when its messages have ended."""
-    for loss in recording.losses:
-        print(f"crossspec: {plain_text(describe_loss(loss))}", file=sys.stderr)
+def tell(sentences: Iterable[str]) -> None:
+    """Print sentences about a recording on stderr."""
+    for sentence in sentences:
+        print(f"crossspec: {plain_text(sentence)}", file=sys.stderr)
 
 
 def describe_loss(loss: str) -> str:

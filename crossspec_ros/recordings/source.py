@@ -25,19 +25,10 @@ LATE_US = 5_000
 _T = TypeVar("_T")
 
 
-class ImageSource(ABC):
-    """Images that belong to the events, in order."""
-
-    topic = "/camera/image_raw"
-    type = IMAGE
-
-    @abstractmethod
-    def messages(self) -> Iterator[RecordedMessage]:
-        """Yield all readable images from the start; raises InputError at the end if some are damaged."""
-
-
-class StampedImages(ImageSource):
+class StampedImages(ABC):
     """Images that are read one by one, in the order of their stamps."""
+
+    type = IMAGE
 
     def __init__(self, stamps_ns: Sequence[int]) -> None:
         self._stamps_ns = stamps_ns
@@ -47,6 +38,7 @@ class StampedImages(ImageSource):
         """Return an image in CDR."""
 
     def messages(self) -> Iterator[RecordedMessage]:
+        """Yield all readable images from the start; raises InputError at the end if some are damaged."""
         unreadable: list[str] = []
         for index in sorted(range(len(self._stamps_ns)), key=self._stamps_ns.__getitem__):
             stamp_ns = self._stamps_ns[index]
@@ -81,10 +73,10 @@ class FileRecording(Recording):
         self._event_messages: Callable[[], Iterable[RecordedMessage]] = tuple
         self._image_messages: Callable[[], Iterable[RecordedMessage]] = tuple
 
-    def use_images(self, images: ImageSource) -> None:
+    def use_images(self, messages: Callable[[], Iterable[RecordedMessage]], type: str = IMAGE) -> None:
         """Play these images, in place of others."""
-        self.image_topic, self.image_type = images.topic, images.type
-        self._image_messages = images.messages
+        self._image_messages, self.image_type = messages, type
+        self.image_topic = "/camera/image_raw" if type == IMAGE else "/camera/image_raw/compressed"
 
     def begin(self) -> None:
         """Find the start; raises InputError if there is nothing to play."""

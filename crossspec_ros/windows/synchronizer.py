@@ -11,7 +11,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
+from crossspec_ros.events.stamps import LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, split
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
@@ -143,8 +143,8 @@ class Synchronizer:
         self, batch: EventBatch, earliest_ns: int, latest_ns: int, lost_packets: int
     ) -> Iterator[Update]:
         first_ns = int(batch.t[0])
-        if lost_packets:
-            self._attribute(lost_packets, first_ns)
+        if lost_packets and (window := self._window(self.grid.index(first_ns))):
+            window.lost_packets += lost_packets
         yield from self._set_size(EVENTS, (batch.width, batch.height))
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
@@ -232,18 +232,6 @@ class Synchronizer:
         if len(batch):
             window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
-
-    def _attribute(self, lost_packets: int, until_ns: int) -> None:
-        """Share the packets that are missing up to a time among the windows since the one that came last."""
-        reached_ns = self._reached.get(EVENTS, until_ns)
-        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
-        shared = 0
-        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
-            stop_ns = min(self.grid.end(index), until_ns + 1)
-            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
-            if window := self._window(index):
-                window.lost_packets += share - shared
-            shared = share
 
     def _record(self, since_ns: int, until_ns: int) -> None:
         first_ns, last_ns = self._recorded or (since_ns, until_ns)
