@@ -152,7 +152,6 @@ class BagRecording(FileRecording):
 
     def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
         super().__init__(path)
-        self._torn: Counter[str] = Counter()
         self._files = BagFiles(path)
         self.format = self._files.format
         choice = choose(self._files.counts, self._files.first, asked, path)
@@ -179,18 +178,18 @@ class BagRecording(FileRecording):
         self._files.close()
 
     def _pass(self) -> Iterator[RecordedMessage]:
-        self._torn.clear()
         yield from super()._pass()
         self.losses += self._files.losses()
-        self.losses += [f"{count} messages of {name} are torn" for name, count in self._torn.items()]
 
     def _stream(self, kind: str, topic: Topic) -> Iterator[RecordedMessage]:
-        type_name = EVENT_TYPES.get(topic.type, topic.type)
+        type_name, torn = EVENT_TYPES.get(topic.type, topic.type), 0
         for message in self._files.messages([topic]):
             try:
                 yield RecordedMessage(stamp_ns(message.data), kind, type_name, message.data)
             except InputError:
-                self._torn[topic.name] += 1
+                torn += 1
+        if torn:
+            self.losses.append(f"{torn} messages of {topic.name} are torn")
 
 
 @contextmanager
