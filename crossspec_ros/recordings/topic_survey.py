@@ -130,12 +130,6 @@ class StampedSurvey(TopicSurvey):
         found = super().findings(figures)
         for reason, count in self._unreadable.most_common(3):
             found.append(f"{count} of {figures['messages']} messages cannot be read: {reason}")
-        if len(self._sizes) > 1 or len(self._encodings) > 1:
-            kinds = ", ".join([*self._encodings, *self._sizes])
-            found.append(
-                f"the encoding or size changes ({kinds}): windows end at each change, so record one camera a "
-                f"topic"
-            )
         return found
 
 

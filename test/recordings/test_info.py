@@ -142,7 +142,6 @@ def big_endian(topic, kind, stamp_ns, data):
         ([nth(i) for i in range(100) if i not in (10, 11, 12, 40)], "4 packets are missing"),
         ([big_endian(*nth(0))], "big-endian"),
         ([nth(0, encoding="evt4")], "1 of 1 messages cannot be read: the event encoding 'evt4' is unknown"),
-        ([nth(0), nth(1, size=(640, 480))], "the encoding or size changes (evt3, 320x240, 640x480)"),
         ([nth(0, size=(100, 240))], "events outside sensor"),
         ([nth(0, encode_evt3(BATCHES[0]) + b"\x00\xb0" * 9)], "unknown words 9"),
         ([(EVENTS, EVENT_PACKET, SECOND, nth(0)[3][:30])], "1 of 1 messages"),
