@@ -88,31 +88,26 @@ class StampJudge(Generic[T]):
         self.reached.clear()
         self._before_jump = {}
 
-    def judge(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
+    def judge(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
         """Verdicts on what was held, and on the message unless it is held now.
 
         Each is to be acted on before the next is asked for.
         """
-        self._hear(message.stream, message.stamp_ns)
-        if self._before_jump and self._is_straggler(message.stream, message.stamp_ns):
-            return ((message, Verdict.LATE),)
-        return self._judge_all(message) if self._held else self._judge_one(message)
-
-    def _judge_all(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
-        yield from self._judge_held(message.stream, message.stamp_ns)
-        yield from self._judge_one(message)
-
-    def _judge_one(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
         stream, stamp_ns = message.stream, message.stamp_ns
+        self._hear(stream, stamp_ns)
+        if self._before_jump and self._is_straggler(stream, stamp_ns):
+            yield message, Verdict.LATE
+            return
+        yield from self._judge_held(stream, stamp_ns)
         if message.is_certain:
-            return ((message, self._admit(message)),)
-        if self._is_shut_out(stream, stamp_ns):
+            yield message, self._admit(message)
+        elif self._is_shut_out(stream, stamp_ns):
             self.forget()
-            return ((message, Verdict.JUMP_BACK),)
-        if self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
+            yield message, Verdict.JUMP_BACK
+        elif self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
             self._held[stream] = message, self.reached.get(stream)
-            return ()
-        return ((message, Verdict.TAKE),)
+        else:
+            yield message, Verdict.TAKE
 
     def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[tuple[LiveMessage[T], Verdict]]:
         for other, (held, before_ns) in sorted(self._held.items()):

@@ -196,10 +196,8 @@ class BagRecording(FileRecording):
 def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
     """Write a rosbag2 (mcap, chunks compressed with zstd) by calling what this yields with topic and message.
 
-    Raises InputError when `path` exists, and for a message with a stamp before 1970.
+    `path` must not exist. Raises InputError for a message with a stamp before 1970.
     """
-    if path.exists():
-        raise InputError(f"'{path}' exists already: remove it first or choose another name for the bag")
     # Version 8 is the newest metadata that every supported ROS release reads.
     writer = Writer(path, version=8, storage_plugin=StoragePlugin.MCAP)
     writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)

@@ -186,7 +186,7 @@ def _limits(*paths: Path) -> tuple[int, int]:
 def main(request: str) -> None:
     """Run the job of a request in this process and send what it yields to standard output."""
     job, path, (*names, images), (memory_bytes, processor_s) = json.loads(request)
-    options = ReadOptions(*names, Path(images) if images else None)
+    options = ReadOptions._make([*names, Path(images) if images else None])
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Without a parent there is nobody to send to.
