@@ -138,7 +138,8 @@ def _requested(candidates: Iterable[Candidate], name: str, kind: str, path: Path
 
 def _rank(events: Candidate | None, image: Candidate | None) -> tuple[Any, ...]:
     names = [f"/{one.topic.name.strip('/')}" for one in (events, image) if one]
-    nearness = (len(commonpath(names).split("/")),) if events and image else ()
+    words = [set(re.split("[/_]", name)) for name in names]
+    nearness = (len(commonpath(names).split("/")), len(words[0] & words[1])) if events and image else ()
     return (
         bool(events and not events.fault),
         bool(image and not image.fault),
