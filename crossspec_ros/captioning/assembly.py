@@ -13,7 +13,6 @@ from crossspec_ros.captioning.asked_models import (
     asked_heads,
     asked_placement,
     asked_sampling,
-    load_models,
     models_folder,
 )
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -59,9 +58,12 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
 
 
 def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: bool) -> PrefillHiddenDecoder:
+    from crossspec_ros.models.loading import load_pair
+
     sampling = asked_sampling(settings)
-    pair = load_models(settings, placement)
-    folder = target_path(models_folder(settings), settings.target)
+    models = models_folder(settings)
+    pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
+    folder = target_path(models, settings.target)
     memory = _memory(settings, folder, pair) if is_live else None
     # First, for heads have the numbers of the target's embeddings.
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
@@ -125,13 +127,13 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     engine = connected_engine(settings)
     try:
         target: Any = RemoteTarget(settings.target, engine.link.welcome)
-        pair = ModelPair(target, None, None, 0)
+        pair = ModelPair(target)
         if settings.draft != NO_DRAFT:
             from crossspec_ros.models.loading import load_draft
 
             placement = asked_placement(settings)
             draft = load_draft(models_folder(settings), settings.threads, placement, settings.draft)
-            pair = ModelPair(target, draft, None, 0, placement=placement)
+            pair = ModelPair(target, draft, placement=placement)
         policy = Policy((), None)
         decoder = PrefillHiddenDecoder(pair, policy, settings.max_new_tokens, engine=engine, owns_engine=True)
         decoder.warm_up(with_target=False)

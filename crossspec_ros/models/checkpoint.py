@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers.modeling_utils import load_state_dict
 from transformers.utils.logging import disable_progress_bar
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import Architecture
 from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
+from crossspec_ros.models.hub import fetch_weights
 from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.transformers_family import Checkpoint
 
 Tensors = dict[str, torch.Tensor]
 
@@ -23,15 +24,6 @@ _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 _NF4_BLOCK = 64
 
 
-class ModuleArchitecture(Architecture[Any], Protocol):
-    """An architecture whose module transformers makes of `configs`, of which the first is the module's."""
-
-    @property
-    def configs(self) -> tuple[Any, ...]: ...
-
-    def module_class(self) -> Any: ...
-
-
 def read_tensors(folder: Path) -> Tensors:
     """Map all tensors of the checkpoint in `folder` into memory, by name.
 
@@ -40,6 +32,7 @@ def read_tensors(folder: Path) -> Tensors:
 
     Raises InputError that names a missing or damaged file.
     """
+    fetch_weights(folder)
     tensors: Tensors = {}
     for file in _files(folder):
         try:
@@ -50,14 +43,14 @@ def read_tensors(folder: Path) -> Tensors:
     return tensors
 
 
-def load_module(known: ModuleArchitecture, tensors: Tensors, placement: Placement, device: str) -> Any:
-    """Load a module with the `tensors` of its folder for inference.
+def load_module(known: Checkpoint, placement: Placement) -> Any:
+    """Load the module of a checkpoint for inference.
 
     Raises InputError where config.json describes no such module, where the dtype does not fit its widths, or
     where its tensors are not those stored. transformers warns of a head that config.json ties, but that is
     stored and differs from the embeddings.
     """
-    for name, layer in skeleton(known).named_modules():
+    for name, layer in known.skeleton.named_modules():
         width = getattr(layer, "in_features", 0)
         # bitsandbytes would compute wrong products.
         if placement.dtype == "nf4" and width % _NF4_BLOCK and placement.quantizes(name, known.unquantized):
@@ -65,19 +58,17 @@ def load_module(known: ModuleArchitecture, tensors: Tensors, placement: Placemen
                 f"models.dtype is nf4, which needs multiples of {_NF4_BLOCK}, but the width of '{name}' in "
                 f"'{known.folder}' is {width}: set it to int8"
             )
-    config, *others = known.configs
     disable_progress_bar()
     module, info = known.module_class().from_pretrained(
         # If transformers got the folder, it would also apply an adapter that lies in it.
         None,
-        *others,
-        config=config,
-        state_dict=tensors,
+        config=known.config,
+        state_dict=known.tensors(),
         key_mapping=_RENAMED,
         output_loading_info=True,
         ignore_mismatched_sizes=True,
         dtype=placement.torch_dtype,
-        device_map={"": device},
+        device_map={"": placement.device},
         attn_implementation="sdpa",
         quantization_config=placement.quantization(known.unquantized),
     )
@@ -88,25 +79,6 @@ def load_module(known: ModuleArchitecture, tensors: Tensors, placement: Placemen
                 f"config.json and weights from the same checkpoint"
             )
     return module.eval().requires_grad_(False)
-
-
-def skeleton(known: ModuleArchitecture) -> Any:
-    """Make a module without numbers, on torch's meta device.
-
-    Raises InputError where the configs describe no such module.
-    """
-    # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
-    for config in known.configs:
-        config._attn_implementation = "sdpa"
-    try:
-        with torch.device("meta"):
-            return known.module_class()(*known.configs).eval()
-    # transformers and torch raise errors of many kinds for invalid values.
-    except Exception as error:
-        raise InputError(
-            f"the config in '{known.folder}' describes no {known.module_class().__name__} "
-            f"({first_line(error)}): take the one that came with the weights"
-        ) from error
 
 
 def _files(folder: Path) -> list[Path]:

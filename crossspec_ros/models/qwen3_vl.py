@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +33,8 @@ _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
 
 
-@dataclass(frozen=True)
-class Features:
-    """Features of a unit of `frames` frames: `embeds` (rows * columns, width), and `layers` (k, rows *
-    columns, width) for the first layers of the language model."""
-
-    embeds: Tensor
-    layers: Tensor | None
-    rows: int
-    columns: int
-    frames: int
+Features = tuple[Chunk, int]
+"""Tokens of a unit of frames, in their rows and columns, and its number of frames."""
 
 
 class Qwen3VL(TransformersVideoModel):
@@ -73,30 +64,24 @@ class Qwen3VL(TransformersVideoModel):
         seen = self.module.model.visual(
             patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
         )
-        merged, per_unit = self._merged, self.spec.frames_per_unit
-        a_unit = rows * columns // merged**2
+        sides = (torch.arange(side // self._merged) for side in (self._merged, rows, columns))
+        # Tokens of a unit differ in row or column, not in time.
+        positions = torch.cartesian_prod(*sides).T
+        a_unit, per_unit = positions.shape[1], self.spec.frames_per_unit
         layers: Sequence[Tensor | None] = [None] * units
         if seen.deepstack_features:
             layers = torch.stack(list(seen.deepstack_features)).split(a_unit, 1)
         return [
-            Features(own, added, rows // merged, columns // merged, min(per_unit, len(frames) - i * per_unit))
+            (Chunk(own, positions, added), min(per_unit, len(frames) - i * per_unit))
             for i, (own, added) in enumerate(zip(seen.pooler_output.split(a_unit), layers, strict=True))
         ]
 
     def unit(self, features: Features, i: int) -> Chunk:
-        """The `i`-th unit behind its time. Its tokens differ in row or column, not in time."""
-        import torch
-
-        sides = (torch.arange(side) for side in (1, features.rows, features.columns))
-        positions = torch.cartesian_prod(*sides).T
+        """The `i`-th unit behind its time."""
+        seen, frames = features
         first = i * self.spec.frames_per_unit
-        return Chunk.joined(
-            [
-                self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
-                Chunk(features.embeds, positions, features.layers),
-                self._text(END),
-            ]
-        )
+        stamp = time_stamp(first, first + frames - 1)
+        return Chunk.joined([self._text(stamp + BEGIN), seen, self._text(END)])
 
     def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
         """Patches of all units in turn; the number of units, and the rows and columns of patches of one."""

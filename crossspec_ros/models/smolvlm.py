@@ -40,7 +40,6 @@ _ENLARGED = 4
 class SmolVLM(FrameByFrameModel):
     """SmolVLM2 behind `VideoTarget`; each frame but the first has its time before it."""
 
-    language = "model.text_model"
     module: SmolVLMForConditionalGeneration
 
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from operator import attrgetter
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.base import Chunk, InputSpec, to_device
 from crossspec_ros.models.config_files import eos_ids, no_config, read_config
 from crossspec_ros.models.placement import Placement
@@ -27,13 +26,13 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """Part of `base.LanguageModel` for a `module` with the head `lm_head` and the decoder `body`."""
+    """Part of `base.LanguageModel` for a `module` with the head `lm_head`."""
 
     axes = 1
     """Axes of a position."""
 
-    def __init__(self, module: Any, body: Any, tokenizer: Tokenizer) -> None:
-        self.module, self.body, self.tokenizer = module, body, tokenizer
+    def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
+        self.module, self.body, self.tokenizer = module, module.get_decoder(), tokenizer
         self._embeddings = module.get_input_embeddings()
 
     @property
@@ -65,22 +64,16 @@ class TransformersModel:
 class TransformersVideoModel(TransformersModel, ABC):
     """A target whose frames stand between two texts."""
 
-    language: ClassVar[str] = "model.language_model"
-    """Name of the decoder in the module."""
-
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
-        super().__init__(module, attrgetter(self.language)(module), tokenizer)
+        super().__init__(module, tokenizer)
         self.spec = spec
         # The question is the same for most windows.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
+        self.prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
 
     @staticmethod
     @abstractmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Return the token ids of both texts, see `base.VideoTarget.prompt_ids`."""
-
-    def prompt_ids(self, question: str) -> Prompt:
-        return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
         return self.words(self.prompt_ids("")[0])
@@ -116,35 +109,81 @@ Only = tuple[str, str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class TransformersTarget(ABC):
-    """A target known by its `config`, which is that of the checkpoint in `folder`."""
+class Checkpoint(ABC):
+    """A module of transformers known by its `config`, with weights in `folder`.
+
+    `unquantized` names the modules beside the language model, which are small.
+    """
 
     config: Any
-    spec: InputSpec
     folder: Path
+    unquantized: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    @abstractmethod
+    def module_class(cls) -> Any:
+        """Return the class of the module."""
+
+    @property
+    def text(self) -> Any:
+        """Return the config of the language model."""
+        return self.config.get_text_config()
+
+    @cached_property
+    def skeleton(self) -> Any:
+        """The module without numbers, on torch's meta device.
+
+        Raises InputError where the config describes no such module.
+        """
+        import torch
+
+        # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
+        self.config._attn_implementation = "sdpa"
+        try:
+            with torch.device("meta"):
+                return self.module_class()(self.config).eval()
+        # transformers and torch raise errors of many kinds for invalid values.
+        except Exception as error:
+            raise InputError(
+                f"the config in '{self.folder}' describes no {self.module_class().__name__} "
+                f"({first_line(error)}): take the one that came with the weights"
+            ) from error
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the weights by name, mapped into memory; see `checkpoint.read_tensors`."""
+        from crossspec_ros.models.checkpoint import read_tensors
+
+        return read_tensors(self.folder)
+
+    def load(self, placement: Placement) -> Any:
+        """Load the module with the folder's weights; see `checkpoint.load_module`."""
+        from crossspec_ros.models.checkpoint import load_module
+
+        return load_module(self, placement)
+
+
+@dataclass(frozen=True)
+class TransformersTarget(Checkpoint):
+    """A target of a family, whose class is `transformers_class` of transformers, behind the class `behind`.
+
+    `needs` are the tokens of its prompt, `default_eos` is transformers' default of the text's end of
+    sequence, and `only` has the values that were compared with transformers.
+    """
+
+    spec: InputSpec
     family: ClassVar[str]
     transformers_class: ClassVar[str]
-    """Name of transformers' class of its module."""
     behind: ClassVar[type[TransformersVideoModel]]
-    """Class that puts the module behind the contract."""
-    unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
+    unquantized = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
-    """Tokens of its prompt."""
     default_eos: ClassVar[Any] = None
-    """transformers' default of the text's end of sequence."""
     only: ClassVar[tuple[Only, ...]] = ()
-    """Values that were compared with transformers."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
         """Return the architecture of the checkpoint in `folder`; raises InputError."""
-        spec = cls.spec_of(folder)
-        try:
-            config = cls.module_class().config_class.from_dict(config_values(folder))
-        # transformers' validation raises errors of its own kinds.
-        except Exception as error:
-            raise no_config(folder / "config.json", cls.family, error) from error
-        return cls(config, spec, folder)
+        spec, kind = cls.spec_of(folder), cls.module_class().config_class
+        return cls(make_config(kind, folder / "config.json", cls.family, config_values(folder)), folder, spec)
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
@@ -173,22 +212,11 @@ class TransformersTarget(ABC):
         pixels than this family.
         """
 
-    @property
-    def configs(self) -> tuple[Any, ...]:
-        """Return the arguments of the module's class."""
-        return (self.config,)
-
-    @property
-    def text(self) -> Any:
-        """Return the config of the language model."""
-        return self.config.get_text_config()
-
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
         return self.behind(module, tokenizer, self.spec)
 
     @classmethod
     def module_class(cls) -> Any:
-        """Return the class of the module."""
         import transformers
 
         return getattr(transformers, cls.transformers_class)
@@ -206,15 +234,14 @@ class TransformersTarget(ABC):
             )
         return tokenizer
 
-    def skeleton(self) -> Any:
-        from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self)
-
-    def load(self, placement: Placement) -> Any:
-        from crossspec_ros.models.checkpoint import load_module, read_tensors
-
-        return load_module(self, read_tensors(self.folder), placement, placement.device)
+def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any:
+    """Return transformers' config of these values from the `file`; raises InputError."""
+    try:
+        return kind.from_dict(values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise no_config(file, family, error) from error
 
 
 def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:

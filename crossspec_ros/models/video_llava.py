@@ -69,8 +69,20 @@ class VideoLlavaArchitecture(TransformersTarget):
         return InputSpec(frames, 1, size, frames * a_frame, room, ())
 
     @classmethod
+    @cache
     def module_class(cls) -> type[VideoLlavaForConditionalGeneration]:
-        return _without_image_tower()
+        from transformers import VideoLlavaForConditionalGeneration
+
+        class VideoLlavaModule(VideoLlavaForConditionalGeneration):
+            """Video-LLaVA without the tower for still images, through which no video goes."""
+
+            _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
+
+            def __init__(self, config: VideoLlavaConfig) -> None:
+                super().__init__(config)
+                self.model.image_tower = None
+
+        return VideoLlavaModule
 
 
 FAMILY = VideoLlavaArchitecture
@@ -79,19 +91,3 @@ FAMILY = VideoLlavaArchitecture
 def target_prompt(question: str) -> tuple[str, str]:
     """Text before and after the video tokens of Video-LLaVA."""
     return "USER: ", f"\n{question} ASSISTANT:"
-
-
-@cache
-def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
-    from transformers import VideoLlavaForConditionalGeneration
-
-    class VideoLlavaModule(VideoLlavaForConditionalGeneration):
-        """Video-LLaVA without the tower for still images, through which no video goes."""
-
-        _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
-
-        def __init__(self, config: VideoLlavaConfig) -> None:
-            super().__init__(config)
-            self.model.image_tower = None
-
-    return VideoLlavaModule

@@ -66,9 +66,9 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
         accepted: list[int] = []
 
         def guess(tokens: tuple[int, ...]) -> DraftTree:
-            tree = random_tree(rng, rng.randrange(20), pair.shared_ids)
+            tree = random_tree(rng, rng.randrange(20), pair.target.vocabulary)
             path = path_to(tree, rng.randrange(ROOT, len(tree)))
-            verifiers[robot].accepts = path, rng.randrange(3, pair.shared_ids)
+            verifiers[robot].accepts = path, rng.randrange(3, pair.target.vocabulary)
             return tree
 
         def keep() -> None:

@@ -118,7 +118,7 @@ def test_reference_page_equals_generate(targets: Targets) -> None:
     target = targets("video_llava")
     model, prompt = target.pair.target, target.pair.target.prompt_ids(QUESTION)
     for window in target.windows:
-        pixels = clip_pixels(window.frames, target.pair.frame_size)
+        pixels = clip_pixels(window.frames, target.pair.target.spec.image_size)
         tokens, _ = reference.caption(model.module, pixels, prompt, lambda tokens: reference.Tree(), LIMIT)
         assert tuple(tokens) == target.generated(window)
 

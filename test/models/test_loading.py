@@ -21,18 +21,18 @@ def models(tmp_path: Path) -> Path:
 
 def test_the_shipped_pair_fits_together() -> None:
     pair = load_pair(TINY)
-    assert (pair.frames, pair.event_images, pair.frame_size, pair.event_image_size) == (8, 5, 64, 64)
-    assert pair.shared_ids == 575
+    assert pair.draft is not None and pair.translation is not None and pair.translation.unchanged
+    assert (pair.target.spec.frames, pair.target.spec.image_size) == (8, 64)
+    assert (pair.draft.event_images, pair.draft.image_size) == (5, 64)
 
 
 def test_the_models_may_lie_apart(tmp_path: Path) -> None:
     target, draft = copied("target", tmp_path / "a"), copied("draft", tmp_path / "b")
     write(target, hub_weights(), "safetensors")
     write(draft, weights("draft"), "safetensors")
-    assert load_pair("/nowhere", target=str(target), draft=str(draft)).frames == 8
+    assert load_pair("/nowhere", target=str(target), draft=str(draft)).draft
     pair = load_pair("/nowhere", target=str(target), draft="none")
     assert pair.draft is None and pair.translation is None
-    assert (pair.frames, pair.frame_size, pair.event_images, pair.event_image_size) == (8, 64, 0, 0)
     with refused("draft-folder-missing"):
         load_pair("/nowhere", target=str(target))
     with refused("target-folder-missing"):
