@@ -28,6 +28,7 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
+from crossspec_ros.models.checkpoint import Checkpoint
 from crossspec_ros.models.footprint import Footprint, estimate, measured_bytes, memory
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_file import is_llama
@@ -43,7 +44,7 @@ from crossspec_ros.models.placement import (
     available,
 )
 from crossspec_ros.models.registry import TargetArchitecture
-from crossspec_ros.models.transformers_family import Checkpoint, TransformersTarget
+from crossspec_ros.models.transformers_family import TransformersTarget
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.versions import installed_version, unmet_requirements
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from crossspec_ros.models.base import TEXT_ROOM
-from crossspec_ros.models.placement import GGUF, LLAMA_CPP, QUANTIZED, Placement
+from crossspec_ros.models.placement import GGUF, LLAMA_CPP, Placement
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from crossspec_ros.models.checkpoint import Checkpoint
     from crossspec_ros.models.eventgpt import EventGPTArchitecture
     from crossspec_ros.models.registry import TargetArchitecture
-    from crossspec_ros.models.transformers_family import Checkpoint
 
 SESSIONS = 3
 """Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
@@ -96,13 +96,7 @@ def cached_numbers(text: Any) -> int:
 
 def weight_bytes(placement: Placement, known: Checkpoint) -> int:
     """Bytes of a model's parameters in this placement."""
-    from torch import nn
-
-    quantized = {
-        id(module.weight)
-        for name, module in known.skeleton.named_modules()
-        if isinstance(module, nn.Linear) and placement.quantizes(name, known.unquantized)
-    }
+    quantized = {id(layer.weight) for layer in known.quantized(placement).values()}
     number = placement.torch_dtype.itemsize
     # Tied parameters come once.
     return sum(
@@ -124,7 +118,7 @@ def _torch_bytes(placement: Placement, known: Any, kept: int, tokens: int) -> By
     # Inside a layer about six vectors of the width live at once, and four of the inner width.
     working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
     working += VERIFIED * text.vocab_size
-    if placement.dtype in QUANTIZED:
+    if placement.is_quantized:
         # A weight is unpacked for a pass of several tokens, one at a time.
         working += text.hidden_size * text.intermediate_size
     return Bytes(weight_bytes(placement, known), kept * number, working * number)

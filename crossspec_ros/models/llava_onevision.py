@@ -76,8 +76,6 @@ class LlavaOnevisionArchitecture(TransformersTarget):
         # A frame whose shortest edge is that of the square has no pixel less than the square.
         size = int(vision.get("image_size", 224))
         patches = size // int(vision.get("patch_size", 16))
-        if patches < 1:
-            raise ValueError(f"image_size {size} is less than a patch")
         room = int(text.get("max_position_embeddings", 32768))
         # Pooled to half, rounded up.
         a_frame = (-(-patches // 2)) ** 2

@@ -73,17 +73,16 @@ class Placement:
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
-    def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
-        """Return whether torch quantises the linear layer `name`, outside the modules `unquantized`."""
-        if self.dtype not in QUANTIZED or self.engine != TORCH:
-            return False
-        return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
+    @property
+    def is_quantized(self) -> bool:
+        """Whether torch quantises linear layers."""
+        return self.dtype in QUANTIZED and self.engine == TORCH
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
         """Return the option of `from_pretrained` that quantises all other modules, if any."""
         from transformers import BitsAndBytesConfig
 
-        if self.dtype not in QUANTIZED or self.engine != TORCH:
+        if not self.is_quantized:
             return None
         # In int8 it logs for each product that its inputs are cast to float16.
         logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec, to_device
+from crossspec_ros.models.checkpoint import Checkpoint
 from crossspec_ros.models.config_files import eos_ids, no_config, read_config
-from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,60 +109,6 @@ Only = tuple[str, str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Checkpoint(ABC):
-    """A module of transformers known by its `config`, with weights in `folder`.
-
-    `unquantized` names the modules beside the language model, which are small.
-    """
-
-    config: Any
-    folder: Path
-    unquantized: ClassVar[tuple[str, ...]]
-
-    @classmethod
-    @abstractmethod
-    def module_class(cls) -> Any:
-        """Return the class of the module."""
-
-    @property
-    def text(self) -> Any:
-        """Return the config of the language model."""
-        return self.config.get_text_config()
-
-    @cached_property
-    def skeleton(self) -> Any:
-        """The module without numbers, on torch's meta device.
-
-        Raises InputError where the config describes no such module.
-        """
-        import torch
-
-        # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
-        self.config._attn_implementation = "sdpa"
-        try:
-            with torch.device("meta"):
-                return self.module_class()(self.config).eval()
-        # transformers and torch raise errors of many kinds for invalid values.
-        except Exception as error:
-            raise InputError(
-                f"the config in '{self.folder}' describes no {self.module_class().__name__} "
-                f"({first_line(error)}): take the one that came with the weights"
-            ) from error
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the weights by name, mapped into memory; see `checkpoint.read_tensors`."""
-        from crossspec_ros.models.checkpoint import read_tensors
-
-        return read_tensors(self.folder)
-
-    def load(self, placement: Placement) -> Any:
-        """Load the module with the folder's weights; see `checkpoint.load_module`."""
-        from crossspec_ros.models.checkpoint import load_module
-
-        return load_module(self, placement)
-
-
-@dataclass(frozen=True)
 class TransformersTarget(Checkpoint):
     """A target of a family, whose class is `transformers_class` of transformers, behind the class `behind`.
 
@@ -199,6 +145,8 @@ class TransformersTarget(Checkpoint):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
+            if spec.frame_tokens < 1:
+                raise ValueError("no token is left for a frame")
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
