@@ -53,8 +53,6 @@ class Checkpoint(ABC):
         """
         import torch
 
-        # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
-        self.config._attn_implementation = "sdpa"
         try:
             with torch.device("meta"):
                 return self.module_class()(self.config).eval()

@@ -186,10 +186,13 @@ class TransformersTarget(Checkpoint):
 def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any:
     """Return transformers' config of these values from the `file`; raises InputError."""
     try:
-        return kind.from_dict(values)
+        config = kind.from_dict(values)
     # transformers' validation raises errors of its own kinds.
     except Exception as error:
         raise no_config(file, family, error) from error
+    # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
+    config._attn_implementation = "sdpa"
+    return config
 
 
 def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:

@@ -166,4 +166,4 @@ def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
 def test_an_invalid_config_is_refused(folder: Path, file: str, value: dict[str, object], code: str) -> None:
     edit(folder / file, **value)
     with refused(code, library_text=True, file=file):
-        EventGPTArchitecture.of_folder(folder).load(Placement())
+        assert EventGPTArchitecture.of_folder(folder).skeleton

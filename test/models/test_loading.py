@@ -50,7 +50,10 @@ def test_each_model_has_its_own_end_tokens(models: Path) -> None:
 
 
 def test_a_config_does_not_choose_the_attention(models: Path) -> None:
-    for name in ("target", "draft"):
+    for name in ("target", "draft", "draft/clip"):
         edit(models / name / "config.json", attn_implementation="a/b", _attn_implementation="a/b")
     pair = load_pair(models)
-    assert {model.body.config._attn_implementation for model in (pair.target, pair.draft)} == {"sdpa"}
+    assert pair.draft is not None
+    tower = pair.draft.module.config.vision_config
+    configs = pair.target.body.config, pair.draft.body.config, tower
+    assert {config._attn_implementation for config in configs} == {"sdpa"}
