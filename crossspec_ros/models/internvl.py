@@ -8,6 +8,9 @@ with the former.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +89,6 @@ class InternVLArchitecture(TransformersTarget):
     @classmethod
     def of_folder(cls, folder: Path) -> InternVLArchitecture:
         known = super().of_folder(folder)
-        # The released configs do not set it, and their checkpoints have a head.
-        known.config.tie_word_embeddings = bool(config_values(folder).get("tie_word_embeddings"))
         text: Any = known.config.text_config
         rope = text.rope_parameters
         if rope["rope_type"] == "dynamic":
@@ -95,6 +96,13 @@ class InternVLArchitecture(TransformersTarget):
             # at them on the host, as no captured graph can.
             text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
         return known
+
+    @cached_property
+    def skeleton(self) -> Any:
+        # The released configs do not set it, and their checkpoints have a head.
+        config = copy(self.config)
+        config.tie_word_embeddings = bool(config_values(self.folder).get("tie_word_embeddings"))
+        return super(InternVLArchitecture, replace(self, config=config)).skeleton
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:

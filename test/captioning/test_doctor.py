@@ -22,6 +22,7 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 
 TINY = tiny_models()
+MODELS = released_pair()
 
 
 @pytest.mark.nightly
@@ -71,9 +72,7 @@ def verdicts() -> dict[str, str]:
 
 
 def choices() -> list[dict[str, Any]]:
-    models = released_pair()
-    found = doctor.placements(models[0])
-    return [doctor.judged(doctor.estimate(placement, *models)) for placement in found]
+    return [doctor.judged(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
 
 
 def recommended() -> str:
