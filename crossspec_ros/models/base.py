@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
+FRAMES = 8
+"""Frames of a window where no config names a number: one in each of the eight slots of a second."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
 

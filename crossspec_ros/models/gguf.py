@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import TEXT_ROOM, Chunk, InputSpec
+from crossspec_ros.models.base import FRAMES, TEXT_ROOM, Chunk, InputSpec
 from crossspec_ros.models.gguf_header import read_embeddings, read_header
 from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement, check_llama_packages
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 PROJECTOR = "*mmproj*.gguf"
 """Name of a projector's file, beside the model's."""
-FRAMES = 8
-"""Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _MAX_SIZE = 512
 """Largest height of a frame in pixels; towers reduce larger ones to `MAX_TOKENS`."""

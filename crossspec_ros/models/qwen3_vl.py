@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.base import FRAMES, Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 VIDEO = "<|video_pad|>"
 BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
-_FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
 
@@ -119,10 +118,10 @@ class Qwen3VLArchitecture(TransformersTarget):
         # A frame of 16:9 that travels in this size is read as it is.
         size = max(1, math.isqrt(tokens * 9 // 16)) * factor
         # No tokenizer makes more tokens of a text than it has characters.
-        frame_tokens = -(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
+        frame_tokens = -(-FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
         room = int(text.get("max_position_embeddings", 128000))
         layers = len(vision.get("deepstack_visual_indexes", (8, 16, 24)))
-        return InputSpec(_FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
+        return InputSpec(FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
 
     @classmethod
     def most_pixels(cls, folder: Path, factor: int) -> int:
@@ -132,7 +131,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         """
         made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": BICUBIC}
         size = processor_settings(folder, cls.family, needed=["size"], **made)["size"]
-        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // _FRAMES)
+        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
@@ -150,7 +149,7 @@ def read_size(height: int, width: int, per_unit: int, factor: int, most: int) ->
     """
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
-    return smart_resize(_FRAMES, height, width, per_unit, factor, 0, _FRAMES * most)
+    return smart_resize(FRAMES, height, width, per_unit, factor, 0, FRAMES * most)
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
@@ -172,4 +171,4 @@ def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch
 
 def time_stamp(first: int, last: int) -> str:
     """Text before a unit with these frames: the mean of their nominal times."""
-    return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
+    return f"<{(first + last) / 2 / FRAMES:.1f} seconds>"
