@@ -13,16 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
-from crossspec_ros.drafting.align import rest
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, PassResult
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from crossspec_ros.engine.json_grammar import GrammarState
@@ -30,20 +29,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+REHEARSED_PROB = 0.99
+"""Belief in each token of a rehearsal, before the policy has measured it."""
+
 
 class Drafted(Protocol):
     """An event draft as the proposers see it, see `drafting.draft_model.EventDraft`."""
 
     @property
-    def feature(self) -> np.ndarray | None: ...
-
-    @property
     def text(self) -> str: ...
 
-    @property
-    def states(self) -> tuple[torch.Tensor, ...]: ...
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
+    def proposal(self) -> Draft: ...
 
 
 class Window(Protocol):
@@ -195,7 +191,8 @@ class Answer:
 
     def rehearsal(self, before: Rehearsal) -> Rehearsal:
         """Return what was written; of one that did not end the rest of the rehearsal `before` follows."""
-        tokens = self.tokens if self.ended else self.tokens + rest(self.tokens, before.token_ids)
+        old = before.token_ids
+        tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
         return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
 
     def caption(self, text: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
@@ -217,17 +214,9 @@ class Answer:
     def _look(self, frames: tuple[torch.Tensor, ...]) -> None:
         """Let the proposers know what is verified, and what was drafted by now."""
         self._policy.start(self._window.index)
-        rehearsed = self._window.rehearsal.token_ids
-        self._known = replace(self.context, tokens=self.tokens, frames=frames, rehearsal=rehearsed)
-        draft = self._window.draft
-        if draft is None:
-            return
+        rehearsed, draft = self._window.rehearsal.token_ids, self._window.draft
+        drafts = {REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
         with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
-            drafted, probs = draft.proposal()
-            self._known = replace(
-                self._known,
-                draft_tokens=drafted,
-                draft_probs=probs,
-                feature=draft.feature,
-                draft_states=draft.states,
-            )
+            if draft is not None:
+                drafts[EVENT_DRAFT] = draft.proposal()
+        self._known = replace(self.context, tokens=self.tokens, frames=frames, drafts=drafts)

@@ -346,4 +346,4 @@ class PrefillHiddenDecoder:
 
     def _context(self, question: str, grammar: GrammarState | None) -> Context:
         own = grammar.copy() if grammar else None
-        return Context(question, prompt_ids=self.pair.target.prompt_ids(question)[1], grammar=own)
+        return Context(question, grammar=own)

@@ -94,6 +94,11 @@ class InputSpec:
     axes: int = 1
     added_layers: int = 0
 
+    @property
+    def units(self) -> int:
+        """Return the number of units that a window's frames make."""
+        return -(-self.frames // self.frames_per_unit)
+
     def is_half(self, units: int) -> bool:
         """Whether so many units have at least half of a window's frames."""
         return 2 * units * self.frames_per_unit >= self.frames

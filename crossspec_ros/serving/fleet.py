@@ -12,12 +12,11 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.runner import Runner
-from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
@@ -90,22 +89,6 @@ class Robot:
             keep.close()
 
 
-class FleetMemory(Proposer):
-    """One robot's view of the captions of all: drafts like others, for the target decides by its frames."""
-
-    name = "fleet_memory"
-
-    def __init__(self, shared: CaptionMemory) -> None:
-        self._shared = shared
-
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        return self._shared.propose(context, budget, worth)
-
-    def observe(self, result: PassResult) -> None:
-        """Learn the robot's captions for the others."""
-        self._shared.observe(result)
-
-
 class Fleet:
     """One engine and the robots that share it; safe for any thread."""
 
@@ -118,7 +101,7 @@ class Fleet:
         """Without a `runner` the target's own body runs."""
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)
-        self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
+        self._shared = CaptionMemory(_SHARED_CAPTIONS, "fleet_memory") if settings.fleet_memory else None
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -221,12 +204,11 @@ class Fleet:
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:
-        proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
+        proposers = make_proposers(self.settings.proposers)
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            proposers.append(FleetMemory(self._shared))
-        for proposer in proposers:
-            proposer.load(self.target)
+            # It drafts from the captions of others like from one's own: the target decides by its frames.
+            proposers = *proposers, self._shared
         keep = None
         if memory is not None and self.settings.memories is not None:
             keep = self._memory_file(name, memory)

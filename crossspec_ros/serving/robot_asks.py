@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
-from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -50,19 +50,12 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def asked_context(ask: wire.Ask, target: VideoTarget) -> Context:
-    """Return what proposers know of a question."""
-    return Context(ask.question, prompt_ids=target.prompt_ids(ask.question)[1])
-
-
 @dataclass(frozen=True)
 class Hint:
     """The text that a robot's event draft has written, as a draft of the answer."""
 
     text: str
     tokens: tuple[int, ...]
-    feature: None = None
-    states: tuple[()] = ()
 
     @classmethod
     def of(cls, ask: wire.Ask, target: VideoTarget) -> Hint:
@@ -70,9 +63,8 @@ class Hint:
         text = ask.hint[:MAX_HINT]
         return cls(text, hint_ids(target, text))
 
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return its tokens and their probabilities."""
-        return self.tokens, (HINT_PROB,) * len(self.tokens)
+    def proposal(self) -> Draft:
+        return Draft(self.tokens, (HINT_PROB,) * len(self.tokens))
 
 
 def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Drafted
 from crossspec_ros.captioning.caption import Rehearsal
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.work import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
@@ -21,7 +22,6 @@ from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import (
     Hint,
     QuestionError,
-    asked_context,
     asked_sampling,
     check_question,
 )
@@ -203,8 +203,9 @@ class RobotStream:
 
     def _answer(self, window: _Window, ask: wire.Ask, **options: Any) -> Answer:
         assert self._robot is not None
-        context = asked_context(ask, self._fleet.target)
-        return Answer(window, context, self._robot.policy, Trace(), ask.max_new_tokens, **options)
+        return Answer(
+            window, Context(ask.question), self._robot.policy, Trace(), ask.max_new_tokens, **options
+        )
 
     def _rehearsal(self, window: _Window) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""

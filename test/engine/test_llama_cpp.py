@@ -14,7 +14,8 @@ import pytest
 import torch
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder, load_decoder, speculative_decoder
+from crossspec_ros.captioning.assembly import load_decoder, speculative_decoder
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
@@ -83,7 +84,7 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
     with pytest.raises(RuntimeError):
         runner.take()
     long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InputError):
         runner.read([long])
 
 
@@ -122,7 +123,7 @@ def test_logits_of_a_path_do_not_depend_on_passes(
 
 def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:
     with (
-        closing(autoregressive_decoder(pair)) as alone,
+        closing(PrefillHiddenDecoder(pair, Policy((), None))) as alone,
         closing(speculative_decoder(pair, engine=engine)) as ours,
     ):
         # Large trees, whatever passes cost here.
