@@ -1,4 +1,4 @@
-"""Models that the captioner's parameters ask for: where they are, how they are placed, what is loaded."""
+"""Models of the captioner's parameters: their folder, their placement, and the target's sampling."""
 
 from __future__ import annotations
 

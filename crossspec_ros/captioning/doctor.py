@@ -241,11 +241,12 @@ def refusals(names: Sequence[str], models: Sequence[Any]) -> Iterator[str]:
     hub's without what only weights tell."""
     for name, model in zip(names, models, strict=True):
         try:
-            tokenizer = model.tokenizer() if model else None
-            if isinstance(model, TransformersTarget):
-                check_question(model.model(model.skeleton, tokenizer), CaptionerSettings().question)
-            if isinstance(model, Checkpoint) and not is_hub_id(name):
-                model.tensors()
+            if model:
+                tokenizer = model.tokenizer()
+                if isinstance(model, TransformersTarget):
+                    check_question(model.model(model.skeleton, tokenizer), CaptionerSettings().question)
+                if isinstance(model, Checkpoint) and not is_hub_id(name):
+                    model.tensors()
         except InputError as error:
             yield str(error)
 

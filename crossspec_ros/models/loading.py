@@ -68,7 +68,7 @@ def load_draft(models: Path | str, threads: int, placement: Placement, draft: st
     return _loaded(draft_architecture(folder), placement.of_draft, threads)
 
 
-def _loaded(known: TargetArchitecture | EventGPTArchitecture, placement: Placement, threads: int) -> Any:
+def _loaded(known: Any, placement: Placement, threads: int) -> Any:
     if not isinstance(known, GgufArchitecture):
         import torch
 

@@ -120,7 +120,7 @@ class TransformersTarget(Checkpoint):
     family: ClassVar[str]
     transformers_class: ClassVar[str]
     behind: ClassVar[type[TransformersVideoModel]]
-    unquantized = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
+    unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
     default_eos: ClassVar[Any] = None
     only: ClassVar[tuple[Only, ...]] = ()

@@ -57,7 +57,8 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
     that has one.
     """
     assert like.draft is not None
-    target, draft = dimensions.target, dimensions.draft
+    target: Any = dimensions.target
+    draft = dimensions.draft
     return replace(
         like,
         target=target.model(
