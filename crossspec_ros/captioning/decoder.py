@@ -323,7 +323,7 @@ class PrefillHiddenDecoder:
             tell(answer)
         answer.future.result()
         self._last = live
-        return answer.caption(self._text(answer), self.engine.traffic(live.handle))
+        return answer.caption(self._text(answer))
 
     def _text(self, answer: Answer) -> str:
         # A target on another host sends its text.

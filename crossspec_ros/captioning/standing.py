@@ -21,7 +21,7 @@ from crossspec_ros.plain_text import plain_text
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.protocols import Engine
-    from crossspec_ros.engine.work import Frames
+    from crossspec_ros.engine.request import Frames
     from crossspec_ros.models.base import VideoTarget
     from crossspec_ros.telemetry.trace import Trace
     from crossspec_ros.windows.window import Window

@@ -15,7 +15,7 @@ import numpy as np
 from crossspec_ros.captioning.answer import Answer, Drafted
 from crossspec_ros.captioning.caption import Rehearsal
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.work import Frames
+from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
