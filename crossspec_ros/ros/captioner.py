@@ -172,7 +172,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             standing=self._standing,
             on_standing=self._outcomes.standing,
             gate=ChangeGate(self._settings.gate),
-            grid=replace(grid, slots=self._decoder.pair.frames),
+            grid=replace(grid, slots=self._decoder.pair.target.spec.frames),
         )
         self._worker.captioner.grammar = self._grammar
         self._questions = Questions(self, self._worker.captioner, self._outcomes, grid)

@@ -62,7 +62,7 @@ def _by_captioner(
 ) -> Iterator[_Told]:
     """By the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
-    grid = WindowGrid(period_ns, decoder.pair.frames)
+    grid = WindowGrid(period_ns, decoder.pair.target.spec.frames)
     thread = CaptionThread(decoder, QUESTION, lambda *draft: None, lambda text: None, outcomes.put, grid=grid)
     arrivals = _arrivals(thread.captioner, windows, begun_ns)
     try:
