@@ -19,8 +19,6 @@ from crossspec_ros.models.config_files import no_config, read_json
 _DECAY = 0.8
 """The weight of a head's loss, of that before it; Medusa's."""
 
-_PREFIX = "medusa_heads."
-
 
 class Medusa(StateHead):
     """From the state at which the target chose a token, head k tells the k-th token after that.
@@ -95,7 +93,9 @@ def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
     """
     file, sizes = folder / "config.json", Sizes.of(target, None)
     values = read_json(file, ["num_heads", "num_hidden_layers"])
-    tensors = {name.removeprefix(_PREFIX): one for name, one in read_tensors(folder / WEIGHTS).items()}
+    tensors = {
+        name.removeprefix("medusa_heads."): one for name, one in read_tensors(folder / WEIGHTS).items()
+    }
     try:
         bias = bool(values.get("medusa_fc_bias"))
         head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)

@@ -40,13 +40,12 @@ class WatchedDraftModel(DraftModel):
 class _WatchedEventDraft(EventDraft):
     def __init__(self, drafts: DraftModel, *asked: Any) -> None:
         super().__init__(drafts, *asked)
-        self._watched = _WatchedModel(drafts.model)
-        self._model: Any = self._watched
+        self._model: Any = _WatchedModel(drafts.model)
         self._states: list[Tensor] = []
 
     def proposal(self) -> Draft:
         draft = super().proposal()
-        return WatchedDraft(draft.tokens, draft.probs, self._watched.feature, tuple(self._states))
+        return WatchedDraft(draft.tokens, draft.probs, self._model.feature, tuple(self._states))
 
     def _read(self, row: KVRow, chunk: Chunk) -> Output:
         output = super()._read(row, chunk)

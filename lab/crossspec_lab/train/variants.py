@@ -77,9 +77,7 @@ def check_name(name: str) -> None:
 
 
 def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
-    """An untrained head, with a draft vocabulary where its kind has one; InputError for a name that there is
-    not."""
-    check_name(name)
+    """An untrained head of one of `VARIANTS`, with a draft vocabulary where its kind has one."""
     variant = VARIANTS[name]
     more = {"draft_vocabulary": list(vocabulary)} if vocabulary else {}
     head = make_head(variant.kind, sizes, variant.options(sizes) | more)
