@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.align import rest
@@ -22,54 +22,13 @@ from crossspec_ros.errors import failures_logged
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
+    from crossspec_ros.captioning.live_windows import LiveWindow
     from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
-
-
-class Drafted(Protocol):
-    """An event draft as the proposers see it, see `drafting.draft_model.EventDraft`."""
-
-    @property
-    def feature(self) -> np.ndarray | None: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def states(self) -> tuple[torch.Tensor, ...]: ...
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]: ...
-
-
-class Window(Protocol):
-    """A window as its answers see it: what was drafted about it so far."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def draft(self) -> Drafted | None: ...
-
-    @property
-    def rehearsal(self) -> Rehearsal: ...
-
-
-class Cancel(threading.Event):
-    """Cancellation of a caption, also by `others`. It is asked after each pass, which shows that the caption
-    gets on."""
-
-    def __init__(self, beat: Callable[[], None], others: threading.Event | None = None) -> None:
-        super().__init__()
-        self._beat, self._others = beat, others
-
-    def is_set(self) -> bool:
-        self._beat()
-        return super().is_set() or (self._others is not None and self._others.is_set())
 
 
 class Stop:
@@ -96,7 +55,7 @@ class Answer:
 
     def __init__(
         self,
-        window: Window,
+        window: LiveWindow,
         context: Context,
         policy: Policy,
         trace: Trace,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from crossspec_ros.captioning.asked_models import (
     models_folder,
 )
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.event_drafts import draft_model
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.engine.runner import Runner
-    from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.base import VideoTarget
 
 
@@ -59,7 +58,8 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
 
 
 def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: bool) -> PrefillHiddenDecoder:
-    sampling = asked_sampling(settings)
+    # Before the models load.
+    asked_sampling(settings)
     pair = load_models(settings, placement)
     folder = target_path(models_folder(settings), settings.target)
     memory = _memory(settings, folder, pair) if is_live else None
@@ -67,7 +67,7 @@ def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: b
     engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
     with _closed_if_it_fails(engine) if engine else nullcontext():
         proposers = make_proposers((REHEARSAL, *USUAL), asked_heads(settings, pair))
-        return speculative_decoder(pair, settings.max_new_tokens, sampling, proposers, memory, engine=engine)
+        return speculative_decoder(pair, proposers, memory, engine=engine)
 
 
 def placed_engine(
@@ -132,9 +132,8 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
             placement = asked_placement(settings)
             draft = load_draft(models_folder(settings), settings.threads, placement, settings.draft)
             pair = ModelPair(target, draft, None, 0, placement=placement)
-        policy = Policy((), None)
-        decoder = PrefillHiddenDecoder(pair, policy, settings.max_new_tokens, engine=engine, owns_engine=True)
-        decoder.warm_up(with_target=False)
+        decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
+        decoder.warm_up()
     except BaseException:
         engine.close()
         raise
@@ -143,8 +142,6 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
 def speculative_decoder(
     pair: ModelPair,
-    max_new_tokens: int = 64,
-    sampling: Sampling | None = None,
     proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
     heads: Mapping[str, Head] = MappingProxyType({}),
@@ -159,16 +156,7 @@ def speculative_decoder(
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
-    nobody = Policy((), None)
-    decoder = PrefillHiddenDecoder(
-        pair,
-        nobody,
-        max_new_tokens,
-        sampling,
-        engine,
-        owns_engine=True,
-        drafts=draft_model(pair),
-    )
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
     with _closed_if_it_fails(decoder):
         if proposers is None:
             proposers = make_proposers((REHEARSAL, *USUAL), heads)
@@ -185,13 +173,11 @@ def speculative_decoder(
     return decoder
 
 
-def autoregressive_decoder(
-    pair: ModelPair, max_new_tokens: int = 64, sampling: Sampling | None = None
-) -> PrefillHiddenDecoder:
+def autoregressive_decoder(pair: ModelPair) -> PrefillHiddenDecoder:
     """A decoder that is warm and never drafts."""
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling)
+    decoder = PrefillHiddenDecoder(replace(pair, draft=None, translation=None), Policy((), None))
     with _closed_if_it_fails(decoder):
-        decoder.warm_up(with_draft=False)
+        decoder.warm_up()
     return decoder
 
 

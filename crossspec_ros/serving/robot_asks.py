@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.sampling import Sampling
@@ -50,29 +48,12 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def asked_context(ask: wire.Ask, target: VideoTarget) -> Context:
-    """Return what proposers know of a question."""
-    return Context(ask.question, prompt_ids=target.prompt_ids(ask.question)[1])
-
-
-@dataclass(frozen=True)
-class Hint:
-    """The text that a robot's event draft has written, as a draft of the answer."""
-
-    text: str
-    tokens: tuple[int, ...]
-    feature: None = None
-    states: tuple[()] = ()
-
-    @classmethod
-    def of(cls, ask: wire.Ask, target: VideoTarget) -> Hint:
-        """Return the hint of a question."""
-        text = ask.hint[:MAX_HINT]
-        return cls(text, hint_ids(target, text))
-
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return its tokens and their probabilities."""
-        return self.tokens, (HINT_PROB,) * len(self.tokens)
+def asked_context(ask: wire.Ask, target: VideoTarget, hint: str = "") -> Context:
+    """Return what proposers know of a question, and of the text that the robot's event draft has written."""
+    tokens = hint_ids(target, hint[:MAX_HINT])
+    probs = (HINT_PROB,) * len(tokens)
+    prompt_ids = target.prompt_ids(ask.question)[1]
+    return Context(ask.question, prompt_ids=prompt_ids, draft_tokens=tokens, draft_probs=probs)
 
 
 def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:

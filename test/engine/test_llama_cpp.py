@@ -15,6 +15,7 @@ import torch
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.assembly import autoregressive_decoder, load_decoder, speculative_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
@@ -129,12 +130,15 @@ def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], en
         ours.policy = Policy(make_proposers(USUAL), PassCost(dict.fromkeys(SIZES, 1.0)))
         passes = tokens = 0
         for window in windows[:4]:
-            expected = alone.caption(window, QUESTION, Trace()).token_ids
-            caption = ours.caption(window, QUESTION, Trace())
+            expected = alone.caption(window, Options(QUESTION), Trace()).token_ids
+            caption = ours.caption(window, Options(QUESTION), Trace())
             assert caption.token_ids == expected
             passes, tokens = passes + caption.target_passes, tokens + len(expected)
             question = "What is the light like?"
-            assert ours.ask(question, Trace()).token_ids == alone.ask(question, Trace()).token_ids
+            assert (
+                ours.ask(Options(question), Trace()).token_ids
+                == alone.ask(Options(question), Trace()).token_ids
+            )
         assert passes < tokens
 
 
@@ -145,8 +149,8 @@ def test_captioner_runs_it_by_parameters(
     settings = CaptionerSettings.of({"models.engine": "llama.cpp", "models.dtype": "int8", "memory": "none"})
     for _ in range(2):
         with closing(load_decoder(settings, is_live=True)) as decoder, closing(decoder.alone()) as alone:
-            caption = decoder.caption(windows[0], QUESTION, Trace())
-            assert alone.caption(windows[0], QUESTION, Trace()).token_ids == caption.token_ids
+            caption = decoder.caption(windows[0], Options(QUESTION), Trace())
+            assert alone.caption(windows[0], Options(QUESTION), Trace()).token_ids == caption.token_ids
             assert str(decoder.pair.placement) == "int8 on cpu by llama.cpp"
         # The second decoder finds the file.
         monkeypatch.setattr(gguf_file, "write_gguf", None)

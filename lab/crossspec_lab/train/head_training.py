@@ -29,7 +29,6 @@ from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import StandingQuestions
 from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.heads.head_files import WEIGHTS
 from crossspec_ros.drafting.heads.language_model import LanguageModel
@@ -190,9 +189,7 @@ def synthetic(work: Path, count: int, progress: Progress, has_events: bool = Tru
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
-    nobody: Any = SimpleNamespace(
-        caption=lambda *_: Caption("", (), "none"), standing=lambda *_: StandingQuestions()
-    )
+    nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"), standing=lambda *_: ((), ()))
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.trainable import IGNORED, Pairs
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.heads.head import Head, Sizes
@@ -46,7 +47,7 @@ class PairExtractor:
     ) -> None:
         self.pair, self.question = pair, question
         # Lossless, and much faster than the target alone.
-        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, max_new_tokens, heads=heads)
+        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, heads=heads)
         self._drafts = None
         if pair.draft is not None and pair.translation is not None:
             self._drafts = DraftModel(pair.draft, pair.translation)
@@ -56,7 +57,7 @@ class PairExtractor:
     def __call__(self, window: Window) -> dict[str, Tensor]:
         """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
         target = self.pair.target
-        tokens = self._decoder.caption(window, self.question, Trace()).token_ids
+        tokens = self._decoder.caption(window, Options(self.question, self._most), Trace()).token_ids
         question, frames = target.prompt_ids(self.question)[1], frame_units(target, window)
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
