@@ -51,3 +51,11 @@ class Request:
     rehearsed: int = 0
     closed: Future[None] = field(default_factory=Future)
     """Done once its buffers are back."""
+
+    @property
+    def holds_frames(self) -> bool:
+        """Whether the frames that wait leave the rehearsal in work its time."""
+        rehearsal, sequence = self.rehearsal, self.sequence
+        if rehearsal is None or sequence is None or not rehearsal.has_begun or rehearsal.is_over:
+            return False
+        return not sequence.ends_rehearsal(len(self.frames))

@@ -29,7 +29,8 @@ def schedule(requests: Sequence[Request]) -> Batch:
 
     While answers are in work, frames of other robots are prefilled only if several wait, and only once each
     answer has made its first pass. Frames of the same robot cost less together afterwards, and nothing if
-    their window is skipped.
+    their window is skipped. While the engine is idle, a rehearsal goes on until a frame of its window is a
+    reason to end it.
     """
     robots: dict[str, list[Request]] = {}
     for request in requests:
@@ -41,7 +42,7 @@ def schedule(requests: Sequence[Request]) -> Batch:
     ahead: list[Request] = []
     if has_begun:
         for robot, mine in robots.items():
-            waiting = next((request for request in mine if request.frames), None)
+            waiting = next((one for one in mine if one.frames and (asked or not one.holds_frames)), None)
             if waiting is None or robot in answering:
                 continue
             is_piled_up = len(waiting.frames) > 1

@@ -115,10 +115,20 @@ class TargetSequence:
         """Ask before all frames are there: the newest unit stands in for those that are missing."""
         closing, spec = self._target.closing(question), self._target.spec
         self._begin_tail(trace)
-        newest, count = self._units[-1], -(-spec.frames // spec.frames_per_unit)
-        missing = range(len(self._units) - 1, count)
+        newest = self._units[-1]
+        missing = range(len(self._units) - 1, spec.units)
         self._tail = [*(self._target.unit(newest.features, i) for i in missing), closing]
         self._stage = "rehearsal"
+
+    def ends_rehearsal(self, frames: int) -> bool:
+        """Test whether so many further frames are a reason to end a rehearsal.
+
+        They are if they complete a unit, and at most one more unit follows. If each frame ended it, a
+        rehearsal would spend most of its time on reading the question.
+        """
+        spec = self._target.spec
+        units = (self.frame_count + len(self._waiting) + frames) // spec.frames_per_unit
+        return units >= max(len(self._units), spec.units - 1)
 
     def begin_scores(self, trace: Trace) -> None:
         """Let a tree follow the frames that begins with the question itself."""

@@ -96,6 +96,11 @@ class InputSpec:
     axes: int = 1
     added_layers: int = 0
 
+    @property
+    def units(self) -> int:
+        """Return the number of units that a window's frames make."""
+        return -(-self.frames // self.frames_per_unit)
+
     def is_half(self, units: int) -> bool:
         """Whether so many units have at least half of a window's frames."""
         return 2 * units * self.frames_per_unit >= self.frames
@@ -103,7 +108,7 @@ class InputSpec:
     @property
     def unit_tokens(self) -> float:
         """Tokens of a unit of frames, with the text around it."""
-        return self.frame_tokens / -(-self.frames // self.frames_per_unit)
+        return self.frame_tokens / self.units
 
 
 class LanguageModel(Protocol):

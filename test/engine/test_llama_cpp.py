@@ -84,7 +84,7 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
     with pytest.raises(RuntimeError):
         runner.take()
     long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InputError):
         runner.read([long])
 
 

@@ -27,11 +27,15 @@ def request(
     is_read: bool = False,
     was_asked: bool = False,
     is_idle: bool = True,
+    rehearses: bool = False,
 ) -> Request:
     made = Request(window, robot, was_asked=was_asked, is_idle=is_idle)
     made.frames.extend(Frame(np.empty(0), i) for i in range(frames))
     made.tasks.extend(tasks)
     made.sequence = object() if is_read else None  # type: ignore[assignment]
+    if rehearses:
+        made.rehearsal = SimpleNamespace(has_begun=True, is_over=False)  # type: ignore[assignment]
+        made.sequence = SimpleNamespace(ends_rehearsal=lambda frames: frames > 2)  # type: ignore[assignment]
     return made
 
 
@@ -90,6 +94,19 @@ def request(
         ),
         pytest.param(
             [request(0, tasks=[CAN_WAIT], is_idle=False)], [0], [], None, id="but not for idle work"
+        ),
+        pytest.param(
+            [request(0, frames=2, is_idle=False, rehearses=True)], [], [], 0, id="a rehearsal goes on"
+        ),
+        pytest.param(
+            [request(0, frames=3, is_idle=False, rehearses=True)], [], [0], None, id="a frame ends it"
+        ),
+        pytest.param(
+            [request(0, "a", tasks=[BEGUN]), request(1, "b", frames=2, rehearses=True)],
+            [0],
+            [1],
+            None,
+            id="no frame waits for a rehearsal that waits itself",
         ),
         pytest.param(
             [request(0, is_idle=False), request(1, is_idle=False), request(2)],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree, sees
-from crossspec_ros.models.base import Chunk
+from crossspec_ros.models.base import Chunk, InputSpec
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -250,6 +251,26 @@ def test_nothing_of_a_rehearsal_stays_in_the_cache(
     assert (sequence._row.length, sequence._place) == (length + unit, place + unit)
     sequence.ask(QUESTION, Trace())
     assert close(opened.logits(chain([5, 6])), logits(pair, window, [5, 6]))
+
+
+@pytest.mark.parametrize(
+    ("per_unit", "read", "ends"),
+    [
+        pytest.param(1, 4, (False, False, False, True, True), id="the last unit but one"),
+        pytest.param(1, 7, (False, True), id="the last unit"),
+        pytest.param(2, 4, (False, False, True, True, True), id="units of two frames"),
+        pytest.param(2, 6, (False, False, True), id="a frame that completes no unit"),
+    ],
+)
+def test_frames_that_end_a_rehearsal(per_unit: int, read: int, ends: tuple[bool, ...]) -> None:
+    spec = InputSpec(8, per_unit, 224, 800, 4096, (2,))
+    sequence: Any = SimpleNamespace(
+        _target=SimpleNamespace(spec=spec),
+        frame_count=read,
+        _waiting=[],
+        _units=[None] * (read // per_unit + 1),
+    )
+    assert tuple(TargetSequence.ends_rehearsal(sequence, i) for i in range(len(ends))) == ends
 
 
 @torch.inference_mode()
