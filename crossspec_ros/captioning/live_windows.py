@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ class LiveWindow:
     rehearsed: Options | None = None
     rehearsal: Rehearsal = field(default_factory=Rehearsal)
     answer: Answer | None = None
-    answered: tuple[Options, list[int]] | None = None
+    answered: tuple[Options, Sequence[int]] | None = None
     first: list[tuple[Choices, Future[tuple[float, ...]]]] = field(default_factory=list)
     last_frame_ns: int = 0
 

@@ -61,9 +61,8 @@ def _by_captioner(
 ) -> Iterator[_Told]:
     """By the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
-    listener = Listener()
-    listener.outcome = outcomes.put  # type: ignore[method-assign]
-    captioner = Captioner(decoder, OPTIONS, listener, grid=WindowGrid(period_ns, decoder.pair.frames))
+    grid = WindowGrid(period_ns, decoder.pair.frames)
+    captioner = Captioner(decoder, OPTIONS, _Queued(outcomes), grid=grid)
     captioner.start()
     arrivals = _arrivals(captioner, windows, begun_ns)
     try:
@@ -79,6 +78,14 @@ def _by_captioner(
             yield from _told(outcomes.get(timeout=_WAIT_S), windows)
     finally:
         captioner.stop(_WAIT_S)
+
+
+class _Queued(Listener):
+    def __init__(self, outcomes: queue.Queue[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
 
 
 def _arrivals(
