@@ -7,12 +7,12 @@ import errno
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
 from crossspec_ros.errors import InputError
-from crossspec_ros.extensions import extension
 from crossspec_ros.models.placement import DTYPES, ENGINES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
@@ -100,12 +100,31 @@ def make_parser() -> argparse.ArgumentParser:
 def _laboratory(subparsers: Subparsers) -> None:
     """Add the laboratory's commands, or say of each that it is not installed."""
     with suppress(InputError):
-        extension("commands", "the laboratory")(subparsers)
+        _load_laboratory("the laboratory")(subparsers)
         return
     for name, purpose in LABORATORY.items():
         parser = subparsers.add_parser(name, help=f"{purpose} (in the laboratory, not installed)")
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
-        parser.set_defaults(handler=lambda args: extension("commands", f"crossspec {args.command}"))
+        parser.set_defaults(handler=lambda args: _load_laboratory(f"crossspec {args.command}"))
+
+
+def _load_laboratory(feature: str) -> Any:
+    """Return the function that adds the laboratory's commands, which is an entry point of its package.
+
+    Raises InputError where it is not installed, without which there is no such `feature`.
+    """
+    for point in entry_points(group="crossspec_ros", name="commands"):
+        try:
+            return point.load()
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{feature} cannot be loaded ({error}): install the laboratory again, with "
+                f"`pip install ./lab` in the repository of crossspec_ros"
+            ) from error
+    raise InputError(
+        f"{feature} is in the laboratory, which is not installed here: run `pip install ./lab` in the "
+        f"repository of crossspec_ros"
+    )
 
 
 def _replay(subparsers: Subparsers) -> None:

@@ -15,10 +15,9 @@ from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import EventDraft
+from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
-from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.preprocess import clip_pixels
@@ -158,9 +157,8 @@ def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
 
 def event_draft(pair: ModelPair, images: np.ndarray, question: str, limit: int) -> EventDraft:
     """A draft with a KV pool of its own."""
-    assert pair.draft is not None and pair.translation is not None
-    pool = ModelRunner(pair.draft.body, 1024)
-    return EventDraft(pair.draft, pair.translation, images, question, limit, pool)
+    assert pair.draft is not None
+    return DraftModel(pair.draft, pair.translation).draft(images, question, limit)
 
 
 def first_frames(window: Window, count: int) -> Window:

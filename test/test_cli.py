@@ -8,6 +8,7 @@ import sys
 import pytest
 from stand_ins import write_models
 
+from crossspec_ros import cli
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 
@@ -30,6 +31,15 @@ def test_invalid_arguments_are_refused(arguments, problem, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments.split())
     assert ended.value.code == 2 and problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["bench", "latency", "--windows", "3"], ["synth", "x"], ["train"]])
+def test_command_of_missing_laboratory_says_how_to_get_it(command, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda **selection: ())
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"crossspec: error: crossspec {command[0]} is in the laboratory, which is not")
+    assert "pip install ./lab" in error
 
 
 def test_help_loads_nothing_heavy():

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
-from crossspec_ros.drafting.align import rest
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Context, PassResult
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, PassResult
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
+
+REHEARSED_PROB = 0.99
+"""Belief in each token of a rehearsal, before the policy has measured it."""
 
 
 class Stop:
@@ -154,7 +157,8 @@ class Answer:
 
     def rehearsal(self, before: Rehearsal) -> Rehearsal:
         """Return what was written; of one that did not end the rest of the rehearsal `before` follows."""
-        tokens = self.tokens if self.ended else self.tokens + rest(self.tokens, before.token_ids)
+        old = before.token_ids
+        tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
         return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
 
     def caption(self, text: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
@@ -176,17 +180,9 @@ class Answer:
     def _look(self, frames: tuple[torch.Tensor, ...]) -> None:
         """Let the proposers know what is verified, and what was drafted by now."""
         self._policy.start(self._window.index)
-        rehearsed = self._window.rehearsal.token_ids
-        self._known = replace(self.context, tokens=self.tokens, frames=frames, rehearsal=rehearsed)
-        draft = self._window.draft
-        if draft is None:
-            return
+        rehearsed, draft = self._window.rehearsal.token_ids, self._window.draft
+        drafts = {**self.context.drafts, REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
         with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
-            drafted, probs = draft.proposal()
-            self._known = replace(
-                self._known,
-                draft_tokens=drafted,
-                draft_probs=probs,
-                feature=draft.feature,
-                draft_states=draft.states,
-            )
+            if draft is not None:
+                drafts[EVENT_DRAFT] = draft.proposal()
+        self._known = replace(self.context, tokens=self.tokens, frames=frames, drafts=drafts)

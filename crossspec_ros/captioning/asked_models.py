@@ -7,11 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.params import read_names
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.extensions import extension
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.placement import (
     GGUF,
@@ -24,7 +22,6 @@ from crossspec_ros.models.placement import (
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
-    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
 
@@ -119,41 +116,6 @@ def published_generation(models: Path, target: str) -> dict[str, Any]:
     if not applied.get("do_sample"):
         _LOG.warning("the target's publisher says nothing of sampling: its likeliest tokens are taken")
     return applied
-
-
-def asked_heads(settings: CaptionerSettings, pair: ModelPair) -> dict[str, Head]:
-    """The draft heads that are asked for, by name; changes of the draft itself (L6) are made here.
-
-    Raises InputError where a head that is named is missing, damaged, or of other models.
-    """
-    if is_gguf(settings.target):
-        if settings.heads:
-            raise InputError(
-                f"heads is {settings.heads}, but draft heads need a target in torch, and this one is a GGUF: "
-                f"leave heads empty"
-            )
-        return {}
-    from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
-    from crossspec_ros.drafting.proposer import USUAL
-
-    folders = [Path(name) for name in read_names(settings.heads)]
-    for folder in [folder for folder in folders if (folder / PEFT).is_file()]:
-        if pair.draft is None:
-            raise InputError(f"'{folder}' changes the event draft, but there is none: leave it out of heads")
-        extension("draft_lora", f"the LoRA adapter '{folder}'")(pair.draft, folder)
-        folders.remove(folder)
-    for folder in folders:
-        if inner := head_folders(folder):
-            raise InputError(
-                f"'{folder}' is a folder of heads, not a head: name those in it, such as '{inner[0]}'"
-            )
-    names = [folder.name for folder in folders]
-    for folder in folders:
-        if names.count(folder.name) > 1 or folder.name in USUAL:
-            raise InputError(
-                f"the draft head '{folder}' has the name of another proposer: give its folder another name"
-            )
-    return {folder.name: load_head(folder, pair.target, pair.draft) for folder in folders}
 
 
 def load_models(settings: CaptionerSettings, placement: Placement) -> ModelPair:

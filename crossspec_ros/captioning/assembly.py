@@ -3,15 +3,12 @@ the others take models that are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.asked_models import (
-    asked_heads,
     asked_placement,
     asked_sampling,
     load_models,
@@ -23,7 +20,7 @@ from crossspec_ros.captioning.out_of_memory import enough_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, USUAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
@@ -32,8 +29,6 @@ from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
-    from crossspec_ros.drafting.heads.head import Head
-    from crossspec_ros.drafting.proposer import Proposer
     from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.engine.runner import Runner
     from crossspec_ros.models.base import VideoTarget
@@ -42,32 +37,23 @@ if TYPE_CHECKING:
 def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillHiddenDecoder:
     """The decoder of the captioner's parameters, loaded and warm.
 
-    A live one knows every proposer, for parameters choose among them while it runs, and keeps the caption
-    memory; its target may be on a server. One for a recording has the usual proposers.
+    A live one keeps the caption memory, and its target may be on a server.
 
     Raises InputError for checkpoints that are missing or damaged, devices that are not there, bad sampling
     and, where it is live, too little memory.
     """
+    from crossspec_ros.drafting.memory_file import memory_path
+
     if is_live and is_remote(settings.target):
         return load_remote_decoder(settings)
-    asked = asked_placement(settings)
-    if not is_live:
-        return _local_decoder(settings, asked, is_live)
-    with enough_memory(asked):
-        return _local_decoder(settings, asked, is_live)
-
-
-def _local_decoder(settings: CaptionerSettings, placement: Placement, is_live: bool) -> PrefillHiddenDecoder:
-    # Before the models load.
-    asked_sampling(settings)
-    pair = load_models(settings, placement)
-    folder = target_path(models_folder(settings), settings.target)
-    memory = _memory(settings, folder, pair) if is_live else None
-    # First, for heads have the numbers of the target's embeddings.
-    engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
-    with _closed_if_it_fails(engine) if engine else nullcontext():
-        proposers = make_proposers((REHEARSAL, *USUAL), asked_heads(settings, pair))
-        return speculative_decoder(pair, proposers, memory, engine=engine)
+    # Bad sampling is refused before the models load.
+    placement, _ = asked_placement(settings), asked_sampling(settings)
+    with enough_memory(placement) if is_live else nullcontext():
+        pair = load_models(settings, placement)
+        folder = target_path(models_folder(settings), settings.target)
+        memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
+        engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
+        return speculative_decoder(pair, memory, engine)
 
 
 def placed_engine(
@@ -104,12 +90,6 @@ def placed_runner(
     return llama_runner(target, placement.dtype, threads, digest, frees=True, text_room=text_room)
 
 
-def _memory(settings: CaptionerSettings, target: Path, pair: ModelPair) -> Path | None:
-    from crossspec_ros.drafting.memory_file import memory_path
-
-    return memory_path(settings.memory, target, vocabulary(pair))
-
-
 def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     """The decoder whose target is on a server, connected and warm.
 
@@ -142,53 +122,31 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
 def speculative_decoder(
     pair: ModelPair,
-    proposers: Sequence[Proposer] | None = None,
     memory: Path | None = None,
-    heads: Mapping[str, Head] = MappingProxyType({}),
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
-    """A decoder that is warm, knows its costs and has the usual proposers and these `heads`, or those given.
+    """A decoder that is warm, knows its costs and has all proposers.
 
     The caption memory starts with what is in the file `memory`, if there is one, and is written there when
-    the decoder closes and in between, see `MemoryFile`. The `engine` becomes
-    the decoder's own.
+    the decoder closes and in between, see `MemoryFile`. The `engine` becomes the decoder's own.
     """
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
-    with _closed_if_it_fails(decoder):
-        if proposers is None:
-            proposers = make_proposers((REHEARSAL, *USUAL), heads)
-        for proposer in proposers:
-            proposer.load(pair.target)
-        if any("hidden" in proposer.needs for proposer in proposers):
-            decoder.engine.tap(sorted({layer for proposer in proposers for layer in proposer.taps}))
+    try:
+        proposers = make_proposers()
         decoder.warm_up()
         decoder.policy = Policy(proposers, decoder.engine.measure())
-        captions = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
-        if memory is not None and captions is not None:
+        if memory is not None:
+            captions = next(one for one in proposers if isinstance(one, CaptionMemory))
             ids = pair.target.vocabulary
             decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), ids)
-    return decoder
-
-
-def autoregressive_decoder(pair: ModelPair) -> PrefillHiddenDecoder:
-    """A decoder that is warm and never drafts."""
-    decoder = PrefillHiddenDecoder(replace(pair, draft=None, translation=None), Policy((), None))
-    with _closed_if_it_fails(decoder):
-        decoder.warm_up()
-    return decoder
-
-
-@contextmanager
-def _closed_if_it_fails(made: PrefillHiddenDecoder | Engine) -> Iterator[None]:
-    """A decoder or an engine that nobody gets must not leave its threads behind."""
-    try:
-        yield
     except BaseException:
-        made.close()
+        # Its threads must not stay behind.
+        decoder.close()
         raise
+    return decoder
 
 
 def vocabulary(pair: ModelPair) -> str:

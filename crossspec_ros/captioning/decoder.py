@@ -329,6 +329,4 @@ class PrefillHiddenDecoder:
         self.engine.drop(live.handle)
 
     def _context(self, options: Options) -> Context:
-        own = options.grammar.copy() if options.grammar else None
-        prompt_ids = self.pair.target.prompt_ids(options.question)[1]
-        return Context(options.question, prompt_ids=prompt_ids, grammar=own)
+        return Context(options.question, grammar=options.grammar.copy() if options.grammar else None)

@@ -147,10 +147,6 @@ class CaptionerSettings(Settings):
         "the draft of the final one",
         live=True,
     )
-    heads: str = param(
-        "",
-        "folders of draft heads, comma between, such as models/tiny/heads/massv; empty for none",
-    )
     max_nodes: int = param(
         DEFAULT_LIMITS.max_nodes,
         "draft tokens that a pass may verify; as many are as pay by its measured cost",

@@ -24,12 +24,12 @@ class Calibration:
     """
 
     def __init__(self) -> None:
-        # Rows: observations, sum of predicted probabilities, accepted tokens.
-        self._counts = np.zeros((3, _BINS))
+        self.counts = np.zeros((3, _BINS))
+        """Observations, sum of predicted probabilities and accepted tokens, of each bin."""
 
     def apply(self, tree: DraftTree) -> DraftTree:
         """Return the tree with corrected probabilities."""
-        _, predicted, accepted = self._counts
+        _, predicted, accepted = self.counts
         factors = (accepted + _PRIOR * _MIDDLES) / (predicted + _PRIOR * _MIDDLES)
         probs = tuple(min(1.0, prob * float(factors[_bin(prob)])) for prob in tree.probs)
         return DraftTree(tree.token_ids, tree.parents, probs, tree.sources)
@@ -43,19 +43,12 @@ class Calibration:
         for token in tokens:
             siblings = children[at]
             for node in siblings:
-                self._count(tree.probs[node], tree.token_ids[node] == token)
+                counts = self.counts[:, _bin(tree.probs[node])]
+                if counts[0] >= _MEMORY:
+                    counts /= 2
+                counts += 1, tree.probs[node], tree.token_ids[node] == token
             # Behind a token that was not proposed there are no children.
             at = next((node for node in siblings if tree.token_ids[node] == token), None)
-
-    def table(self) -> list[tuple[float, float, int]]:
-        """Return mean predicted probability, observed acceptance and number of observations of used bins."""
-        return [(float(p / n), float(a / n), int(n)) for n, p, a in self._counts.T if n]
-
-    def _count(self, predicted: float, is_accepted: bool) -> None:
-        counts = self._counts[:, _bin(predicted)]
-        if counts[0] >= _MEMORY:
-            counts /= 2
-        counts += 1, predicted, is_accepted
 
 
 def _bin(prob: float) -> int:

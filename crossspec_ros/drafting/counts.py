@@ -16,6 +16,7 @@ from collections import deque
 import numpy as np
 
 from crossspec_ros.compiled import compiled
+from crossspec_ros.engine.tree import DraftTree
 
 START = -1
 """Stands before the first token of a caption."""
@@ -195,19 +196,14 @@ class CaptionTable:
             _add(self._arrays, _text(each), self._end)
             self._end += len(each)
 
-    def grow(
-        self, tokens: tuple[int, ...], budget: int, min_prob: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def grow(self, tokens: tuple[int, ...], budget: int, min_prob: float) -> DraftTree:
         """Return the likeliest `budget` paths behind `tokens`, best first, down to probability `min_prob`.
 
-        Returns tokens, parents (-1: none) and probabilities (nodes,) given the parent. Those of siblings sum
-        to at most 1.
+        Probabilities of siblings sum to at most 1.
         """
         oldest = self._end - self._tokens()
-        tree: tuple[np.ndarray, np.ndarray, np.ndarray] = _grow(
-            self._arrays, oldest, _text(tokens), budget, min_prob
-        )
-        return tree
+        found = _grow(self._arrays, oldest, _text(tokens), budget, min_prob)
+        return DraftTree(*(tuple(values.tolist()) for values in found))
 
     def _tokens(self) -> int:
         return sum(map(len, self.captions))

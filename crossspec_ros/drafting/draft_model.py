@@ -6,25 +6,24 @@ import logging
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
+from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import DraftTree, sees
-from crossspec_ros.errors import NonFiniteError
+from crossspec_ros.errors import NonFiniteError, failures_logged
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 
 _LOG = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 _ROOM = 1024
 """Tokens of a draft and its prompt, of which five images take 582. A longer one moves to a larger buffer."""
@@ -33,36 +32,18 @@ _WARM_UP = "What is this?", 8
 
 
 class EventDraft:
-    """One window's draft. `run` writes it, and any thread may read it at any time."""
+    """One window's draft by a `DraftModel`. `run` writes it, and any thread may read it at any time."""
 
-    def __init__(
-        self,
-        model: EventModel,
-        translation: Translation | None,
-        event_images: np.ndarray,
-        question: str,
-        max_new_tokens: int,
-        runner: ModelRunner,
-        beat: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`beat` is called before each token."""
-        self._model, self._translation, self._runner, self._beat = model, translation, runner, beat
-        self.images, self.question, self._limit = event_images, question, max_new_tokens
+    def __init__(self, drafts: DraftModel, images: np.ndarray, question: str, max_new_tokens: int) -> None:
+        self._drafts, self._model = drafts, drafts.model
+        self.images, self.question, self._limit = images, question, max_new_tokens
         self._tokens: list[int] = []
         self._probs: list[float] = []
-        self._states: list[torch.Tensor] = []
-        self.feature: np.ndarray | None = None
-        """Mean of the event tokens (width,), once they are encoded."""
 
     @property
     def tokens(self) -> list[int]:
         """The tokens so far, end-of-sequence included."""
         return self._tokens.copy()
-
-    @property
-    def states(self) -> tuple[torch.Tensor, ...]:
-        """The last hidden state (width,) behind each token, on its device."""
-        return tuple(self._states)
 
     @property
     def text(self) -> str:
@@ -73,9 +54,10 @@ class EventDraft:
         """Whether the draft has come to an end of sequence or the length limit."""
         return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
 
-    def proposal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return the words so far in the target's tokens, and their probabilities; none without them."""
-        return self._translation(self.tokens, self._probs) if self._translation else ((), ())
+    def proposal(self) -> Draft:
+        """Return the words so far in the target's tokens."""
+        translation = self._drafts.translation
+        return Draft(*translation(self.tokens, self._probs)) if translation else Draft()
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -87,10 +69,9 @@ class EventDraft:
             return False
         with trace.span("event_encode"):
             event_tokens = self._model.encode(self.images)
-            self.feature = event_tokens.mean(0).float().cpu().numpy()
         if stopped():
             return False
-        with self._runner.lend() as row:
+        with self._drafts.runner.lend() as row:
             with trace.span("draft_prefill"):
                 self._append(row, self._model.prompt(self.question, event_tokens))
             with trace.span("draft_decode"):
@@ -99,19 +80,16 @@ class EventDraft:
         return self.ended
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
-        self._beat()
+        self._drafts.pulse.beat()
         seen = sees(row.length, len(chunk), DraftTree())
         reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
-        [(hidden, _)] = self._runner.read([reading])
-        # The next pass reuses the buffer. The wait below is for this copy, too.
-        state = hidden[-1].clone()
+        [(hidden, _)] = self._drafts.runner.read([reading])
         best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
         # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         if not math.isfinite(prob):
             raise NonFiniteError
         # `proposal` may be called between two of these lines.
-        self._states.append(state)
         self._probs.append(prob)
         self._tokens.append(int(token))
 
@@ -120,18 +98,17 @@ class DraftModel:
     """Owns the draft's thread, its CUDA stream and its KV buffers, which only that thread uses."""
 
     def __init__(self, model: EventModel, translation: Translation | None) -> None:
-        self.model, self._translation = model, translation
-        self._runner = ModelRunner(model.body, _ROOM)
+        self.model, self.translation = model, translation
+        self.runner = ModelRunner(model.body, _ROOM)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
         """Return a draft about these (k, H, W, 3) event images, whose `run` the caller submits."""
-        runner, beat = self._runner, self.pulse.beat
-        return EventDraft(self.model, self._translation, images, question, max_new_tokens, runner, beat)
+        return EventDraft(self, images, question, max_new_tokens)
 
-    def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
         """Let the thread do this once it has done all earlier work."""
         return self._thread.submit(self._do, work, *args)
 
@@ -148,19 +125,15 @@ class DraftModel:
         """
 
         def write() -> None:
-            try:
+            with failures_logged(_LOG, logging.ERROR, "the event draft failed, the caption goes without it"):
                 if draft.run(trace, stopped) and on_draft:
                     on_draft(draft.text)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # also a panic in a library
-                _LOG.error("the event draft failed, the caption goes without it: %r", error)
 
         return self.submit(write)
 
     def warm_up(self) -> None:
         """Allocate the buffers, capture the graphs, and write a first draft, which is slow."""
-        self.submit(self._runner.warm_up, 1).result()
+        self.submit(self.runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         self.submit(self.draft(noise, *_WARM_UP).run, Trace()).result()
@@ -168,10 +141,10 @@ class DraftModel:
     def close(self) -> None:
         """End the thread once all work is done."""
         self.pulse.end()
-        self.submit(self._runner.release)
+        self.submit(self.runner.release)
         self._thread.shutdown()
 
     @torch.inference_mode()
-    def _do(self, work: Callable[..., Result], *args: Any) -> Result:
+    def _do(self, work: Callable[..., Any], *args: Any) -> Any:
         with self.pulse.busy(), self._stream():
             return work(*args)

@@ -52,12 +52,12 @@ class MemoryFile:
                 "exists and can be written to, or set memory to none"
             ) from None
         is_owner = True
-        # Some file systems have no locks.
-        with suppress(OSError):
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                is_owner = False
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_owner = False
+        except OSError:
+            pass  # Some file systems have no locks.
         self._load(vocabulary, is_owner)
         self._thread = self.pulse.start(self._keep, "memory") if is_owner else None
         if not is_owner:
@@ -79,7 +79,7 @@ class MemoryFile:
             self._memory.restore(document["captions"], vocabulary)
         except FileNotFoundError:
             return
-        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             _LOG.warning("the caption memory '%s' cannot be read (%s): it starts empty", self._path, error)
             # The next save replaces a file that cannot be renamed.
             with suppress(OSError):

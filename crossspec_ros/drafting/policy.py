@@ -65,7 +65,7 @@ class _Source:
     """A proposer and its record.
 
     It has an account for each situation: first or later pass, and number of tokens that the proposers before
-    it expect to add. A head need not be asked where the memory knows the continuation.
+    it expect to add. A slow one need not be asked where a fast one knows the continuation.
     """
 
     def __init__(self, proposer: Proposer) -> None:
@@ -144,38 +144,35 @@ class Policy:
     def __init__(
         self, proposers: Sequence[Proposer], cost: PassCost | None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        self._sources = [_Source(proposer) for proposer in proposers]
+        self.sources = [_Source(proposer) for proposer in proposers]
         self.cost, self.limits = cost, limits
         # Of passes behind the first of a response.
         self._tokens, self._seconds = _Mean(1.0), _Mean(float(self._pass_seconds(1)))
         # Tokens that the time of the pass in flight would give, by the number of its nodes.
         self._prices: np.ndarray = np.zeros(1)
-        # Tokens of the response in work for which the target's states are known.
-        self._observed: tuple[int, ...] = ()
         self._window: int | None = None
 
     def has(self, name: str) -> bool:
         """Return whether there is a proposer of this name that does not rest and that the limits allow."""
-        names = self.limits.proposers
-        return (names is None or name in names) and any(not one.resting for one in self._named(name))
+        return any(one.proposer.name == name and self._may_ask(one) for one in self.sources)
 
     def rest(self, name: str, error: BaseException) -> None:
         """Ask the proposer of this name no more for some windows: it failed."""
-        for source in self._named(name):
-            source.rest(error)
+        for source in self.sources:
+            if source.proposer.name == name:
+                source.rest(error)
 
     def start(self, window: int) -> None:
         """Note the window in work."""
-        if window == self._window:
-            return
-        self._window, self._observed = window, ()
-        for source in self._sources:
-            source.resting = max(0, source.resting - 1)
+        if window != self._window:
+            self._window = window
+            for source in self.sources:
+                source.resting = max(0, source.resting - 1)
 
     def prepare(self, context: Context) -> bool:
         """Let proposers work ahead of `propose`, and return whether any has more to do."""
         has_more = False
-        for source in self._available(context, self.limits):
+        for source in self._asked(context):
             with source.rests_if_it_fails():
                 has_more |= source.proposer.prepare(context, *self._budget(1, self.limits))
         return has_more
@@ -186,12 +183,12 @@ class Policy:
         The response has room for `left` more tokens. Unless it `branches`, the tree is a single path.
         """
         limits = self.limits
-        for source in self._sources:
+        for source in self.sources:
             source.asked = None
         if left <= 1 or not limits.max_nodes:
             return DraftTree()
         budget, trees, expected = self._budget(unread, limits), list[DraftTree](), dict[str, float]()
-        for source in self._available(context, limits):
+        for source in self._asked(context):
             trees.append(source.propose(context, budget, self._rate, expected))
             if len(trees[-1]):
                 expected[source.proposer.name] = sum(trees[-1].path_probs())
@@ -207,11 +204,10 @@ class Policy:
 
     def observe(self, result: PassResult) -> None:
         """Let all proposers learn from a pass, and learn how far each can be trusted."""
-        self._observed = result.context.tokens + result.tokens
         if result.context.tokens:
             self._tokens.add(len(result.tokens))
             self._seconds.add(float(self._pass_seconds(1 + len(result.tree))))
-        for source in self._sources:
+        for source in self.sources:
             source.observe(result, self._prices)
 
     def observe_pass(self, tokens: int, seconds: float, rows: int = 1) -> None:
@@ -219,31 +215,13 @@ class Policy:
         if self.cost:
             self.cost.observe(tokens, seconds, rows)
 
-    def calibrations(self) -> dict[str, list[tuple[float, float, int]]]:
-        """Return predicted and observed acceptance of each proposer, see `Calibration.table`."""
-        return {source.proposer.name: source.calibration.table() for source in self._sources}
+    def _asked(self, context: Context) -> list[_Source]:
+        """Return the proposers that the limits allow, that do not rest and whose inputs are there."""
+        return [one for one in self.sources if self._may_ask(one) and one.proposer.is_ready(context)]
 
-    def _available(self, context: Context, limits: Limits) -> list[_Source]:
-        """Return the proposers that the limits allow, that do not rest and whose inputs are known."""
-        inputs = {
-            "events": context.draft_tokens,
-            # A rehearsal has tokens, too, but its passes are not observed.
-            "hidden": context.tokens and context.tokens == self._observed,
-            "frames": context.frames,
-            "rehearsal": context.rehearsal,
-            "grammar": context.grammar,
-        }
-        missing, names = {name for name, value in inputs.items() if not value}, limits.proposers
-        return [
-            source
-            for source in self._sources
-            if (names is None or (source.proposer.listed or source.proposer.name) in names)
-            and not source.resting
-            and source.proposer.needs.isdisjoint(missing)
-        ]
-
-    def _named(self, name: str) -> list[_Source]:
-        return [source for source in self._sources if source.proposer.name == name]
+    def _may_ask(self, source: _Source) -> bool:
+        names = self.limits.proposers
+        return not source.resting and (names is None or source.proposer.name in names)
 
     @property
     def _rate(self) -> float:

@@ -1,37 +1,32 @@
-"""Proposers: their inputs, their contract, and their names; each is a file in `drafting/proposers/`."""
+"""Proposers: their inputs, their contract, and their names. They are in `drafting/proposers/`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
-    from crossspec_ros.drafting.heads.head import Head
     from crossspec_ros.engine.json_grammar import GrammarState
-    from crossspec_ros.models.base import VideoTarget
 
-HEADS = "heads"
-"""Stands for all trained heads."""
-REHEARSAL = "rehearsal"
-USUAL = ("memory", "event_draft", "grammar", HEADS)
+REHEARSAL, EVENT_DRAFT, MEMORY, GRAMMAR = "rehearsal", "event_draft", "memory", "grammar"
+USUAL = (MEMORY, EVENT_DRAFT, GRAMMAR)
 """Names of the proposers beside the rehearsal, the fastest first."""
-_CLASSES = {
-    "memory": "CaptionMemory",
-    "event_draft": "EventDraftProposer",
-    "grammar": "GrammarProposer",
-    REHEARSAL: "RehearsalProposer",
-}
-"""Classes by the files in `proposers/`, which are imported when they are needed."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft of a response as far as it is written: the target's tokens, and a probability of each."""
+
+    tokens: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,18 +36,8 @@ class Context:
     question: str
     tokens: tuple[int, ...] = ()
     """Verified tokens of the response."""
-    prompt_ids: tuple[int, ...] = ()
-    """Tokens of the question."""
-    rehearsal: tuple[int, ...] = ()
-    """Tokens that the target wrote before the last frames came."""
-    draft_tokens: tuple[int, ...] = ()
-    """Tokens of the event draft so far, in the target's vocabulary."""
-    draft_probs: tuple[float, ...] = ()
-    """The event draft's probability of each of them."""
-    feature: np.ndarray | None = None
-    """(d,) pooled event feature of the window."""
-    draft_states: tuple[torch.Tensor, ...] = ()
-    """(width,) hidden states behind each token of the event draft, in its own vocabulary."""
+    drafts: Mapping[str, Draft] = field(default_factory=dict)
+    """The event draft, and the rehearsal from before the last frames came, by the proposer's name."""
     frames: tuple[torch.Tensor, ...] = ()
     """(n, width) embeddings of each group of frames that the target has encoded."""
     grammar: GrammarState | None = None
@@ -83,21 +68,15 @@ class PassResult:
 class Proposer(ABC):
     """Guesses the continuation of a response. A wrong guess costs time, and changes no output.
 
-    `load` is called once. Then, for each window, come any number of `prepare` while the window is open, and
-    `propose` and `observe` in turns. Calls come from the engine's thread, in torch's inference mode.
+    For each window come any number of `prepare` while the window is open, and `propose` and `observe` in
+    turns. Calls come from the engine's thread, in torch's inference mode.
     """
 
     name: str
-    listed = ""
-    """The name in the list of proposers, if that is another one."""
-    needs: frozenset[str] = frozenset()
-    """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
-    "events", "frames", "rehearsal", "grammar"."""
-    taps: tuple[int, ...] = ()
-    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
 
-    def load(self, target: VideoTarget) -> None:  # noqa: B027
-        """Take what it needs of the target."""
+    def is_ready(self, context: Context) -> bool:
+        """Return whether its inputs are there. If not, it is not asked."""
+        return True
 
     def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
         """Work ahead of `propose` for some milliseconds; return whether there is more to do."""
@@ -114,22 +93,17 @@ class Proposer(ABC):
         """Learn from a pass, whichever proposers its nodes come from."""
 
 
-def make_proposers(
-    names: Sequence[str], heads: Mapping[str, Head] = MappingProxyType({})
-) -> tuple[Proposer, ...]:
-    """Return a proposer for each name, in order; `HEADS` stands for all `heads`, which get their names.
+def make_proposers(names: Sequence[str] = (REHEARSAL, *USUAL)) -> tuple[Proposer, ...]:
+    """Return a proposer for each name, in order."""
+    # Here, because the memory brings numba along, and the names are needed at once.
+    from crossspec_ros.drafting.proposers.chain import ChainProposer
+    from crossspec_ros.drafting.proposers.grammar import GrammarProposer
+    from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
-    Raise KeyError for an unknown name.
-    """
-    made: list[Proposer] = []
-    for name in names:
-        if name in _CLASSES:
-            made.append(getattr(import_module(f"{__package__}.proposers.{name}"), _CLASSES[name])())
-        elif name == HEADS:
-            for own, head in heads.items():
-                head.name = own
-                made.append(head)
-        else:
-            known = ", ".join((*USUAL, REHEARSAL))
-            raise KeyError(f"there is no proposer {name}: it must be one of {known}")
-    return tuple(made)
+    kinds: dict[str, Callable[[], Proposer]] = {
+        REHEARSAL: partial(ChainProposer, REHEARSAL),
+        EVENT_DRAFT: partial(ChainProposer, EVENT_DRAFT),
+        MEMORY: CaptionMemory,
+        GRAMMAR: GrammarProposer,
+    }
+    return tuple(kinds[name]() for name in names)

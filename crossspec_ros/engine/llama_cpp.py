@@ -158,8 +158,8 @@ class LlamaRunner:
     def tap(self, layers: Sequence[int]) -> None:
         """Refuse: the library gives no layer's inputs."""
         raise InputError(
-            "llama.cpp gives no hidden states, which draft heads such as EAGLE and Medusa need: name others "
-            "in heads, or leave it empty"
+            "llama.cpp gives no hidden states, which draft heads such as EAGLE and Medusa need: run the "
+            "target in torch"
         )
 
     def take(self) -> LlamaRow:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
@@ -98,9 +98,7 @@ class Fleet:
         """Without a `runner` the target's own body runs."""
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)
-        self._shared = CaptionMemory(_SHARED_CAPTIONS) if settings.fleet_memory else None
-        if self._shared is not None:
-            self._shared.name = "fleet_memory"
+        self._shared = CaptionMemory(_SHARED_CAPTIONS, "fleet_memory") if settings.fleet_memory else None
         self._robots: dict[str, Robot] = {}
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -204,12 +202,11 @@ class Fleet:
 
     def _policy(self, name: str) -> tuple[Policy, MemoryFile | None]:
         """Return a robot's policy, and the file of its captions, if they are kept."""
-        proposers: list[Proposer] = [*make_proposers(self.settings.proposers)]
+        proposers = make_proposers(self.settings.proposers)
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            proposers.append(self._shared)
-        for proposer in proposers:
-            proposer.load(self.target)
+            # It drafts from the captions of others like from one's own: the target decides by its frames.
+            proposers = *proposers, self._shared
         keep = None
         if memory is not None and self.settings.memories is not None:
             keep = self._memory_file(name, memory)

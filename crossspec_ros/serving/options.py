@@ -44,11 +44,11 @@ class ServeOptions:
         if wrong := [name for name in arguments if name not in known]:
             raise InputError(f"a server has no option '{wrong[0]}': it has {', '.join(known)}")
         # The command line needs neither this nor numpy.
-        from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL
+        from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 
         options = cls(**arguments)
         names = options.proposer_names
-        usable = [REHEARSAL, *(name for name in USUAL if name != HEADS)]
+        usable = [REHEARSAL, *USUAL]
         if wrong := [name for name in names if name not in usable]:
             raise InputError(
                 f"'{wrong[0]}' drafts for no fleet: proposers are of {', '.join(usable)}, comma between"

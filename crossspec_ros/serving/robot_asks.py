@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
-from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
@@ -48,12 +48,10 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def asked_context(ask: wire.Ask, target: VideoTarget, hint: str = "") -> Context:
-    """Return what proposers know of a question, and of the text that the robot's event draft has written."""
-    tokens = hint_ids(target, hint[:MAX_HINT])
-    probs = (HINT_PROB,) * len(tokens)
-    prompt_ids = target.prompt_ids(ask.question)[1]
-    return Context(ask.question, prompt_ids=prompt_ids, draft_tokens=tokens, draft_probs=probs)
+def hinted(ask: wire.Ask, target: VideoTarget) -> Draft:
+    """Return the text that a robot's event draft has written, as a draft of the answer."""
+    tokens = hint_ids(target, ask.hint[:MAX_HINT])
+    return Draft(tokens, (HINT_PROB,) * len(tokens))
 
 
 def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:

@@ -11,11 +11,12 @@ from functools import partial
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Rehearsal
 from crossspec_ros.captioning.live_windows import LiveWindow
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
 from crossspec_ros.engine.work import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
-from crossspec_ros.serving.robot_asks import QuestionError, asked_context, asked_sampling, check_question
+from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -153,7 +154,7 @@ class RobotStream:
             # Further questions about a window are not those of the next one.
             self._asked = ask
         assert self._robot is not None
-        context = asked_context(ask, fleet.target, ask.hint)
+        context = Context(ask.question, drafts={EVENT_DRAFT: hinted(ask, fleet.target)})
         how = self._robot.policy, Trace(), ask.max_new_tokens, asked_sampling(ask)
         answer = window.answer = Answer(window, context, *how)
         pieces = Pieces(index, ask.number, fleet.target.tokenizer.decode, begun_ns, self._send_down)
@@ -192,8 +193,8 @@ class RobotStream:
         def keep(answer: Answer) -> None:
             window.rehearsal = answer.rehearsal(window.rehearsal)
 
-        context = asked_context(ask, self._fleet.target)
-        return Answer(window, context, robot.policy, Trace(), ask.max_new_tokens, on_rehearsed=keep)
+        how = robot.policy, Trace(), ask.max_new_tokens
+        return Answer(window, Context(ask.question), *how, on_rehearsed=keep)
 
     def _ended(self, window: LiveWindow, pieces: Pieces, over: Future[None]) -> None:
         """Count an answer, or send why there is none; mostly the engine's thread calls this."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from plain_target import QUESTION, generated, live
 from refusals import refused
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -43,7 +43,7 @@ def test_a_memory_that_cannot_be_kept_is_refused(pair: ModelPair, tmp_path: Path
 
 
 def test_warming_up_leaves_no_window_to_ask_about(pair: ModelPair) -> None:
-    decoder = autoregressive_decoder(pair)
+    decoder = speculative_decoder(pair)
     with refused("no-window-after-warm-up"):
         decoder.ask(Options(QUESTION), Trace())
     decoder.close()

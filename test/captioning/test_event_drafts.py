@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
 
@@ -13,7 +12,7 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
 from crossspec_ros.models.eventgpt import EventGPT
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -57,9 +56,9 @@ def test_draft_is_written_before_the_window_closes(
     assert len(texts) == 1 and texts[0].startswith("The key elements")
     early = event_draft(pair, images[:4], QUESTION, 64)
     early.run(Trace())
-    assert (seen[0].draft_tokens, seen[0].draft_probs) == early.proposal()
-    assert len(seen[0].draft_tokens) > 20 and all(0 < p <= 1 for p in seen[0].draft_probs)
-    assert seen[0].feature is not None and np.array_equal(seen[0].feature, early.feature)
+    draft = seen[0].drafts[EVENT_DRAFT]
+    assert draft == early.proposal()
+    assert len(draft.tokens) > 20 and all(0 < p <= 1 for p in draft.probs)
     threads = {span.stage: span.thread for span in trace.spans}
     assert threads["draft_decode"] != threads["target_prefill"]
     drafting = sum(trace.stages[stage] for stage in ("event_encode", "draft_prefill", "draft_decode"))
@@ -88,7 +87,7 @@ def test_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came
     assert two.wait(WAIT_S)
     said = decoder.caption(windows[0], OPTIONS, Trace())
     assert said.token_ids == generated(pair, windows[0])
-    assert texts == [] and {len(context.draft_tokens) for context in seen} == {2}
+    assert texts == [] and {len(context.drafts[EVENT_DRAFT].tokens) for context in seen} == {2}
 
 
 def test_draft_for_another_question_is_no_answer_to_this_one(

@@ -13,8 +13,8 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposers.chain import ChainProposer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.drafting.proposers.rehearsal import RehearsalProposer
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -92,7 +92,7 @@ def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
     told: list[tuple[int, str]],
     hold: Hold,
 ) -> None:
-    decoder.policy = Policy((RehearsalProposer(), hold), None)
+    decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     window = windows[1]
     stream(decoder, window, 7, OPTIONS)
     assert hold.begun.wait(WAIT_S)
@@ -114,7 +114,7 @@ def test_window_may_be_dropped_while_it_is_rehearsed(
     told: list[tuple[int, str]],
     hold: Hold,
 ) -> None:
-    decoder.policy = Policy((RehearsalProposer(), hold), None)
+    decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     stream(decoder, windows[0], 5, OPTIONS)
     assert hold.begun.wait(WAIT_S)
     threading.Timer(0.1, hold.release.set).start()
@@ -127,7 +127,7 @@ def test_proposers_do_not_learn_from_rehearsals(
     windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]]
 ) -> None:
     memory, guess = CaptionMemory(), Guess(lambda context: chain([]))
-    decoder.policy = Policy((RehearsalProposer(), memory, guess), None)
+    decoder.policy = Policy((ChainProposer(REHEARSAL), memory, guess), None)
     stream(decoder, windows[0], 7, OPTIONS)
     settled(decoder)
     assert told and guess.results == []
@@ -151,7 +151,7 @@ def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
         def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
             return DraftTree()
 
-    decoder.policy = Policy((RehearsalProposer(), preparing := Preparing()), None)
+    decoder.policy = Policy((ChainProposer(REHEARSAL), preparing := Preparing()), None)
     if without == "proposer":
         decoder.policy.limits = Limits(proposers=(preparing.name,))
     stream(decoder, windows[0], 5, None if without == "options" else OPTIONS)

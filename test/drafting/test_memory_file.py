@@ -138,8 +138,6 @@ def test_auto_is_a_file_by_target(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = memory_path("auto", target, "words")
     assert first is not None and first.parent == tmp_path / "state" / "crossspec_ros" / "caption_memory"
-    (target / "heads" / "mine").mkdir(parents=True)
-    assert memory_path("auto", target, "words") == first, "a head changes no caption"
     others = [memory_path("auto", tmp_path / name, "words") for name in ("a.gguf", "b.gguf")]
     assert len({first, *others, memory_path("auto", target, "syllables")}) == 4
     copies = {memory_path("auto", tmp_path / folder / hub, "words") for folder in ("one", "other")}

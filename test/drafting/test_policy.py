@@ -16,7 +16,7 @@ from plain_target import Guess
 
 from crossspec_ros.drafting.calibration import Calibration
 from crossspec_ros.drafting.policy import DEFAULT_LIMITS, PROBE_EVERY, Limits, Policy
-from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft, PassResult, Proposer
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
@@ -33,10 +33,9 @@ def chain(*probs: float, name: str = "guess") -> DraftTree:
 class Recorder(Guess):
     """Proposes a tree after a delay, and records the contexts."""
 
-    def __init__(self, tree: DraftTree, name: str = "guess", delay_s: float = 0.0, needs: str = "") -> None:
+    def __init__(self, tree: DraftTree, name: str = "guess", delay_s: float = 0.0) -> None:
         super().__init__(self._propose)
         self.tree, self.name, self.delay_s = tree, name, delay_s
-        self.needs = frozenset({needs} - {""})  # type: ignore[misc]
         self.contexts: list[Context] = []
 
     def _propose(self, context: Context) -> DraftTree:
@@ -101,7 +100,7 @@ def test_proposals_are_merged_and_all_proposers_observe() -> None:
     both.limits = Limits(proposers=("other",))
     assert run(both, 1, 1).sources == (("other",),)
     assert [len(one.results) for one in guesses] == [2, 2]
-    assert {name: len(table) for name, table in both.calibrations().items()} == {"guess": 1, "other": 1}
+    assert [one.calibration.counts[0].sum() for one in both.sources] == [2, 2]
 
 
 def test_wrong_proposer_is_trusted_less() -> None:
@@ -109,7 +108,7 @@ def test_wrong_proposer_is_trusted_less() -> None:
     assert len(run(judge, 1)) == 2
     # With one token left there is no proposal, and nothing to learn.
     judge.observe(PassResult(CONTEXT, judge.propose(CONTEXT, 1, 1), (), (10,), True))
-    assert judge.calibrations() == {"guess": [(0.9, 0.0, 1)]}
+    assert judge.sources[0].calibration.counts.sum(1).tolist() == [1, 0.9, 0]
     assert len(run(judge, 100)) == 0
 
 
@@ -184,7 +183,8 @@ def test_calibration_learns_the_observed_rates() -> None:
         calibration.observe(tree, (first, 3 if rng.random() < 0.45 else 8))
     assert calibration.apply(tree).probs == pytest.approx((0.3, 0.0, 0.45), abs=0.05)
     # The last node counts only where its parent was accepted.
-    assert [count for _, _, count in calibration.table()] == pytest.approx([3000, 3000, 900], rel=0.1)
+    observed = calibration.counts[0]
+    assert observed[observed > 0] == pytest.approx([3000, 3000, 900], rel=0.1)
 
 
 def test_costs_are_interpolated_and_follow_passes() -> None:
@@ -198,32 +198,17 @@ def test_costs_are_interpolated_and_follow_passes() -> None:
 
 
 def test_allowed_proposers_prepare() -> None:
-    allowed, other = (Mock(Proposer, needs=frozenset(), listed=name) for name in ("guess", "other"))
+    allowed, other = Mock(Proposer), Mock(Proposer)
+    allowed.name, other.name = "guess", "other"
     allowed.prepare.side_effect = [True, False]
     both = Policy((allowed, other), None, Limits(proposers=("guess",)))
     assert both.prepare(CONTEXT) and not both.prepare(CONTEXT)
     assert not other.method_calls
 
 
-@pytest.mark.parametrize(
-    ("need", "name", "value"),
-    [("events", "draft_tokens", (4,)), ("frames", "frames", ("a tensor",)), ("rehearsal", "rehearsal", (4,))],
-)
-def test_proposer_is_asked_only_with_its_inputs(need: str, name: str, value: Any) -> None:
-    judge = Policy((Recorder(chain(0.5), needs=need),), None)
+def test_proposer_is_asked_only_when_it_is_ready() -> None:
+    proposer = Recorder(chain(0.5))
+    proposer.is_ready = lambda context: bool(context.drafts)  # type: ignore[method-assign]
+    judge = Policy((proposer,), None)
     assert len(judge.propose(CONTEXT, 1, 100)) == 0
-    assert len(judge.propose(replace(CONTEXT, **{name: value}), 1, 100)) == 1
-
-
-def test_rehearsal_has_no_hidden_states() -> None:
-    """The policy observes each pass of an answer, and none of a rehearsal."""
-    needy = Recorder(chain(0.5), needs="hidden")
-    judge = Policy((needy,), None)
-    for window in (1, 2):
-        judge.start(window)
-        for context in (CONTEXT, LATER):
-            judge.propose(context, 1, 100)
-        assert len(needy.contexts) == window - 1
-        judge.observe(PassResult(CONTEXT, DraftTree(), (), LATER.tokens, False))
-        judge.propose(LATER, 1, 100)
-        assert len(needy.contexts) == window
+    assert len(judge.propose(replace(CONTEXT, drafts={EVENT_DRAFT: Draft()}), 1, 100)) == 1

@@ -1,33 +1,27 @@
-"""Proposers by their names; the event draft goes on where it is nearest."""
+"""Drafts go on where they are nearest; proposers by their names."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
 
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import make_head
-from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
-from crossspec_ros.drafting.proposers.event_draft import EventDraftProposer
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, make_proposers
+from crossspec_ros.drafting.proposers.chain import ChainProposer
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
 DRAFT = (1, 2, 3, 9, 2, 3, 4)
 
 
-def test_names_make_their_proposers() -> None:
-    sizes = {"width": 8, "layers": 1, "heads": 2, "inner": 8}
-    heads = {name: make_head("language_model", Sizes(8, 2, 16), sizes) for name in ("a", "b")}
-    made = make_proposers(USUAL, heads)
-    assert [one.name for one in made] == ["memory", "event_draft", "grammar", "a", "b"]
-    assert [one.listed for one in made] == ["", "", "", "heads", "heads"]
-    assert len(make_proposers(["heads"])) == 0
-
-
-def test_an_unknown_one_is_refused_with_the_list() -> None:
-    with refused("proposer-unknown", KeyError):
-        make_proposers(["hedgehog"])
+def test_proposers_have_their_names_and_inputs() -> None:
+    made = make_proposers()
+    assert [one.name for one in made] == [REHEARSAL, "memory", EVENT_DRAFT, "grammar"]
+    for drafts, ready in (
+        ({}, ["memory"]),
+        ({REHEARSAL: Draft()}, ["memory"]),
+        ({EVENT_DRAFT: Draft((1,), (0.5,))}, ["memory", EVENT_DRAFT]),
+    ):
+        assert [one.name for one in made if one.is_ready(Context("?", drafts=drafts))] == ready
 
 
 @pytest.mark.parametrize(
@@ -44,17 +38,17 @@ def test_an_unknown_one_is_refused_with_the_list() -> None:
         ((*DRAFT, 5), ()),
     ],
 )
-def test_the_event_draft_goes_on_where_it_is_nearest(said: tuple[int, ...], follows: tuple[int, ...]) -> None:
-    context = Context("?", said, draft_tokens=DRAFT, draft_probs=(0.9,) * len(DRAFT))
-    assert EventDraftProposer().propose(context, 64, 0.0).token_ids == follows
+def test_draft_goes_on_where_it_is_nearest(said: tuple[int, ...], follows: tuple[int, ...]) -> None:
+    context = Context("?", said, {EVENT_DRAFT: Draft(DRAFT, (0.9,) * len(DRAFT))})
+    assert ChainProposer(EVENT_DRAFT).propose(context, 64, 0.0).token_ids == follows
 
 
 @given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6), st.floats(0, 1))
-def test_the_event_draft_gives_a_chain_within_the_budget(
+def test_draft_gives_a_chain_within_the_budget(
     tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int, min_prob: float
 ) -> None:
-    context = Context("?", tokens, (), draft, tuple(probs[: len(draft)]))
-    tree = EventDraftProposer().propose(context, budget, min_prob)
+    context = Context("?", tokens, {EVENT_DRAFT: Draft(draft, tuple(probs[: len(draft)]))})
+    tree = ChainProposer(EVENT_DRAFT).propose(context, budget, min_prob)
     assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))
     assert all(0 < prob <= 1 for prob in tree.probs) and all(path >= min_prob for path in tree.path_probs())
     if len(tree):

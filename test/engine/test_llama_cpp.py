@@ -14,8 +14,9 @@ import pytest
 import torch
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.captioning.assembly import autoregressive_decoder, load_decoder, speculative_decoder
+from crossspec_ros.captioning.assembly import load_decoder, speculative_decoder
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, make_proposers
@@ -123,7 +124,7 @@ def test_logits_of_a_path_do_not_depend_on_passes(
 
 def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:
     with (
-        closing(autoregressive_decoder(pair)) as alone,
+        closing(PrefillHiddenDecoder(pair, Policy((), None))) as alone,
         closing(speculative_decoder(pair, engine=engine)) as ours,
     ):
         # Large trees, whatever passes cost here.

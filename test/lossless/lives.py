@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from crossspec_lab.compare.bench_lossless import Adversary
+from crossspec_lab.heads.head import Head, Sizes
+from crossspec_lab.heads.head_files import load_head, make_head
 from crossspec_lab.world.dataset import event_window, frame_window
 from plain_target import settled
 from tiny_targets import TINY_FAMILIES, noise
@@ -18,8 +20,6 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head import Head, Sizes
-from crossspec_ros.drafting.heads.head_files import load_head, make_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
 from crossspec_ros.engine.local import LocalEngine
@@ -101,8 +101,7 @@ class Target:
         ours = {HEAD: self._head, Adversary.name: self.adversary}
         names = (*PROPOSERS[proposers], *[REHEARSAL] * rehearse)
         made = [ours[name] if name in ours else make_proposers([name])[0] for name in names]
-        for proposer in made:
-            proposer.load(self.pair.target)
+        self._head.load(self.pair.target)
         pair = self.pair if "event_draft" in names else replace(self.pair, draft=None, translation=None)
         with closing(PrefillHiddenDecoder(pair, Policy(made, None), engine)) as decoder:
             yield decoder

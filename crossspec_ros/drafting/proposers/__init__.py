@@ -1,1 +1,1 @@
-"""One proposer a file; its name is the file's (`drafting/registry.py`)."""
+"""The proposers; `make_proposers` in `drafting/proposer.py` has their names."""

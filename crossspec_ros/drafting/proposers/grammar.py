@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.drafting.proposer import GRAMMAR, Context, Proposer
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 FEW = 8
@@ -17,8 +17,10 @@ class GrammarProposer(Proposer):
     How often a choice out of so many is right the policy finds out.
     """
 
-    name = "grammar"
-    needs = frozenset({"grammar"})
+    name = GRAMMAR
+
+    def is_ready(self, context: Context) -> bool:
+        return context.grammar is not None
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         assert context.grammar is not None

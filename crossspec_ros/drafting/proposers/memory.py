@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 from crossspec_ros.drafting.counts import CaptionTable
-from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
+from crossspec_ros.drafting.proposer import MEMORY, Context, PassResult, Proposer
 from crossspec_ros.engine.tree import DraftTree
 
 CAPACITY = 512
@@ -19,10 +19,8 @@ QUESTIONS = 4
 class CaptionMemory(Proposer):
     """Proposes from the last `capacity` captions to the same question and learns each caption at its end."""
 
-    name = "memory"
-
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int = CAPACITY, name: str = MEMORY) -> None:
+        self._capacity, self.name = capacity, name
         self._tables: OrderedDict[str, CaptionTable] = OrderedDict()
         # One thread learns while another one saves.
         self._lock = threading.Lock()
@@ -30,12 +28,8 @@ class CaptionMemory(Proposer):
         """Captions since the start."""
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        """Return the likeliest `budget` paths, down to probability `min_prob`."""
         table = self._tables.get(context.subject)
-        if table is None or budget <= 0:
-            return DraftTree()
-        tokens, parents, probs = (values.tolist() for values in table.grow(context.tokens, budget, min_prob))
-        return DraftTree(tuple(tokens), tuple(parents), tuple(probs))
+        return table.grow(context.tokens, budget, min_prob) if table else DraftTree()
 
     def observe(self, result: PassResult) -> None:
         """Learn the caption if it has ended."""
@@ -53,16 +47,14 @@ class CaptionMemory(Proposer):
     def restore(self, state: Any, vocabulary: int) -> None:
         """Replace all captions by those of a `state` that comes from a file.
 
-        Raises:
-            ValueError: the state is not one of a target with `vocabulary` token ids; nothing has changed.
+        Raises ValueError, TypeError or AttributeError if it is not a state of a target with `vocabulary`
+        token ids; then nothing has changed.
         """
         restored = CaptionMemory(self._capacity)
-        if not isinstance(state, dict):
-            raise ValueError("it has no questions")
         for question, captions in state.items():
-            for caption in captions if isinstance(captions, list) else [None]:
-                if not isinstance(caption, list) or not all(_is_id(token, vocabulary) for token in caption):
-                    raise ValueError("a caption is not a list of the target's token ids")
+            for caption in captions:
+                if not all(type(token) is int and 0 <= token < vocabulary for token in caption):
+                    raise ValueError("a caption has tokens that the target has not")
                 restored._add(question, tuple(caption))
         with self._lock:
             self._tables = restored._tables
@@ -74,7 +66,3 @@ class CaptionMemory(Proposer):
         if len(self._tables) > QUESTIONS:
             self._tables.popitem(last=False)
         self._tables[question].add(caption)
-
-
-def _is_id(token: Any, vocabulary: int) -> bool:
-    return type(token) is int and 0 <= token < vocabulary

@@ -37,7 +37,7 @@ class PublishedPrefillHiding(OneShot):
             if not tokens or asked.is_set():
                 return DraftTree()
             asked.set()
-            proposal = draft.proposal()[0]
+            proposal = draft.proposal().tokens
             # It fits if it begins as the target does.
             fitting = proposal[1:] if proposal[:1] == tokens else ()
             return DraftTree.chain(fitting, [1.0] * len(fitting), "event_draft")

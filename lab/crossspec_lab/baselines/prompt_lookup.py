@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 3
 """The longest run of last tokens that is looked for, as in Saxena's baseline."""
@@ -14,19 +15,23 @@ class PromptLookup(Proposer):
 
     name = "lookup"
 
+    def __init__(self, target: VideoTarget | None = None) -> None:
+        """Without a `target` the question is not looked up."""
+        self._target = target
+
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """A chain of at most `budget` nodes; `probs` only tell the lengths of matches apart.
 
         How often each length is right the policy finds out.
         """
-        order, chain = _look_up(context)
+        prompt = self._target.prompt_ids(context.question)[1] if self._target else ()
+        order, chain = _look_up(prompt + context.tokens)
         chain = chain[:budget]
         return DraftTree.chain(chain, (order / (order + 1),) * len(chain), self.name)
 
 
-def _look_up(context: Context) -> tuple[int, tuple[int, ...]]:
+def _look_up(text: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
     """The length of the match, and all that followed it; (0, ()) if there is none."""
-    text = context.prompt_ids + context.tokens
     for order in range(min(LONGEST, len(text) - 1), 0, -1):
         run = text[-order:]
         for begin in range(len(text) - order - 1, -1, -1):

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from crossspec_lab.baselines.compression import ElasticCompressor
 from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.eagle import Eagle
-from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.head import Sizes
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import HEADS, make_proposers
 from crossspec_ros.models.pair import ModelPair
 
 NODES = 32
@@ -44,7 +43,6 @@ class SpecVLM(Whole):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
-        proposers = make_proposers([HEADS], {"specvlm": head})
-        decoder = speculative_decoder(pair, proposers=proposers)
-        decoder.policy = Policy(proposers, None, Limits(max_nodes=NODES))
+        decoder = head_decoder(pair, [head], names=())
+        decoder.policy = Policy([head], None, Limits(max_nodes=NODES))
         super().__init__(decoder)

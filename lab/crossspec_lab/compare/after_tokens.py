@@ -7,9 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crossspec_lab.heads.trainable import Pairs
-from crossspec_lab.heads.trainable_frame_lm import trainable
-from crossspec_ros.drafting.heads.head import Head
+from crossspec_lab.heads.head import Head, Pairs
 
 
 class Said(NamedTuple):
@@ -34,10 +32,9 @@ def said_after_tokens(head: Head | None, pairs: Pairs) -> Said:
         assert pairs.draft_tokens is not None
         right = among_five = pairs.draft_tokens == pairs.tokens
     else:
-        learned = trainable(head)
-        best = learned.logits(pairs).topk(5).indices
+        best = head.logits(pairs).topk(5).indices
         right, among_five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
-        predicted = learned.predicted(pairs)
+        predicted = head.predicted(pairs)
         if predicted is not None:
             cosine = torch.cosine_similarity(predicted, pairs.choosing, -1)
     counted = pairs.is_token.clone()

@@ -26,10 +26,10 @@ from crossspec_lab.world import english, phrases
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes
 from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_lab.world.scene import Scene
-from crossspec_ros.captioning.assembly import autoregressive_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
+from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
     # A draft with words of its own cannot be asked what follows the target's.
     forces = shares_words(pair)
-    with closing(autoregressive_decoder(pair)) as decoder, closing(drafts):
+    with closing(PrefillHiddenDecoder(pair, Policy((), None))) as decoder, closing(drafts):
         for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
             _measure(decoder, drafts, window, scene, tally, forces)
             tally.bits += _bits(pair, window, tally.captions[-1])

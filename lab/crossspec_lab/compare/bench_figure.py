@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.compare.animation import alone, live_second, write_gif
 from crossspec_lab.compare.plots import OURS_COLOUR, wait_bars
-from crossspec_lab.heads.saved import fitting_heads
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world.scene import drive
-from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
@@ -47,10 +47,10 @@ def _caption(args: argparse.Namespace) -> None:
     heads = fitting_heads(models, None, pair.target, pair.draft)
     last = args.second + args.seconds
     scenes = drive(args.seed, last + 2)
-    with closing(speculative_decoder(pair, heads=heads)) as decoder:
+    with closing(head_decoder(pair, heads)) as decoder:
         # The memory knows the seconds before, as that of a running node does.
         seconds = [live_second(decoder, scenes, args.seed, second) for second in range(last)][args.second :]
-    with closing(autoregressive_decoder(pair)) as target:
+    with closing(head_decoder(pair, names=())) as target:
         others = [alone(target, second.window) for second in seconds]
     for second, other in zip(seconds, others, strict=True):
         ours_ms, alone_ms = second.words[-1][0], other[-1][0]

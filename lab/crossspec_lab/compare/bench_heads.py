@@ -30,14 +30,14 @@ from crossspec_lab.compare.held_out import (
     stream,
 )
 from crossspec_lab.experiments.statistics import resampled
-from crossspec_lab.heads.trainable import Pairs
+from crossspec_lab.heads.decoder import load_heads, watched_drafts
+from crossspec_lab.heads.head import Head, Pairs
+from crossspec_lab.heads.head_files import PEFT, head_folders, load_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head import Head
-from crossspec_ros.drafting.heads.head_files import PEFT, head_folders, load_head
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import HEADS, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
@@ -95,11 +95,11 @@ def run(args: argparse.Namespace) -> int:
     pair = measured_pair(args)
     folder = args.heads or Path(models) / "heads"
     adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))
-    heads = {path.name: load_head(path, pair.target, pair.draft) for path in head_folders(folder)}
+    heads = [load_head(path, pair.target, pair.draft) for path in head_folders(folder)]
     if not heads and not adapters:
         raise InputError(f"'{folder}' holds no heads: make some with crossspec train heads, and name theirs")
     windows = [w for w, _ in track(held_out_windows(pair, args.windows), "rendering", args.windows)]
-    for head in heads.values():
+    for head in heads:
         head.load(pair.target)
     offline = measure_offline(pair, heads, windows)
     live = measure_live(pair, heads, windows, args.warm)
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         from crossspec_lab.heads.draft_lora import merge
 
         merge(changed.draft, path)
-        mine = measure_live(changed, {}, windows, args.warm)
+        mine = measure_live(changed, [], windows, args.warm)
         live[path.name], offline[path.name] = mine[USUAL], {}
     figures = summary(heads, offline, live)
     _print(figures)
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure_offline(
-    pair: ModelPair, heads: Mapping[str, Head], windows: Sequence[Window]
+    pair: ModelPair, heads: Sequence[Head], windows: Sequence[Window]
 ) -> dict[str, dict[str, Any]]:
     """Figures of each head after the target's own tokens."""
     with tempfile.TemporaryDirectory() as folder, closing(PairExtractor(pair, QUESTION)) as extractor:
@@ -129,7 +129,7 @@ def measure_offline(
             pairs.batch(range(at, min(at + _BATCH, len(pairs))), pair.target.device)
             for at in range(0, len(pairs), _BATCH)
         ]
-    return {name: offline_figures(head, batches) for name, head in heads.items()}
+    return {head.name: offline_figures(head, batches) for head in heads}
 
 
 def offline_figures(head: Head, batches: Sequence[Pairs]) -> dict[str, Any]:
@@ -152,32 +152,31 @@ def offline_figures(head: Head, batches: Sequence[Pairs]) -> dict[str, Any]:
 
 
 def measure_live(
-    pair: ModelPair, heads: Mapping[str, Head], windows: Sequence[Window], warm: int
+    pair: ModelPair, heads: Sequence[Head], windows: Sequence[Window], warm: int
 ) -> dict[str, dict[str, list[Captioned]]]:
     """Decoders with each head take turns on the windows, each with what it has learned by itself.
 
     The first `warm` windows are for learning and count in no novelty but the cold start.
     """
     engine = LocalEngine(pair.target)
-    engine.tap(sorted({layer for head in heads.values() for layer in head.taps}))
+    load_heads(pair, heads, engine)
     engine.warm_up(1)
     cost = engine.measure()
 
-    def policy(ways: Sequence[str], head: Head | None) -> Policy:
-        mine = {name: one for name, one in heads.items() if one is head}
-        proposers = make_proposers([*ways, HEADS], mine)
-        for proposer in proposers:
-            proposer.load(pair.target)
-        return Policy(proposers, deepcopy(cost))
+    def policy(names: Sequence[str], *head: Head) -> Policy:
+        return Policy((*make_proposers(names), *head), deepcopy(cost))
 
     ways: dict[str, Callable[[], Policy]] = {
         NONE: lambda: Policy((), None),
-        USUAL: partial(policy, ["memory", "event_draft"], None),
+        USUAL: partial(policy, ["memory", "event_draft"]),
     }
-    for name, head in heads.items():
-        ways[name] = partial(policy, ["memory", "event_draft"], head)
-        ways[f"{name}, alone"] = partial(policy, [], head)
-    decoders = {name: PrefillHiddenDecoder(pair, make(), engine=engine) for name, make in ways.items()}
+    for head in heads:
+        ways[head.name] = partial(policy, ["memory", "event_draft"], head)
+        ways[f"{head.name}, alone"] = partial(policy, [], head)
+    decoders = {
+        name: PrefillHiddenDecoder(pair, make(), engine=engine, drafts=watched_drafts(pair))
+        for name, make in ways.items()
+    }
     found: dict[str, dict[str, list[Captioned]]] = {name: {n: [] for n in NOVELTY} for name in ways}
     try:
         for name, (i, window) in in_turns(ways, enumerate(track(windows, "captioning by novelty"))):
@@ -210,12 +209,12 @@ def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Cap
 
 
 def summary(
-    heads: Mapping[str, Head],
+    heads: Sequence[Head],
     offline: Mapping[str, Mapping[str, Any]],
     live: Mapping[str, Mapping[str, Sequence[Captioned]]],
 ) -> dict[str, Any]:
     """All figures, ready for JSON; gains and times are against memory and event draft, window by window."""
-    usual = live[USUAL]
+    usual, by_name = live[USUAL], {head.name: head for head in heads}
     rows: dict[str, Any] = {}
     for name in [USUAL, *offline]:
         mine = live[name]
@@ -230,8 +229,8 @@ def summary(
         }
         if f"{name}, alone" in live:
             row["alone_tokens_per_pass"] = length(_together(live[f"{name}, alone"]))
-        if name in heads:
-            row["parameters"] = sum(p.numel() for p in heads[name].parameters())
+        if name in by_name:
+            row["parameters"] = sum(p.numel() for p in by_name[name].parameters())
         rows[name] = row | {"offline": dict(offline.get(name, {}))}
     return {
         "windows": {n: len(usual[n]) for n in NOVELTY},

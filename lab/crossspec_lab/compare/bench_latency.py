@@ -14,29 +14,31 @@ from rich.progress import track
 from transformers.utils import logging
 
 from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.others import other_decoders
 from crossspec_lab.compare.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.compare.real_time import paced
 from crossspec_lab.compare.recorded import recorded_windows
 from crossspec_lab.compare.timeline import timeline
-from crossspec_lab.heads.saved import fitting_heads
-from crossspec_ros.captioning.assembly import autoregressive_decoder, speculative_decoder
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import HEADS, REHEARSAL, USUAL, make_proposers
+from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
 
 OURS, STREAMED, ALONE = "ours", "ours, no draft", "autoregressive"
+HEADS = "heads"
+"""Stands for all draft heads."""
 WITHOUT = {
     "ours, no heads": (REHEARSAL, "memory", "event_draft"),
     "ours, no memory": (REHEARSAL, "event_draft", HEADS),
     "ours, no event draft": (REHEARSAL, "memory", HEADS),
     "ours, rehearsal alone": (REHEARSAL,),
-    "ours, no rehearsal": USUAL,
+    "ours, no rehearsal": (*USUAL, HEADS),
 }
 """Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
 
@@ -56,14 +58,15 @@ def run(args: argparse.Namespace) -> int:
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
     with ExitStack() as stack:
-        ours = speculative_decoder(pair, heads=heads)
+        ours = head_decoder(pair, heads)
         decoders = {OURS: timed(ours, stack)}
         for name, names in WITHOUT.items():
-            proposers = make_proposers(names, heads)
-            decoders[name] = timed(speculative_decoder(pair, proposers=proposers), stack)
+            mine = heads if HEADS in names else []
+            others = [other for other in names if other != HEADS]
+            decoders[name] = timed(head_decoder(pair, mine, others), stack)
         decoders |= {
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
-            ALONE: timed(Whole(autoregressive_decoder(pair)), stack),
+            ALONE: timed(Alone(pair), stack),
         }
         decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
         makers = other_decoders(pair) | llama_cpps(pair)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -21,15 +21,15 @@ from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.compare.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, stream
-from crossspec_lab.heads.saved import fitting_heads
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head import Head
+from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import HEADS, Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Engine
@@ -145,7 +145,7 @@ def count_equal(
     windows: list[Window],
     label: str,
     others: bool,
-    heads: Mapping[str, Head],
+    heads: Sequence[Head],
     schemas: Sequence[str] = ("",),
 ) -> dict[str, Any]:
     """Answers to `QUESTIONS`, or about each of the `schemas`, compared with transformers' greedy `generate`:
@@ -180,7 +180,7 @@ def count_equal(
 
 
 def count_by_llama(
-    pair: ModelPair, windows: list[Window], heads: Mapping[str, Head], dtype: str
+    pair: ModelPair, windows: list[Window], heads: Sequence[Head], dtype: str
 ) -> dict[str, Any]:
     """Answers by llama.cpp in these numbers compared with its own greedy ones of prompts read at once."""
     with ExitStack() as stack:
@@ -225,7 +225,7 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
 def _ways(
     pair: ModelPair,
     stack: ExitStack,
-    heads: Mapping[str, Head],
+    heads: Sequence[Head],
     adversary: Adversary,
     engine: Engine | None = None,
 ) -> dict[str, Decoder[Asked]]:
@@ -234,16 +234,14 @@ def _ways(
         "target alone, streamed": (),
         "caption memory": make_proposers(["memory"]),
         "event draft": make_proposers(["event_draft"]),
-        "prompt lookup": (PromptLookup(),),
+        "prompt lookup": (PromptLookup(pair.target),),
         "grammar": make_proposers(["grammar"]),
         "adversary": (adversary,),
     }
     if heads:
-        named["draft heads"] = make_proposers([HEADS], heads)
-        for proposer in named["draft heads"]:
-            proposer.load(pair.target)
+        named["draft heads"] = heads
     # The first to be entered is the last to be closed, and closes the engine.
-    whole = _streamed(speculative_decoder(pair, heads=heads, engine=engine), stack, adversary)
+    whole = _streamed(head_decoder(pair, heads, engine=engine), stack, adversary)
     found = {
         name: _streamed(_unlimited(pair, *proposers, engine=engine), stack, adversary)
         for name, proposers in named.items()
@@ -258,7 +256,7 @@ def _llama_engine(pair: ModelPair, dtype: str) -> Engine:
     return engine
 
 
-def _ours(pair: ModelPair, stack: ExitStack, heads: Mapping[str, Head]) -> dict[str, Decoder[Asked]]:
+def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str, Decoder[Asked]]:
     adversary = _adversary(pair)
     one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 

@@ -21,7 +21,7 @@ from rich.progress import track
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.compare.harness import seen_before, table, tell
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Context, PassResult, make_proposers
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft, PassResult, make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         policy = Policy(proposers, None, Limits(max_nodes=args.nodes))
         replays[name] = replay(responses, policy, name)
         if name == WHOLE:
-            reliability = policy.calibrations()
+            reliability = calibrations(policy)
     figures = _figures(replays, args) | {"reliability": reliability}
     figures["captions_seen_before"] = seen_before([response.target for response in responses])
     _print(figures)
@@ -128,12 +128,8 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
     for response in track(responses, description=f"replaying: {label}"):
         written, passes, target = 0, 0, response.target
         while written < len(target):
-            context = Context(
-                "",
-                target[:written],
-                draft_tokens=response.draft,
-                draft_probs=(1.0,) * len(response.draft),
-            )
+            drafts = {EVENT_DRAFT: Draft(response.draft, (1.0,) * len(response.draft))}
+            context = Context("", target[:written], drafts)
             started = time.perf_counter()
             tree = policy.propose(context, unread=1, left=limit - written)
             result.propose_ms.append((time.perf_counter() - started) * 1e3)
@@ -149,6 +145,14 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
         result.passes.append(passes)
         result.tokens.append(written)
     return result
+
+
+def calibrations(policy: Policy) -> dict[str, list[tuple[float, float, int]]]:
+    """Mean predicted probability, observed acceptance and number of observations of each proposer's bins."""
+    return {
+        one.proposer.name: [(float(p / n), float(a / n), int(n)) for n, p, a in one.calibration.counts.T if n]
+        for one in policy.sources
+    }
 
 
 def _count(result: Replay, tree: DraftTree, path: tuple[int, ...]) -> None:

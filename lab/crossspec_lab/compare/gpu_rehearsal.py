@@ -45,6 +45,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import USUAL, Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -56,7 +57,6 @@ from crossspec_ros.windows.window import Window
 ALONE, WITHOUT = "target alone", "crossspec_ros, no rehearsal"
 EARLIER, ITSELF = "rehearsal: caption of 0.5 s earlier", "rehearsal: the caption itself"
 _HEARD, _WINDOWS, _WARM_UP, _BACK_TO_BACK = 100, 20, 3, 8
-_LONGEST_MATCH = 8
 _PROB = 0.9
 
 
@@ -69,26 +69,14 @@ class PrescribedRehearsal(Proposer):
         self._drafts, self._index = drafts, 0
 
     def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
-        """Return the draft's continuation after the longest match with the verified tokens."""
-        tokens = continuation(self._drafts[self._index], context.tokens)[:budget]
-        sources = ((self.name,),) * len(tokens)
-        return DraftTree(tokens, tuple(range(-1, len(tokens) - 1)), (_PROB,) * len(tokens), sources)
+        """Return what the draft says after the verified tokens."""
+        draft = self._drafts[self._index]
+        tokens = draft[align(context.tokens, draft) :][:budget]
+        return DraftTree.chain(tokens, (_PROB,) * len(tokens), self.name)
 
     def observe(self, result: PassResult) -> None:
         """Move on to the next caption's draft at the end of a caption."""
         self._index += result.ended
-
-
-def continuation(draft: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what follows in `draft` after the longest suffix of `written`, nearest to the same position."""
-    if not written:
-        return draft
-    for length in range(min(_LONGEST_MATCH, len(written)), 0, -1):
-        suffix = written[-length:]
-        ends = [i + length for i in range(len(draft) - length + 1) if draft[i : i + length] == suffix]
-        if ends:
-            return draft[min(ends, key=lambda end: abs(end - len(written))) :]
-    return ()
 
 
 def main() -> None:

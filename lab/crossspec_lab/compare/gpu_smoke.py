@@ -23,9 +23,9 @@ from crossspec_lab.baselines.one_shot import Alone, GuessedAnswer, Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
-from crossspec_lab.heads.saved import fitting_heads
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
@@ -84,14 +84,14 @@ class Smoke:
             by_host = [host(window, QUESTION, Trace()).tokens for window in windows]
         heads = fitting_heads(MODELS / "tiny", None, pair.target, pair.draft)
         with ExitStack() as stack:
-            ours = speculative_decoder(pair, heads=heads)
+            ours = head_decoder(pair, heads)
             decoders = {
                 "ours": timed(ours, stack),
                 "alone": timed(Whole(ours.alone()), stack),
                 "hiding": timed(PublishedPrefillHiding(pair), stack),
                 "generate": timed(TransformersGenerate(pair, "plain"), stack),
             }
-            captured = graphs(ours.engine.runner), graphs(ours._drafts._runner)  # type: ignore[union-attr]
+            captured = graphs(ours.engine.runner), graphs(ours._drafts.runner)  # type: ignore[union-attr]
             take_turns(decoders, windows[:1])
             runs = take_turns(decoders, windows)
             before_mb = self._gpu_mb()

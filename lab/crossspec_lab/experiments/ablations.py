@@ -21,11 +21,11 @@ from crossspec_lab.experiments.records import Log, Record, paired
 from crossspec_lab.experiments.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells, wall_bars
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SEQUENTIAL, made
-from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_lab.heads.decoder import head_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import HEADS, USUAL, Context, make_proposers
+from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -53,16 +53,20 @@ class Chain(Policy):
 
 
 def _ours(
-    setting: Setting, names: Sequence[str] = USUAL, kind: type[Policy] = Policy, counted: bool = False
+    setting: Setting,
+    names: Sequence[str] = USUAL,
+    kind: type[Policy] = Policy,
+    counted: bool = False,
+    has_heads: bool = True,
 ) -> PrefillHiddenDecoder:
     """Our decoder with these proposers. `counted`, trees are as large as they may be, whatever that costs, so
     that what is accepted does not depend on the machine."""
     # Where it does not draft, it must not take the processor either, nor tell the memory anything.
     pair = setting.pair if "event_draft" in names else replace(setting.pair, draft=None, translation=None)
-    proposers = make_proposers(names, setting.heads)
-    decoder = speculative_decoder(pair, proposers=proposers)
+    heads = setting.heads if has_heads else ()
+    decoder = head_decoder(pair, heads, names)
     limits = Limits(max_nodes=_NODES) if counted else Limits()
-    decoder.policy = kind(proposers, None if counted else decoder.policy.cost, limits)
+    decoder.policy = kind((*make_proposers(names), *heads), None if counted else decoder.policy.cost, limits)
     return decoder
 
 
@@ -77,10 +81,10 @@ class Streamed(Whole):
 
 _OUT: dict[str, Callable[..., PrefillHiddenDecoder]] = {
     OURS: _ours,
-    "without caption memory": partial(_ours, names=("event_draft", HEADS)),
-    "without event draft": partial(_ours, names=("memory", HEADS)),
-    "without heads": partial(_ours, names=("memory", "event_draft")),
-    "without any draft": partial(_ours, names=()),
+    "without caption memory": partial(_ours, names=("event_draft",)),
+    "without event draft": partial(_ours, names=("memory",)),
+    "without heads": partial(_ours, names=("memory", "event_draft"), has_heads=False),
+    "without any draft": partial(_ours, names=(), has_heads=False),
     "a chain in place of the tree": partial(_ours, kind=Chain),
     "nothing drafted for the first pass": partial(_ours, kind=Unfused),
 }

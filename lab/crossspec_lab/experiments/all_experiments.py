@@ -30,7 +30,7 @@ from crossspec_lab.experiments.result import Result
 from crossspec_lab.experiments.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.experiments.trained import Trained
 from crossspec_lab.experiments.ways import WAYS
-from crossspec_lab.heads.saved import fitting_heads
+from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.progress import progress_bars
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.errors import InputError

@@ -21,9 +21,8 @@ from crossspec_lab.experiments.records import Log, Record
 from crossspec_lab.experiments.result import Cell, Result, Table
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.heads.adapter import Adapter
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, scaled
+from crossspec_lab.heads.head import Head, Pairs, Sizes, scaled
 from crossspec_lab.train.variants import new_head
-from crossspec_ros.drafting.heads.head import Sizes
 
 TITLE = "Acceptance by alignment"
 NUMBER = 3
@@ -64,10 +63,10 @@ class Distilled(Adapter):
         return F.cross_entropy(self.read_out(self.predicted(pairs)[seen]), teacher)
 
 
-def levels(sizes: Sizes) -> dict[str, Callable[[], TrainableHead]]:
+def levels(sizes: Sizes) -> dict[str, Callable[[], Head]]:
     """Heads from the weakest to the strongest alignment, as they were published, and the adapters."""
     inner = max(64, scaled(sizes, 2048))
-    found: dict[str, Callable[[], TrainableHead]] = {
+    found: dict[str, Callable[[], Head]] = {
         "linear": lambda: Adapter(sizes),
         "mlp": lambda: Adapter(sizes, [inner]),
         "contrastive": lambda: Contrastive(sizes, [inner]),
@@ -88,7 +87,7 @@ def measure(setting: Setting) -> Log:
     held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
     batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
     for name in names:
-        head: TrainableHead | None = None
+        head: Head | None = None
         if name == SPECVLM:
             head = setting.trained.specvlm
         elif name != NONE:

@@ -46,7 +46,7 @@ def measure(setting: Setting) -> Log:
     log = setting.log(NUMBER)
     few = setting.some(setting.size.frame_windows)
     for count in FRAMES:
-        changed, windows, warm = with_count(replace(setting, heads={}), count, few)
+        changed, windows, warm = with_count(replace(setting, heads=()), count, few)
         log = compare(changed, NUMBER, str(count), made(changed, _WAYS), windows, warm)
     return log
 

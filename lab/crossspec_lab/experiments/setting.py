@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from rich.progress import Progress
 
 from crossspec_lab.experiments.records import Log
 from crossspec_lab.experiments.trained import Trained
+from crossspec_lab.heads.head import Head
 from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import Scene
-from crossspec_ros.drafting.heads.head import Head
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 
@@ -40,7 +40,7 @@ class Setting:
     them; `warm` is none of them. Results go to the folder `out`."""
 
     pair: ModelPair
-    heads: Mapping[str, Head]
+    heads: Sequence[Head]
     trained: Trained
     windows: list[tuple[Window, Scene]]
     warm: Window

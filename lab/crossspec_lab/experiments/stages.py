@@ -46,7 +46,7 @@ def measure(setting: Setting) -> Log:
     """All ways with the target's own number of frames, and those of the prediction with 16."""
     compare(setting, NUMBER, ALL, made(setting, WAYS), setting.some(setting.size.windows), setting.warm)
     few = setting.some(setting.size.frame_windows)
-    changed, windows, warm = with_count(replace(setting, heads={}), 16, few)
+    changed, windows, warm = with_count(replace(setting, heads=()), 16, few)
     return compare(changed, NUMBER, AT_16, made(changed, (OURS, ALONE, SPECVLM)), windows, warm)
 
 

@@ -13,16 +13,15 @@ import torch
 from rich.progress import Progress
 
 from crossspec_lab.baselines.specvlm import SpecVLMHead
-from crossspec_lab.heads.trainable import TrainableHead
+from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.head_training import synthetic
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 
-Kind = TypeVar("Kind", bound=TrainableHead)
+Kind = TypeVar("Kind", bound=Head)
 
 
 @dataclass(frozen=True, eq=False)

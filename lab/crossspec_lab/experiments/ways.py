@@ -19,9 +19,7 @@ from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.experiments.setting import Setting
-from crossspec_ros.captioning.assembly import speculative_decoder
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.proposer import HEADS, make_proposers
+from crossspec_lab.heads.decoder import head_decoder
 
 OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
 STANDARD = "speculative, 4 tokens"
@@ -34,17 +32,8 @@ DEPENDS_ON_TIME = (OURS, HEAD_ALONE, PARALLEL, PIPELINED)
 """Ways whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
 
 
-def _ours(setting: Setting) -> PrefillHiddenDecoder:
-    return speculative_decoder(setting.pair, heads=setting.heads)
-
-
-def _head_alone(setting: Setting) -> Whole:
-    proposers = make_proposers([HEADS], setting.heads)
-    return Whole(speculative_decoder(setting.pair, proposers=proposers))
-
-
 WAYS: dict[str, Callable[[Setting], Any]] = {
-    OURS: _ours,
+    OURS: lambda s: head_decoder(s.pair, s.heads),
     ALONE: lambda s: Alone(s.pair),
     GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
     "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
@@ -54,7 +43,7 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     "retrieval (REST)": lambda s: Retrieval(s.pair),
     "lookahead decoding": lambda s: Lookahead(s.pair),
     SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),
-    HEAD_ALONE: _head_alone,
+    HEAD_ALONE: lambda s: Whole(head_decoder(s.pair, s.heads, names=())),
     "cascade (PyramidSD)": lambda s: Cascade(s.pair),
     PARALLEL: lambda s: PublishedPrefillHiding(s.pair),
     SEQUENTIAL: lambda s: PublishedPrefillHiding(s.pair, beside=False),

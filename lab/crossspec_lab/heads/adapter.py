@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.watched_draft import WatchedDraft
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 
 
-class Adapter(TrainableHead):
+class Adapter(Head):
     """Says anew, in the target's words, what the event draft has said.
 
     The published sizes, at 4096 wide states: L1 one bottleneck of 256 with learned residual (2.1 M), L2 three
@@ -36,17 +36,13 @@ class Adapter(TrainableHead):
         heads: int = 0,
         inner: int = 0,
         fused: bool = False,
-        states: float = 1.0,
     ) -> None:
-        super().__init__(
-            sizes, bottlenecks=list(bottlenecks), heads=heads, inner=inner, fused=fused, states=states
-        )
+        super().__init__(sizes, bottlenecks=list(bottlenecks), heads=heads, inner=inner, fused=fused)
         width = sizes.width
         is_same = sizes.draft_width == width
         self.enter = nn.Identity() if is_same else nn.Linear(sizes.draft_width, width)
         self.bottlenecks = nn.ModuleList([Bottleneck(width, inner) for inner in bottlenecks])
         self.attend = Attend(width, heads, inner, fused) if heads else None
-        self._weight = states
         if fused:
             self.needs = frozenset({"events", "frames"})
 
@@ -61,7 +57,7 @@ class Adapter(TrainableHead):
         """The published loss on states, and the cross entropy of the tokens that are read out of them."""
         predicted = self.predicted(pairs)
         told = token_loss(self.read_out(predicted), pairs.tokens)
-        return told + self._weight * state_loss(predicted, pairs.choosing, pairs.is_token)
+        return told + state_loss(predicted, pairs.choosing, pairs.is_token)
 
     def predicted(self, pairs: Pairs) -> Tensor:
         assert pairs.draft_states is not None
@@ -73,9 +69,10 @@ class Adapter(TrainableHead):
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
-        if not context.draft_states:
+        drafted = WatchedDraft.of(context).states
+        if not drafted:
             return DraftTree()
-        states = torch.stack(context.draft_states)[None].to(self.device, self.dtype)
+        states = torch.stack(drafted)[None].to(self.device, self.dtype)
         frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
         log_probs = log_softmax(self.read_out(self(states, frames)[0]))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))

@@ -11,9 +11,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 from torch import Tensor
 
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import PEFT
+from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.head_files import PEFT
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
@@ -27,7 +26,7 @@ _ATTENTION = r"layers\.\d+\.self_attn\.[qkvo]_proj"
 """Not that of the vision tower, which is in the same module."""
 
 
-class DraftLora(TrainableHead):
+class DraftLora(Head):
     """LoRA (Hu et al., 2021) on q, k, v and o: rank 16, alpha 32. It learns to say what the target says.
 
     It has no say of its own: the event draft, changed, has.

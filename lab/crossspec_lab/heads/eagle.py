@@ -20,11 +20,8 @@ from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from crossspec_lab.heads.dynamic_tree import grow_dynamic
-from crossspec_lab.heads.from_states import StateHead
-from crossspec_lab.heads.trainable import Pairs, scaled
-from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.growing import grow_dynamic, log_softmax
+from crossspec_lab.heads.head import Pairs, Sizes, StateHead, scaled
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.engine.tree import DraftTree

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.heads.dynamic_tree import grow_dynamic
-from crossspec_lab.heads.trainable import IGNORED, Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.heads.growing import log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.growing import grow_dynamic, log_softmax
+from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.watched_draft import WatchedDraft
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 
@@ -19,7 +18,7 @@ _SOFT = 0.5
 """Share of the loss that is the distance from the target's own distribution; the rest is of its tokens."""
 
 
-class EventHead(TrainableHead):
+class EventHead(Head):
     """SiLU MLP from the window's event feature, and the `last` tokens before, to the target's vocabulary.
 
     Distilled from the target (Hinton et al., 2015). It needs neither model to decode a token.
@@ -53,10 +52,10 @@ class EventHead(TrainableHead):
         return self._following(before.unfold(1, self._last, 1), pairs.feature[:, None])
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        if context.feature is None:
+        found, device = WatchedDraft.of(context).feature, self.start.device
+        if found is None:
             return DraftTree()
-        device = self.start.device
-        feature = torch.from_numpy(context.feature).to(device, self.dtype)[None]
+        feature = found.to(device, self.dtype)[None]
         padded = (IGNORED,) * self._last
         texts = [(padded + context.tokens)[-self._last :]]
 

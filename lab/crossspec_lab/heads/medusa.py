@@ -8,12 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.heads.from_states import StateHead
-from crossspec_lab.heads.saved import stored_dtype
-from crossspec_lab.heads.trainable import Pairs, token_loss
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import Pairs, Sizes, StateHead, token_loss
+from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from crossspec_lab.heads.adapter import Attend, Bottleneck, state_loss
-from crossspec_lab.heads.dynamic_tree import DEPTH
-from crossspec_lab.heads.from_states import StateHead
-from crossspec_lab.heads.trainable import IGNORED, Pairs, token_loss
-from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
+from crossspec_lab.heads.growing import DEPTH, Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import IGNORED, Pairs, Sizes, StateHead, token_loss
+from crossspec_lab.heads.watched_draft import WatchedDraft
 from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 
 DRAFT, TARGET = "draft", "target"
@@ -86,9 +84,10 @@ class NextState(StateHead):
             for _ in range(DEPTH):
                 known = torch.cat([known, self(known)[1][:, -1:]], 1)
             return grow_by_depth(Ranked.of(log_softmax(self.read_out(known[0, count:]))), budget, min_prob)
-        if not context.draft_states:
+        drafted = WatchedDraft.of(context).states
+        if not drafted:
             return DraftTree()
-        now, following = self(torch.stack(context.draft_states)[None].to(self.device, self.dtype))
+        now, following = self(torch.stack(drafted)[None].to(self.device, self.dtype))
         log_probs = log_softmax(self.read_out(torch.cat([now[0], following[0, -1:]])))
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
         return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from crossspec_lab.heads.eagle import Eagle, layer_config
-from crossspec_lab.heads.saved import stored_dtype
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS, fill, read_tensors
+from crossspec_lab.heads.head import Sizes
+from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors, stored_dtype
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json

@@ -5,17 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from crossspec_lab.heads.trainable import Pairs, TrainableHead, token_loss
-from crossspec_ros.drafting.align import align
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.proposer import Context
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 
 _SMOOTHING = 0.1
 
 
-class TokenAdapter(TrainableHead):
+class TokenAdapter(Head):
     """A causal transformer over at most `context` draft tokens, with the target's tokens at the same places.
 
     At a vocabulary of 32,000: 4 layers, 512 wide, 8 heads, feed-forward 2048, context 64 (45.5 M).
@@ -62,7 +61,7 @@ class TokenAdapter(TrainableHead):
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """The rest of the draft's own text, said anew."""
-        tokens = torch.tensor([context.draft_tokens], device=self.head.weight.device)
+        tokens = torch.tensor([context.drafts[EVENT_DRAFT].tokens], device=self.head.weight.device)
         log_probs = log_softmax(self(tokens)[0])
         begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
         return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from crossspec_lab.heads.trainable import IGNORED, TrainableHead
+from crossspec_lab.heads.head import IGNORED, Head
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.errors import InputError
@@ -36,7 +36,7 @@ class Recipe:
 
 
 def fit_head(
-    head: TrainableHead, pairs: PairShards, recipe: Recipe, folder: Path, report: Callable[[int, str], None]
+    head: Head, pairs: PairShards, recipe: Recipe, folder: Path, report: Callable[[int, str], None]
 ) -> dict[str, float]:
     """Train; the head ends as the best that was held out, whose figures are returned.
 
@@ -79,13 +79,13 @@ def fit_head(
     return best
 
 
-def _copy(head: TrainableHead) -> dict[str, torch.Tensor]:
+def _copy(head: Head) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in head.state_dict().items()}
 
 
 @torch.no_grad()
 def held_out_figures(
-    head: TrainableHead, pairs: PairShards, rows: Sequence[int], device: torch.device
+    head: Head, pairs: PairShards, rows: Sequence[int], device: torch.device
 ) -> dict[str, float]:
     """The loss on these windows, and the share of tokens that the head, given those before, says first."""
     head.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from itertools import islice
@@ -16,8 +16,10 @@ import torch
 from rich.progress import Progress, TaskID
 
 from crossspec_lab.baselines.retrieval import taught_captions, taught_tokens
-from crossspec_lab.heads.saved import save_head
-from crossspec_lab.heads.trainable import TrainableHead
+from crossspec_lab.heads.head import Head, Sizes
+from crossspec_lab.heads.head_files import save_head
+from crossspec_lab.heads.language_model import LanguageModel
+from crossspec_lab.heads.weights import WEIGHTS
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
@@ -29,9 +31,6 @@ from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import WEIGHTS
-from crossspec_ros.drafting.heads.language_model import LanguageModel
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         training = _Training(pair, args.question or settings.question, args, progress)
         # A head that knows what was taught drafts where the target's own captions are made.
         begun = {name: training.begun(name) for name in names if args.taught and training.sees(name)}
-        pairs = training.pairs(begun)
+        pairs = training.pairs([*begun.values()])
         if len(pairs) < args.windows:
             progress.console.print(
                 f"{len(pairs)} windows with frames in the recordings, of {args.windows} asked for"
@@ -76,7 +75,7 @@ class _Training:
         self._pair, self._question, self._args, self._progress = pair, question, args, progress
         self._sizes = Sizes.of(pair.target, pair.draft)
 
-    def pairs(self, heads: Mapping[str, TrainableHead]) -> PairShards:
+    def pairs(self, heads: Sequence[Head]) -> PairShards:
         """States of both models on the target's own captions, of windows behind the taught ones."""
         args = self._args
         windows = recorded(args) if args.recordings else islice(self._drawn(), args.taught, None)
@@ -107,7 +106,7 @@ class _Training:
         """Whether a head learns from frames and captions alone."""
         return VARIANTS[name].kind == LanguageModel.kind
 
-    def new(self, name: str, pairs: PairShards) -> TrainableHead:
+    def new(self, name: str, pairs: PairShards) -> Head:
         """A head that has learned nothing, for the words of these pairs."""
         # Before its weights are drawn.
         torch.manual_seed(self._recipe(name).seed)
@@ -122,13 +121,13 @@ class _Training:
             raise InputError("L6 changes the event draft, but there is none: name one with --draft")
         return DraftLora(self._sizes, self._pair.draft, self._question)
 
-    def begun(self, name: str) -> TrainableHead:
+    def begun(self, name: str) -> Head:
         """A head that has learned the captions that the target was taught."""
         head = self.new(name, self._taught)
         self._fit(name, head, self._taught, self._args.work / name / "taught")
         return head.eval()
 
-    def save(self, name: str, head: TrainableHead, pairs: PairShards) -> None:
+    def save(self, name: str, head: Head, pairs: PairShards) -> None:
         """Teach it the target's own captions, and write it."""
         best = self._fit(name, head, pairs, self._args.work / name)
         out = self._args.out / name
@@ -140,7 +139,7 @@ class _Training:
         size = (out / WEIGHTS).stat().st_size / 1e6
         self._progress.console.print(f"{name}: {size:.2f} MB, {_right(best)} right")
 
-    def _fit(self, name: str, head: TrainableHead, pairs: PairShards, folder: Path) -> dict[str, float]:
+    def _fit(self, name: str, head: Head, pairs: PairShards, folder: Path) -> dict[str, float]:
         recipe = self._recipe(name)
         head.to(self._pair.target.device).load(self._pair.target)
         task = self._progress.add_task(name, total=recipe.steps)

@@ -16,13 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.eagle import tapped_layers
-from crossspec_lab.heads.trainable import IGNORED, Pairs
-from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
-from crossspec_ros.drafting.heads.head import Head, Sizes
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device
@@ -43,11 +41,11 @@ class PairExtractor:
         pair: ModelPair,
         question: str,
         max_new_tokens: int = 64,
-        heads: Mapping[str, Head] = MappingProxyType({}),
+        heads: Sequence[Head] = (),
     ) -> None:
         self.pair, self.question = pair, question
         # Lossless, and much faster than the target alone.
-        self._decoder: PrefillHiddenDecoder = speculative_decoder(pair, heads=heads)
+        self._decoder = head_decoder(pair, heads)
         self._drafts = None
         if pair.draft is not None and pair.translation is not None:
             self._drafts = DraftModel(pair.draft, pair.translation)
@@ -87,10 +85,9 @@ class PairExtractor:
         images = window.event_images[:-1]
         draft = drafts.draft(images, self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
-        assert draft.feature is not None
         event_tokens = drafts.submit(drafts.model.encode, images).result()
-        found = {"feature": torch.from_numpy(draft.feature), "event_tokens": event_tokens}
-        said = draft.proposal()[0]
+        found = {"feature": event_tokens.mean(0), "event_tokens": event_tokens}
+        said = draft.proposal().tokens
         if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
             forced = forced_states(drafts.model, draft, tokens)
             found |= {

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crossspec_lab.heads.trainable import TrainableHead, scaled
-from crossspec_lab.heads.trainable_frame_lm import trainable
+from crossspec_lab.heads.head import Head, Sizes, scaled
+from crossspec_lab.heads.head_files import make_head
 from crossspec_lab.train.pairs import PairShards
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import make_head
 from crossspec_ros.errors import InputError
 
 Options = Callable[[Sizes], dict[str, Any]]
@@ -78,13 +76,15 @@ def check_name(name: str) -> None:
         raise InputError(f"there is no head {name!r}: it must be one of {', '.join(VARIANTS)}")
 
 
-def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> TrainableHead:
+def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
     """An untrained head, with a draft vocabulary where its kind has one; InputError for a name that there is
     not."""
     check_name(name)
     variant = VARIANTS[name]
     more = {"draft_vocabulary": list(vocabulary)} if vocabulary else {}
-    return trainable(make_head(variant.kind, sizes, variant.options(sizes) | more))
+    head = make_head(variant.kind, sizes, variant.options(sizes) | more)
+    head.name = name
+    return head
 
 
 def draft_vocabulary(sizes: Sizes, pairs: PairShards) -> list[int]:

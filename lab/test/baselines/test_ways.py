@@ -17,10 +17,10 @@ from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
 from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_lab.heads.head import Sizes
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

@@ -80,7 +80,7 @@ def test_lengths_and_gains_have_intervals_over_drives() -> None:
         name: dict.fromkeys(NOVELTY, rows)
         for name, rows in ((USUAL, usual), (bench_heads.NONE, usual), ("head", mine), ("head, alone", mine))
     }
-    row = bench_heads.summary({}, {"head": {"top1": 0.5}}, live)["heads"]["head"]
+    row = bench_heads.summary([], {"head": {"top1": 0.5}}, live)["heads"]["head"]
     assert row["gain"][COLD] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     assert row["time_ratio"]["median"] == 0.5 and row["propose_ms"]["median"] == 1.0
     assert row["alone_tokens_per_pass"] == lengths["mine"] and row["offline"] == {"top1": 0.5}

@@ -11,7 +11,7 @@ from refusals import refused
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, USUAL, Context, PassResult, Proposer, make_proposers
 from crossspec_ros.engine.tree import DraftTree
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
@@ -46,7 +46,7 @@ def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
     assert [context.tokens for context in recorder.contexts] == [(), (), (5,)]
     assert [outcome.tokens for outcome in recorder.outcomes] == [(1, 2, 3), (4,), (5,), (6,)]
     assert [outcome.ended for outcome in recorder.outcomes] == [False, True, False, True]
-    assert recorder.contexts[0].draft_tokens == (7,)
+    assert recorder.contexts[0].drafts[EVENT_DRAFT].tokens == (7,)
     assert result.accepted["recorder", 1] == 1 and result.drafted["recorder", 1] == 2
 
 

@@ -17,4 +17,4 @@ from crossspec_ros.windows.window import Window
 def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
     progress = Progress(disable=True)
     trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
-    return Setting(pair, {}, trained, [], windows[3], QUICK, 0, tmp_path, progress)
+    return Setting(pair, (), trained, [], windows[3], QUICK, 0, tmp_path, progress)

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 from crossspec_lab.heads.eagle import Eagle
-from crossspec_lab.heads.trainable import IGNORED, Pairs
+from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from torch import Tensor
-
-from crossspec_ros.drafting.heads.head import Sizes
 
 
 def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 5, taps: int = 3) -> Pairs:

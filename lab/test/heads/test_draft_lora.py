@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from crossspec_lab.heads.draft_lora import DraftLora, merge
-from crossspec_lab.heads.saved import save_head
+from crossspec_lab.heads.head import Sizes
 from crossspec_lab.train.pairs import PairExtractor, extract
-from crossspec_lab.train.variants import new_head
 from crossspec_lab.world.phrases import QUESTION
 from refusals import refused
 
-from crossspec_ros.captioning.asked_models import asked_heads
-from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
@@ -95,16 +91,3 @@ def test_what_is_no_adapter_of_this_draft_is_refused(
     (tmp_path / "adapter_model.safetensors").write_bytes(b"x")
     with refused("adapter-damaged", library_text=True):
         merge(own.draft, tmp_path)
-
-
-def test_the_parameter_heads_names_heads_and_adapters(
-    own: ModelPair,
-    windows: list[Window],
-    trained: tuple[Path, torch.Tensor, torch.Tensor],
-    tmp_path: Path,
-) -> None:
-    save_head(new_head("L1", Sizes.of(own.target, own.draft)), tmp_path / "mine", {})
-    before = said(own, windows[0])
-    settings = CaptionerSettings.of({"heads": f"{tmp_path / 'mine'}, {trained[0]}"})
-    assert list(asked_heads(settings, own)) == ["mine"]
-    assert not torch.equal(said(own, windows[0]), before)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from crossspec_lab.heads.eagle import Eagle
-from crossspec_lab.heads.trainable import Pairs
+from crossspec_lab.heads.head import Pairs, Sizes
 from plain_eagle import PlainEagle, random_pairs
 
-from crossspec_ros.drafting.heads.head import Sizes
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.pair import ModelPair
 

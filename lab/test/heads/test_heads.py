@@ -11,9 +11,10 @@ import pytest
 import torch
 from crossspec_lab.compare.held_out import stream
 from crossspec_lab.heads.eagle import tapped_layers
-from crossspec_lab.heads.saved import save_head
-from crossspec_lab.heads.trainable import Pairs, TrainableHead
-from crossspec_lab.heads.trainable_frame_lm import trainable
+from crossspec_lab.heads.growing import Ranked
+from crossspec_lab.heads.head import Head, Pairs, Sizes
+from crossspec_lab.heads.head_files import load_head, save_head
+from crossspec_lab.heads.watched_draft import WatchedDraftModel
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
@@ -21,10 +22,6 @@ from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.drafting.heads.growing import Ranked
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.local import LocalEngine
@@ -60,7 +57,7 @@ def pairs(shards: PairShards) -> Pairs:
     return shards.batch(range(len(shards)))
 
 
-def made(name: str, pair: ModelPair, seed: int = 3) -> TrainableHead:
+def made(name: str, pair: ModelPair, seed: int = 3) -> Head:
     torch.manual_seed(seed)
     head = new_head(name, Sizes.of(pair.target, pair.draft))
     head.load(pair.target)
@@ -102,7 +99,7 @@ def test_all_of_a_head_learns_and_is_stored(name: str, pair: ModelPair, pairs: P
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     with torch.inference_mode():
         # Attention takes another path where nothing learns.
-        assert torch.allclose(trainable(loaded).logits(pairs), head.eval().logits(pairs), atol=1e-4)
+        assert torch.allclose(loaded.logits(pairs), head.eval().logits(pairs), atol=1e-4)
 
 
 def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
@@ -115,14 +112,14 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
     save_head(head, tmp_path, {})
     loaded = load_head(tmp_path, pair.target)
     loaded.load(pair.target)
-    told = trainable(loaded).logits(pairs)
+    told = loaded.logits(pairs)
     assert told.shape[-1] == loaded.sizes.tokens
     assert set(torch.isfinite(told).nonzero()[:, 2].tolist()) == set(spoken)
     # It reads what it does not speak, and neither drafts nor learns it.
     tokens = torch.full_like(pairs.tokens, said[1])
     assert said[1] not in spoken
     units = tuple(pairs.frames[0].split(list(pairs.units)))
-    context = Context("", tuple(tokens[0, :3].tolist()), tuple(pairs.question.tolist()), frames=units)
+    context = Context(QUESTION, tuple(tokens[0, :3].tolist()), frames=units)
     with torch.inference_mode():
         guess = loaded.propose(context, 20, 0.0)
     assert len(guess.token_ids) == 20 and set(guess.token_ids) <= set(spoken)
@@ -141,7 +138,7 @@ def test_a_draft_vocabulary_is_all_that_a_head_says_and_learns(
 def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecoder]]:
     """Decoders on one engine and one draft."""
     assert pair.draft is not None and pair.translation is not None
-    engine, drafts = LocalEngine(pair.target), DraftModel(pair.draft, pair.translation)
+    engine, drafts = LocalEngine(pair.target), WatchedDraftModel(pair.draft, pair.translation)
     engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
     yield lambda policy: PrefillHiddenDecoder(pair, policy, engine, drafts=drafts)
     drafts.close()
@@ -172,7 +169,7 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     drafting: Callable[[Policy], PrefillHiddenDecoder],
     wanted: list[tuple[int, ...]],
 ) -> None:
-    proposers = make_proposers(["memory", "event_draft", "heads"], {name: made(name, pair)})
+    proposers = *make_proposers(["memory", "event_draft"]), made(name, pair)
     decoder = drafting(Policy(proposers, None))
     got = [tokens for window in windows[:2] for tokens in said(decoder, window)]
     assert got == wanted
@@ -183,7 +180,6 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
     ("old", "new", "code"),
     [
         ('"event_head"', '"hedgehog"', "head-kind-unknown"),
-        ('"crossspec_head": 1', '"crossspec_head": 7', "head-version-unknown"),
         ('"inner": 256', '"inner": 264', "head-library-sizes"),
         ('"inner": 256', '"inner": "x"', "head-library-options"),
         ('"width": 192', '"width": 96', "head-of-another-width"),
@@ -227,15 +223,14 @@ def test_what_a_language_model_drafts_on_is_what_it_would_say_from_nothing(
     """Frames in pieces, a draft, a departure: the beliefs are those of one pass over all of it."""
     head = made("massv", pair).eval()
     units = pairs.frames[0].split(list(pairs.units))
-    prompt = tuple(pairs.question.tolist())
-    seen = Context("", prompt_ids=prompt, frames=tuple(units[:-1]))
-    assert not head.prepare(Context("", prompt_ids=prompt, frames=tuple(units[:3])), 16, 0.0)
+    seen = Context(QUESTION, frames=tuple(units[:-1]))
+    assert not head.prepare(Context(QUESTION, frames=tuple(units[:3])), 16, 0.0)
     # It drafts some tokens at a time.
     assert head.prepare(seen, 16, 0.0) and head.prepare(seen, 16, 0.0)
     drafted = tuple(head._chain)  # type: ignore[attr-defined]
     assert len(drafted) == 8
     verified = (*drafted[:4], 77)
-    everything = Context("", verified, prompt, frames=tuple(units))
+    everything = Context(QUESTION, verified, frames=tuple(units))
     head.propose(everything, 16, 0.0)
     chain, ranked = tuple(head._chain), head._ranked  # type: ignore[attr-defined]
     assert chain[: len(verified)] == verified and len(ranked.values) == len(chain) - len(verified) == 16

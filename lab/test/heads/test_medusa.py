@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from crossspec_lab.heads.head import Sizes
+from crossspec_lab.heads.head_files import load_head
 from crossspec_lab.heads.medusa import Medusa, read_medusa
 from plain_eagle import random_pairs
 from safetensors.torch import save_file
 
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.pair import ModelPair
 

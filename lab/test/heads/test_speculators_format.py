@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from crossspec_lab.heads.eagle import Eagle
+from crossspec_lab.heads.head import Sizes
+from crossspec_lab.heads.head_files import load_head
 from plain_eagle import PlainEagle, random_pairs
 from refusals import refused
 from safetensors.torch import load_file, save_file
 
-from crossspec_ros.drafting.heads.head import Sizes
-from crossspec_ros.drafting.heads.head_files import load_head
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.pair import ModelPair
 

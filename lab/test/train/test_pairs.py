@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from crossspec_lab.heads.trainable import IGNORED
+from crossspec_lab.heads.head import IGNORED
 from crossspec_lab.train.head_training import recorded
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
 from crossspec_lab.world.phrases import QUESTION

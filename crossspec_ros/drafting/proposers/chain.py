@@ -1,9 +1,32 @@
-"""Alignment: where an earlier text goes on behind what is verified, also after the two have parted."""
+"""A draft as a proposer: the chain of its tokens that goes on behind what is verified."""
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import mul
+
+from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.engine.tree import DraftTree
+
 LONGEST = 8
 """Most last tokens that are compared."""
+
+
+class ChainProposer(Proposer):
+    """Proposes what the draft of its name says next, with the draft's own probabilities."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_ready(self, context: Context) -> bool:
+        return self.name in context.drafts and bool(context.drafts[self.name].tokens)
+
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        draft = context.drafts[self.name]
+        begin = align(context.tokens, draft.tokens)
+        paths = accumulate(draft.probs[begin : begin + budget], mul)
+        end = begin + sum(path >= min_prob for path in paths)
+        return DraftTree.chain(draft.tokens[begin:end], draft.probs[begin:end], self.name)
 
 
 def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
@@ -22,11 +45,6 @@ def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
         if length:
             return place + replaced
     return len(draft)
-
-
-def rest(verified: tuple[int, ...], draft: tuple[int, ...]) -> tuple[int, ...]:
-    """What the draft says after `verified`."""
-    return draft[align(verified, draft) :]
 
 
 def _common_end(a: tuple[int, ...], b: tuple[int, ...]) -> int:

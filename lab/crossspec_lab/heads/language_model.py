@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.drafting.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_ros.drafting.heads.head import Head, Sizes
+from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.model_runner import ModelRunner
@@ -30,6 +30,8 @@ _AT_ONCE = 16
 _RESYNC_NGRAM = 3
 """Matching tokens after which an old draft goes on."""
 _ROOM = 512
+_WITHOUT_LAST = 0.7
+"""Share of the windows in training whose last group of frames the head does not see."""
 
 
 class LanguageModel(Head):
@@ -92,6 +94,42 @@ class LanguageModel(Head):
         spec = target.spec
         self._enough = max(1, (spec.frames - _MISSING_FRAMES) // spec.frames_per_unit)
 
+    def loss(self, pairs: Pairs) -> Tensor:
+        """Cross entropy of the tokens that it speaks."""
+        blind = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
+        seen = torch.where(blind.to(pairs.frames.device), pairs.early_seen, pairs.frames_seen)
+        rows = self._rows[pairs.tokens.clamp(min=0)]
+        is_spoken = pairs.is_token & (rows < len(self._ids))
+        logits = self.spoken_logits(pairs, seen)
+        if not is_spoken.any():
+            # The mean over no token is no number.
+            return logits.sum() * 0
+        return token_loss(logits, rows.where(is_spoken, rows.new_tensor(IGNORED)))
+
+    def logits(self, pairs: Pairs) -> Tensor:
+        """As it drafts: without the last group of frames."""
+        spoken = self.spoken_logits(pairs, pairs.early_seen)
+        whole = spoken.new_full((*spoken.shape[:2], self.sizes.tokens), -torch.inf)
+        return whole.index_copy_(2, self._ids, spoken)
+
+    def spoken_logits(self, pairs: Pairs, seen: Tensor) -> Tensor:
+        """Return (b, t, n) logits of the n tokens that it speaks, with the frames `seen` (b, f)."""
+        b = len(pairs.tokens)
+        question = self._words(pairs.question).expand(b, -1, -1)
+        response = self._words(pairs.tokens[:, :-1].clamp(min=0))
+        inputs = torch.cat([question, self.project(pairs.frames), response], 1)
+        ones = seen.new_ones(b, 1)
+        mask = torch.cat([ones.expand(-1, question.shape[1]), seen, ones.expand(-1, response.shape[1])], 1)
+        positions = (mask.long().cumsum(1) - 1).clamp(min=0)
+        hidden = self.model(
+            inputs_embeds=inputs, attention_mask=mask.long(), position_ids=positions, use_cache=False
+        ).last_hidden_state
+        # The first token is chosen from the last frame that is seen.
+        before = question.shape[1] + seen.shape[1]
+        last = positions.new_tensor(range(before)).expand(b, -1) * mask[:, :before]
+        first = hidden.gather(1, last.max(1).values[:, None, None].expand(-1, 1, hidden.shape[2]))
+        return self._read_out(torch.cat([first, hidden[:, before:]], 1))
+
     def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
         """Read the frames that have come; once few are missing, draft some tokens more."""
         self._update(context)
@@ -115,7 +153,7 @@ class LanguageModel(Head):
 
     def _forget(self) -> None:
         self._first: Tensor | None = None
-        self._question: tuple[int, ...] = ()
+        self._question = ""
         # Groups of frames in the KV cache, and tokens of question and frames there.
         self._groups = self._prompt = 0
         # The draft from the first token on, and its beliefs from the token `_base` on.
@@ -130,13 +168,12 @@ class LanguageModel(Head):
 
     def _update(self, context: Context) -> None:
         """Begin anew for another window or another question."""
-        if self._first is context.frames[0] and self._question == context.prompt_ids:
+        if self._first is context.frames[0] and self._question == context.question:
             return
         self._forget()
-        self._first, self._question = context.frames[0], context.prompt_ids
+        self._first, self._question = context.frames[0], context.question
         self._row.keep(0)
-        if context.prompt_ids:
-            self._read(self._words(context.prompt_ids))
+        self._read(self._words(self._target[0].prompt_ids(context.question)[1]))
         self._prompt = self._row.length
 
     def _read_frames(self, context: Context) -> None:

@@ -1,0 +1,45 @@
+"""Decoder with draft heads beside the proposers of crossspec_ros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crossspec_lab.heads.head import Head
+from crossspec_lab.heads.watched_draft import WatchedDraftModel
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import REHEARSAL, USUAL, make_proposers
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.protocols import Engine
+from crossspec_ros.models.pair import ModelPair
+
+
+def head_decoder(
+    pair: ModelPair,
+    heads: Sequence[Head] = (),
+    names: Sequence[str] = (REHEARSAL, *USUAL),
+    engine: Engine | None = None,
+) -> PrefillHiddenDecoder:
+    """Return a decoder that is warm, knows its costs, and has the proposers of these `names` and the `heads`.
+
+    The `engine` becomes the decoder's own.
+    """
+    engine, drafts = engine or LocalEngine(pair.target), watched_drafts(pair)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True, drafts=drafts)
+    load_heads(pair, heads, engine)
+    decoder.warm_up()
+    decoder.policy = Policy((*make_proposers(names), *heads), engine.measure())
+    return decoder
+
+
+def watched_drafts(pair: ModelPair) -> WatchedDraftModel | None:
+    """Return the event draft of a pair, for heads that read its states; None without one."""
+    return WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
+
+
+def load_heads(pair: ModelPair, heads: Sequence[Head], engine: Engine) -> None:
+    """Give the heads what they need of the target and of its `engine`, which is not warm yet."""
+    for head in heads:
+        head.load(pair.target)
+    if any("hidden" in head.needs for head in heads):
+        engine.tap(sorted({layer for head in heads for layer in head.taps}))
