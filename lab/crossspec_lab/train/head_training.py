@@ -189,6 +189,7 @@ def synthetic(work: Path, count: int, progress: Progress, has_events: bool = Tru
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
     nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"), standing=lambda *_: ((), ()))
+    nobody.grammars = SimpleNamespace(compiled=lambda schema: None)
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:
