@@ -209,7 +209,7 @@ def formats() -> str:
     for format in _FORMATS:
         signs = [f"`{suffix}`" for suffix in format.suffixes]
         if format.contents:
-            signs.append(f"a folder with `{format.contents}`")
+            signs.append(f"a folder with `{'` or `'.join(format.contents)}`")
         module = ROOT / (format.opener.partition(":")[0].replace(".", "/") + ".py")
         purpose = ast.get_docstring(ast.parse(module.read_text())) or ""
         name = format.name.partition(" ")[2] or f"`{format.suffixes[0]}`"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import torch
 from plain_target import QUESTION
 
+from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.request import Request
@@ -23,7 +25,7 @@ class Asked:
     """An answer that proposes what `guess` makes of its tokens, for at most `limit` passes."""
 
     max_new_tokens = 10**6
-    sampling = grammar = None
+    sampling = None
     hint = ""
     rehearses = True
 
@@ -33,9 +35,10 @@ class Asked:
         limit: int = 1,
         question: str = QUESTION,
         on_step: Callable[[], None] = lambda: None,
+        accept: Callable[[DraftTree, Any], tuple[tuple[int, ...], int]] = accepted,
     ) -> None:
         self._guess, self._limit, self._on_step, self.question = guess, limit, on_step, question
-        self.trace = Trace()
+        self.trace, self.accept = Trace(), accept
         self.future: Future[None] = Future()
         self.tokens: tuple[int, ...] = ()
         self.steps: list[Step] = []

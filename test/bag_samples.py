@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from backports import zstd
+from crossspec_lab.evt3_encoder import encode_evt3
 from event_samples import random_batch
 from recording_samples import ROS1_EVENT_PACKET
 from rosbags.rosbag1 import Writer as Writer1
@@ -27,7 +28,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 
 MAGIC = b"\x89MCAP0\r\n"

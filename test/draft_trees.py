@@ -1,4 +1,4 @@
-"""Draft trees of any shape, and a verifier that accepts of them what a test says."""
+"""Draft trees of any shape, and what accepts of them what a test says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import random
 import torch
 from hypothesis import strategies as st
 
-from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 
@@ -45,16 +43,13 @@ def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
     return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
 
 
-class Told(Verifier):
+class Told:
     """Accepts what it is told to, and keeps the logits of the last pass."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.logits = torch.empty(0)
         self.accepts: tuple[tuple[int, ...], int] = (), 9
 
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
+    def __call__(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         self.logits = logits.clone()
         return self.accepts

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fakes
 import numpy as np
+from crossspec_lab.evt3_encoder import encode_evt3
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.regress.golden import Golden, record
 

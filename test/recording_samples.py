@@ -13,7 +13,7 @@ from event_samples import random_batch
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, typestore
-from crossspec_ros.events.packet_decoder import make_decoder
+from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -26,12 +26,6 @@ string encoding
 bool is_bigendian
 uint8[] events"""
 """`event_camera_msgs/EventPacket` as ROS 1 defines it."""
-
-
-def encode_mono(batch, time_base=0):
-    """A `mono` packet of an EventBatch; `time_base` in ns."""
-    yp = batch.y | batch.p.astype(np.uint16) << 15
-    return np.rec.fromarrays([batch.t * 1000 - time_base, batch.x, yp], "<u4, <u2, <u2").tobytes()
 
 
 def encode_libcaer(batch, time_base=0):
@@ -80,7 +74,7 @@ def clustered(rng, count, start, width=640, height=480):
 
 
 def read(source):
-    """All events of an EventSource, and its sentence about what it could not read."""
+    """All events of a SourceRecording, and its sentence about what it could not read."""
     events, damage = [], None
     try:
         for batch in source.batches():
@@ -140,12 +134,10 @@ def packets_of(messages):
     return [typestore().deserialize_cdr(message.data, EVENT_PACKET) for message in messages]
 
 
-def decode(messages, start_us=3 << 24):
-    """All events of packets that start at a multiple of 2**24 us."""
-    packets = packets_of(messages)
-    decoder = make_decoder("evt3", packets[0].width, packets[0].height)
-    batch = EventBatch.concat([decoder.decode(packet.events.tobytes()) for packet in packets])
-    return EventBatch(batch.t + start_us, batch.x, batch.y, batch.p, batch.width, batch.height)
+def decode(messages):
+    """All events of packets of one camera."""
+    decoder = PacketDecoder()
+    return EventBatch.concat([decoder.decode(packet) for packet in packets_of(messages)])
 
 
 def npy_of(folder, content, **options):
@@ -158,6 +150,5 @@ def played(path):
     with closing(open_here(path)) as recording:
         messages = list(recording.messages())
         assert recording.losses == []
-    start_us = recording.start_ns // 1000 >> 24 << 24
-    events = decode([message for message in messages if message.kind == "events"], start_us)
+    events = decode([message for message in messages if message.kind == "events"])
     return events, [message for message in messages if message.kind == "image"]

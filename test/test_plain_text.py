@@ -11,7 +11,7 @@ from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.errors import InputError, described
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.info import _print
-from crossspec_ros.recordings.recording import tell_losses, tell_remarks
+from crossspec_ros.recordings.recording import tell
 from crossspec_ros.regress.checks import Check, Difference, junit
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -59,11 +59,7 @@ def test_captions_remarks_and_reports_are_harmless(capsys):
     line = caption_line(window, 0, Caption(text=HOSTILE, token_ids=(), source="target", target_passes=1), ())
     assert not OBEYED & set(line)
 
-    class Recording:
-        remarks = losses = (HOSTILE,)
-
-    tell_remarks(Recording())
-    tell_losses(Recording())
+    tell([HOSTILE])
     topic = {"topic": HOSTILE, "type": HOSTILE, "kind": "images", "messages": 1, "rate_hz": 1.0}
     topic |= {"encodings": {HOSTILE: 1}, "first_stamp_ns": 0, "last_stamp_ns": 0}
     topic |= {"gaps": [], "resolutions": [], "events": 0}

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, PassResult
 from crossspec_ros.drafting.proposers.chain import align
+from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from crossspec_ros.captioning.live_windows import LiveWindow
-    from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
@@ -68,6 +68,8 @@ class Answer:
     ) -> None:
         self._window, self.context, self._policy = window, context, policy
         self.trace, self.max_new_tokens, self.sampling = trace, max_new_tokens, sampling
+        self.question, self.grammar = context.question, context.grammar
+        self._draw = sampling.draws() if sampling else None
         self._on_rehearsed = on_rehearsed
         self.on_step: Callable[[Answer], None] = lambda answer: None
         self.stop = Stop()
@@ -92,14 +94,6 @@ class Answer:
         self._lesson: PassResult | None = None
 
     @property
-    def question(self) -> str:
-        return self.context.question
-
-    @property
-    def grammar(self) -> GrammarState | None:
-        return self.context.grammar
-
-    @property
     def hint(self) -> str:
         return self._window.draft.text if self._window.draft is not None else ""
 
@@ -119,6 +113,9 @@ class Answer:
             left = self.max_new_tokens - len(self.tokens)
             return self._policy.propose(self._known, unread, left, branches)
 
+    def accept(self, tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], int]:
+        return accepted(tree, logits, self._draw, self.grammar)
+
     def take(self, tree: DraftTree, step: Step) -> bool:
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
@@ -129,13 +126,12 @@ class Answer:
         self.seconds += step.seconds
         self.accept_lengths.append(len(step.tokens))
         self.round_trip_s = max(self.round_trip_s, step.round_trip_s)
-        if step.proposed is not None:
-            self.drafted.update(step.proposed.drafted)
-            self.accepted.update(step.proposed.accepted)
-        else:
-            self.drafted.update(source for sources in tree.sources for source in sources)
-            taken = step.path[: len(step.tokens)]
-            self.accepted.update(source for node in taken for source in tree.sources[node])
+        self.drafted.update(step.drafted)
+        self.accepted.update(step.accepted)
+        for sources in tree.sources:
+            self.drafted.update(sources)
+        for node in step.path[: len(step.tokens)]:
+            self.accepted.update(tree.sources[node])
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
         self.on_step(self)
         is_over = self.ended or self.stop()
@@ -161,7 +157,7 @@ class Answer:
         tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
         return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
 
-    def caption(self, text: str, traffic: tuple[int, int] = (0, 0)) -> Caption:
+    def caption(self, text: str) -> Caption:
         """Return the caption of the tokens so far, which are this text."""
         return Caption(
             text,
@@ -171,7 +167,7 @@ class Answer:
             self.drafted,
             self.accepted,
             self.stop.is_late,
-            traffic,
+            self.last.traffic if self.last is not None else (0, 0),
             self.round_trip_s,
             accept_lengths=tuple(self.accept_lengths),
             is_json=self.grammar is not None and self.grammar.is_over,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import closing, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from crossspec_ros.captioning.standing import Answered, Standing, read_standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
-from crossspec_ros.recordings.recording import tell_losses, tell_remarks
+from crossspec_ros.recordings.recording import describe_loss, tell
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
@@ -94,13 +94,13 @@ class CodeReplay(Listener):
         Raises InputError where the recording is damaged.
         """
         recording = self._setup.recording
-        tell_remarks(recording)
+        tell(recording.remarks)
         for message in parts(recording.messages()):
             for update in self._updates(message):
                 yield from self._take(update)
             if isinstance(message, RecordedMessage) and not message.stray:
                 tick((message.stamp_ns - recording.start_ns) / SECOND)
-        tell_losses(recording)
+        tell(map(describe_loss, recording.losses))
         for reason, count in self._unusable.most_common(MOST_REASONS):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 
@@ -124,7 +124,7 @@ class CodeReplay(Listener):
                 wait([draft])
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
-            windows = self._assembler.close(*astuple(update))
+            windows = self._assembler.close(*update)
         yield from map(self._caption, windows)
 
     def outcome(self, outcome: Outcome) -> None:

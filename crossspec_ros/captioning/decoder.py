@@ -307,7 +307,7 @@ class PrefillHiddenDecoder:
             tell(answer)
         waited(answer.future)
         self._last = live
-        return answer.caption(self._text(answer), self.engine.traffic(live.handle))
+        return answer.caption(self._text(answer))
 
     def _text(self, answer: Answer) -> str:
         # A target on another host sends its text.

@@ -24,7 +24,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
-    from crossspec_ros.windows.synchronizer import WindowClosed
+    from crossspec_ros.windows.window import WindowClosed
 
 HOLD_S = 5.0
 """A warning stays for so long, so that nothing flickers in an output of once a second."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.answer import Answer
     from crossspec_ros.captioning.standing import Choices
     from crossspec_ros.drafting.draft_model import EventDraft
-    from crossspec_ros.engine.work import Frames
+    from crossspec_ros.engine.request import Frames
 
 OPEN_WINDOWS = 2
 """Windows that may be prefilled ahead at a time: each has a KV cache of its own."""

@@ -82,9 +82,9 @@ class EventDraft:
     def _append(self, row: KVRow, chunk: Chunk) -> None:
         self._drafts.pulse.beat()
         seen = sees(row.length, len(chunk), DraftTree())
-        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen)
-        [(hidden, _)] = self._drafts.runner.read([reading])
-        best = self._model.logits(hidden[-1:]).float().softmax(-1).max(-1)
+        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
+        [output] = self._drafts.runner.read([reading])
+        best = output.logits.float().softmax(-1).max(-1)
         # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         if not math.isfinite(prob):
@@ -99,7 +99,7 @@ class DraftModel:
 
     def __init__(self, model: EventModel, translation: Translation | None) -> None:
         self.model, self.translation = model, translation
-        self.runner = ModelRunner(model.body, _ROOM)
+        self.runner = ModelRunner(model.body, _ROOM, head=model.logits)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)

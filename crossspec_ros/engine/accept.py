@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 from crossspec_ros.errors import NonFiniteError
 
 if TYPE_CHECKING:
-    import torch
-
     from crossspec_ros.engine.json_grammar import GrammarState
-    from crossspec_ros.engine.sampling import Sampling
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
@@ -63,57 +60,45 @@ def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
     return tuple(0.0 if row == ROOT else one for row, one in zip(rows, probs, strict=True))
 
 
-class Verifier:
-    """Accepts greedily or by sampling; the draws of a seed go on from pass to pass."""
+def accepted(
+    tree: DraftTree,
+    logits: Any,
+    draw: Callable[[Any], int] | None = None,
+    grammar: GrammarState | None = None,
+) -> tuple[tuple[int, ...], int]:
+    """Return what `follow` returns, from the (1 + nodes, vocabulary) logits of a pass, of torch or numpy.
 
-    def __init__(self) -> None:
-        self._draws: tuple[int, torch.Generator] | None = None
+    The target's tokens are the likeliest, or those that `draw` returns for (vocabulary,) logits. With a
+    `grammar` they are of those that it allows, and it moves behind the last one. Raises NonFiniteError if the
+    logits are not finite.
+    """
+    # Also of rejected nodes, because their keys stay in the row.
+    choices = greedy_tokens(logits)
+    if grammar is None and draw is None:
+        return greedy_path(tree, choices)
 
-    def accept(self, tree: DraftTree, logits: Any, sampling: Sampling | None) -> tuple[tuple[int, ...], int]:
-        """Return what `follow` returns, from a pass's (1 + nodes, vocabulary) logits.
-
-        The logits are of torch or of numpy. Raises NonFiniteError if they are not finite.
-        """
-        # Also of rejected nodes, because their keys stay in the row.
-        choices = greedy_tokens(logits)
-        if sampling is None:
-            return greedy_path(tree, choices)
+    def token(node: int) -> int:
         # Only rows on the path leave the device: a pass has up to 129 rows of a vocabulary.
-        return follow(tree, lambda node: self._drawn(logits[1 + node], sampling))
+        row = logits[1 + node]
+        if grammar is not None:
+            row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
+            allowed = grammar.allowed()
+            n = min(len(row), len(allowed))
+            row = np.where(allowed[:n], row[:n], -np.inf)
+        return greedy_tokens(row[None])[0] if draw is None else draw(row)
 
-    def accept_allowed(
-        self, tree: DraftTree, logits: Any, sampling: Sampling | None, grammar: GrammarState
-    ) -> tuple[tuple[int, ...], int]:
-        """As `accept`, with only the logits that the grammar allows; it moves behind the last token."""
-        forced: deque[int] = deque()
-        # Raises as in `accept`, also for rejected nodes.
-        greedy_tokens(logits)
+    if grammar is None:
+        return follow(tree, token)
+    forced: deque[int] = deque()
 
-        def choose(node: int) -> int:
-            if grammar.is_over:
-                return tree.token_ids[node]
-            if not forced:
-                forced.extend(grammar.forced())
-            # A forced token needs no logits.
-            token = forced.popleft() if forced else self._allowed(logits[1 + node], sampling, grammar)
-            grammar.take(token)
-            return token
+    def choose(node: int) -> int:
+        if grammar.is_over:
+            return tree.token_ids[node]
+        if not forced:
+            forced.extend(grammar.forced())
+        # A forced token needs no logits.
+        chosen = forced.popleft() if forced else token(node)
+        grammar.take(chosen)
+        return chosen
 
-        return follow(tree, choose)
-
-    def _allowed(self, row: Any, sampling: Sampling | None, grammar: GrammarState) -> int:
-        """Return the target's token of those that the grammar allows, from its (vocabulary,) logits."""
-        row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()
-        allowed = grammar.allowed()
-        n = min(len(row), len(allowed))
-        scores = np.where(allowed[:n], row[:n], -np.inf)
-        return greedy_tokens(scores[None])[0] if sampling is None else self._drawn(scores, sampling)
-
-    def _drawn(self, row: Any, sampling: Sampling) -> int:
-        """Return a token drawn by (vocabulary,) logits."""
-        # Greedy captions need no torch.
-        from crossspec_ros.engine.sampling import drawn
-
-        if self._draws is None or self._draws[0] != sampling.seed:
-            self._draws = sampling.seed, sampling.generator()
-        return drawn(sampling.probs(row), self._draws[1])
+    return follow(tree, choose)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.runner import Output, Reading
 from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
@@ -81,7 +81,7 @@ class LlamaRow:
 class LlamaRunner:
     """Language model in llama.cpp, see `Runner`; it returns logits. One pass reads for one sequence."""
 
-    is_static = has_states = False
+    is_static = False
     rows = 1
     taps: tuple[int, ...] = ()
 
@@ -145,8 +145,8 @@ class LlamaRunner:
         row, firsts = self.take(), list[np.ndarray]()
         for count in _COMPARED:
             places, seen = row.length + np.arange(count)[None], sees(row.length, count, DraftTree())
-            ((logits, _),) = self.read([Reading(row, inputs[:count], places, seen, None, count)])
-            firsts.append(logits[0])
+            (output,) = self.read([Reading(row, inputs[:count], places, seen, None, count)])
+            firsts.append(output.logits[0])
             row.keep(_COMPARED[0])
         if not all(np.array_equal(firsts[1], other) for other in firsts[2:]):
             _LOG.warning(
@@ -195,8 +195,8 @@ class LlamaRunner:
         """Let a sequence have the tokens of another from this place on, too."""
         self._library.llama_memory_seq_cp(self._memory, source, target, begin, -1)
 
-    def read(self, readings: Sequence[Reading]) -> list[tuple[np.ndarray, None]]:
-        """Return the logits (k, vocabulary) of the last tokens of the one sequence."""
+    def read(self, readings: Sequence[Reading]) -> list[Output]:
+        """See `Runner`; there is one sequence."""
         (reading,) = readings
         row: LlamaRow = reading.row
         if not self._context:
@@ -217,7 +217,7 @@ class LlamaRunner:
             self.copy(row.index, leaf, 0)
         logits = self._decode(reading, np.array(leaves, np.int32), seen[ends].T)
         row.places += reading.positions[0].tolist()
-        return [(logits, None)]
+        return [Output(logits)]
 
     def _decode(self, reading: Reading, leaves: np.ndarray, has: np.ndarray) -> np.ndarray:
         """Return the logits; a token is in the `leaves` that `has` (tokens, leaves) marks."""

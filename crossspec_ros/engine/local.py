@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.loop import Loop
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
-from crossspec_ros.engine.request import Frame, Request
+from crossspec_ros.engine.request import Ask, Frame, Frames, Request, Score, settle
 from crossspec_ros.engine.runner import BATCHES, Runner
-from crossspec_ros.engine.scheduler import Batch, schedule
+from crossspec_ros.engine.scheduler import schedule
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.engine.work import Ask, Frames, Score
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -48,34 +48,26 @@ class LocalEngine:
         robots: int = 1,
         runner: Runner | None = None,
     ) -> None:
-        self.target, self._robots = target, robots
-        self._stream = CudaStream(target.device, first=True)
+        self._robots, self._stream = robots, CudaStream(target.device, first=True)
         spec = target.spec
         if runner is None:
             # Another runner need not wait for transformers.
             from crossspec_ros.engine.model_runner import ModelRunner
 
-            runner = ModelRunner(target.body, spec.frame_tokens + TEXT_ROOM, is_static, spec.axes)
+            room = spec.frame_tokens + TEXT_ROOM
+            runner = ModelRunner(target.body, room, is_static, spec.axes, target.logits)
         self.runner: Runner = runner
-        self._loop = Loop(target, self.runner, self._stream, robots)
-        self.verifiers = self._loop.verifiers
-        """By robot; one that is put there is used from the robot's next window on."""
+        self.scores = runner.branches
+        self._loop = Loop(target, runner, self._stream, robots)
         self._changed = self._loop.lock
         self._requests: list[Request] = []
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._is_closing = False
         self.pulse = Pulse("target")
+        self.pulses: tuple[Pulse, ...] = (self.pulse,)
         self._thread = self.pulse.start(self._run, "target")
         # torch aborts the process if one of its passes is cut off.
         atexit.register(self.close, _FAREWELL_S)
-
-    @property
-    def pulses(self) -> tuple[Pulse, ...]:
-        return (self.pulse,)
-
-    @property
-    def scores(self) -> bool:
-        return self.runner.branches
 
     @property
     def answering(self) -> int:
@@ -98,7 +90,7 @@ class LocalEngine:
         waiting = Frame(frame, stamp_ns)
         with self._wake(window):
             window.frames.append(waiting)
-        return waiting.read
+        return waiting.future
 
     def ask(self, window: Request, answer: Answering, frames: Frames) -> Future[None]:
         self._add(window, Ask(answer, frames))
@@ -112,33 +104,22 @@ class LocalEngine:
         frames: Frames,
         can_wait: bool = False,
     ) -> Future[tuple[float, ...]]:
-        work = Score(tree, trace, frames, can_wait)
-        self._add(window, work)
-        return work.future
+        task = Score(tree, trace, frames, can_wait)
+        self._add(window, task)
+        return task.future
 
     def cancel(self, window: Request) -> None:
-        with self._wake(window):
-            self._cancel_tasks(window)
+        with self._wake(window) as cancelled:
+            _move(window.tasks, cancelled)
 
-    def traffic(self, window: Request) -> tuple[int, int]:
-        return 0, 0
-
-    def drop(self, window: Request) -> Future[None]:
+    def drop(self, window: Request) -> None:
         with self._wake(window):
-            if not window.is_closed:
+            if window in self._requests:
+                self._requests.remove(window)
                 window.is_closed = True
                 # It holds its caller's window, which holds this one and its frames.
                 window.plan = lambda: None
-                self._cancel_tasks(window)
-                self._cancel_frames(window)
-                if window in self._requests:
-                    self._requests.remove(window)
-                self._calls.append((lambda: self._loop.reset(window), window.closed))
-        return window.closed
-
-    def forget(self, robot: str) -> None:
-        """Drop what is known of a robot that has gone, its windows excepted."""
-        self.verifiers.pop(robot, None)
+                self._calls.append((lambda: self._loop.reset(window), Future()))
 
     def tap(self, layers: Sequence[int]) -> None:
         self._call(lambda: self.runner.tap(layers))
@@ -161,7 +142,7 @@ class LocalEngine:
                 for sequence in noise:
                     sequence.close()
 
-        cost = self._loop.passes.cost = self._call(measure)
+        cost = self._loop.cost = self._call(measure)
         return cost
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -173,31 +154,27 @@ class LocalEngine:
         self._thread.join(timeout_s)
 
     @contextmanager
-    def _wake(self, window: Request) -> Iterator[None]:
-        """Change a window's lists under the lock; what is put on a closed one is cancelled."""
+    def _wake(self, window: Request) -> Iterator[list[Frame | Ask | Score]]:
+        """Change a window's lists under the lock, and cancel what is moved to the one that this yields; what
+        is put on a closed window is cancelled, too."""
+        cancelled: list[Frame | Ask | Score] = []
         with self._changed:
-            yield
+            yield cancelled
             if window.is_closed or self._is_closing:
-                self._cancel_tasks(window)
-                self._cancel_frames(window)
+                _move(window.tasks, cancelled)
+                _move(window.frames, cancelled)
             self._changed.notify()
+        # Callbacks must not run under the lock.
+        _cancel(cancelled)
 
-    def _add(self, window: Request, work: Ask | Score) -> None:
-        with self._wake(window):
+    def _add(self, window: Request, task: Ask | Score) -> None:
+        with self._wake(window) as cancelled:
             # What is urgent goes before what can wait.
-            patient = sum(task.can_wait for task in window.tasks) if not work.can_wait else 0
-            window.tasks.insert(len(window.tasks) - patient, work)
-            window.was_asked |= not work.can_wait
+            patient = sum(one.can_wait for one in window.tasks) if not task.can_wait else 0
+            window.tasks.insert(len(window.tasks) - patient, task)
+            window.was_asked |= not task.can_wait
             # Frames come with it.
-            self._cancel_frames(window)
-
-    def _cancel_tasks(self, window: Request) -> None:
-        while window.tasks:
-            window.tasks.popleft().fail(CancelledError())
-
-    def _cancel_frames(self, window: Request) -> None:
-        while window.frames:
-            window.frames.popleft().read.cancel()
+            _move(window.frames, cancelled)
 
     def _call(self, do: Callable[[], _Result]) -> _Result:
         """Return what `do` returns in the engine's thread."""
@@ -210,13 +187,14 @@ class LocalEngine:
         return future.result()
 
     def _run(self) -> None:
+        cancelled: list[Frame | Ask | Score] = []
         try:
             with self._stream():
-                while (batch := self._next()) is not None:
+                while (work := self._next()) is not None:
                     with self.pulse.busy():
-                        self._loop.turn(batch)
+                        work()
                     # What it holds must not live until the next one comes.
-                    del batch
+                    del work
                 for request in self._requests:
                     self._loop.reset(request)
                 self.runner.release()
@@ -225,25 +203,38 @@ class LocalEngine:
             with self._changed:
                 self._is_closing = True
                 for request in self._requests:
-                    self._cancel_tasks(request)
-                    self._cancel_frames(request)
-                    request.closed.cancel()
-                for _, future in self._calls:
-                    future.cancel()
+                    _move(request.tasks, cancelled)
+                    _move(request.frames, cancelled)
+                calls = [future for _, future in self._calls]
+            _cancel(cancelled)
+            for future in calls:
+                future.cancel()
 
-    def _next(self) -> Batch | None:
-        """Wait for the next batch, and make calls meanwhile; None at the end."""
-        while True:
-            with self._changed:
-                while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
-                    self._changed.wait()
-                if not self._calls:
-                    return None if self._is_closing else batch
-                do, future = self._calls.popleft()
-            with self.pulse.busy():
-                if future.set_running_or_notify_cancel():
-                    try:
-                        future.set_result(do())
-                    except BaseException as error:
-                        future.set_exception(error)
-            del do, future
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for the next call or turn; None at the end."""
+        with self._changed:
+            while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
+                self._changed.wait()
+            if self._calls:
+                return partial(_done, *self._calls.popleft())
+            return None if self._is_closing else partial(self._loop.turn, batch)
+
+
+def _done(do: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        settle(future, do())
+    except BaseException as error:
+        settle(future, error=error)
+
+
+def _move(source: deque[Any], target: list[Any]) -> None:
+    target += source
+    source.clear()
+
+
+def _cancel(waiting: Sequence[Frame | Ask | Score]) -> None:
+    for one in waiting:
+        if isinstance(one, Frame):
+            one.future.cancel()
+        else:
+            settle(one.future, error=CancelledError())

@@ -6,23 +6,21 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.accept import accepted, node_scores
 from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.passes import Passes, PassOutput
-from crossspec_ros.engine.request import Request
-from crossspec_ros.engine.runner import Reading, Runner
+from crossspec_ros.engine.pass_cost import PassCost
+from crossspec_ros.engine.request import Ask, Frame, Request, Score, settle
+from crossspec_ros.engine.runner import Output, Reading, Runner
 from crossspec_ros.engine.scheduler import Batch
-from crossspec_ros.engine.sequence import TargetSequence
+from crossspec_ros.engine.sequence import REHEARSAL, STANDING, TargetSequence
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.engine.work import Read, Rehearse, Work
 from crossspec_ros.errors import InputError, NonFiniteError, described, forget_frames
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.telemetry.trace import Trace
@@ -35,46 +33,54 @@ _NOISE_QUESTION = "What is this?"
 _WARM_UP_TOKENS = 8
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Turn:
-    """Work of a request in a turn: its `units` are encoded, and the `tree` is read in a pass of this name."""
+    """Work of a request in a turn: a task, or `frames` that are prefilled ahead. Its `units` are encoded, and
+    the `tree` is read."""
 
     request: Request
-    work: Work
+    task: Ask | Score | None = None
+    frames: Sequence[Frame] = ()
     is_over: bool = False
-    units: list[np.ndarray] = field(default_factory=list)
+    sequence: TargetSequence = field(init=False)
+    units: list[np.ndarray] = field(init=False)
     tree: DraftTree = field(default_factory=DraftTree)
-    reading: Reading | None = None
-    name: str = ""
+    reading: Reading = field(init=False)
 
-    @property
-    def sequence(self) -> TargetSequence:
-        """Return the request's sequence, which is there once the work has begun."""
-        assert self.request.sequence is not None
-        return self.request.sequence
+
+class _Pass(NamedTuple):
+    """A pass over `rows` sequences, each as long as the longest, `tokens`; it began and ended at these marks
+    of the stream."""
+
+    rows: int
+    tokens: int
+    begun: Any
+    ended: Any
+    begun_ns: int
 
 
 class Loop:
-    """Does what the scheduler chose; for the engine's thread. `lock` guards the tasks of requests."""
+    """Does what the scheduler chose; for the engine's thread. `lock` guards the lists of requests.
+
+    Before the `cost` of passes is measured, each window has passes of its own.
+    """
 
     def __init__(self, target: VideoTarget, runner: Runner, stream: CudaStream, robots: int) -> None:
         self._target, self._runner, self._stream = target, runner, stream
         self._joined = math.inf if robots == 1 else _JOINED_UNITS * target.spec.frames_per_unit
         self.lock = threading.Condition()
-        self.passes = Passes(target, runner, stream)
-        self.verifiers: dict[str, Verifier] = {}
+        self.cost: PassCost | None = None
 
     def turn(self, batch: Batch) -> None:
         """Do one turn. What fails of one request ends its work, and no other's."""
-        if self.passes.cost is not None:
-            self.passes.cost.rows = max(1, len(batch.asked))
+        if self.cost is not None:
+            self.cost.rows = max(1, len(batch.asked))
         turns = self._turns(batch)
         self._each(turns, self._begin)
         self._tried(turns, self._encode)
         self._each(turns, self._propose)
-        turns = [turn for turn in turns if not turn.is_over]
-        for group in list(self.passes.groups([turn.reading for turn in turns if turn.reading is not None])):
-            self._tried([turns[i] for i in group], self._read)
+        for group in self._groups([turn for turn in turns if not turn.is_over]):
+            self._tried(group, self._read)
 
     def reset(self, request: Request, is_sound: bool = True) -> None:
         """Give the buffers of a request back."""
@@ -87,30 +93,30 @@ class Loop:
         """Return sequences of noise whose question was asked and read."""
         spec, rng = self._target.spec, np.random.default_rng(0)
         shape = (spec.frames, spec.image_size, spec.image_size, 3)
-        sequences = [self._sequence("", Trace()) for _ in range(count)]
+        sequences = [TargetSequence(self._target, self._runner, Trace()) for _ in range(count)]
         for sequence in sequences:
-            frames = list(rng.integers(0, 256, shape, np.uint8))
-            for number in range(1, len(frames) + 1):
-                sequence.fit(frames[:number], range(number))
-                if number == len(frames):
+            for number, frame in enumerate(rng.integers(0, 256, shape, np.uint8), 1):
+                sequence.append(frame, number)
+                if number == spec.frames:
                     sequence.ask(_NOISE_QUESTION, Trace())
-                sequence.add(self.passes.encode(sequence.units()))
-                if number < len(frames) and sequence.unread:
-                    [output] = self.passes.read([sequence.reading(DraftTree(), 0)])
-                    sequence.was_read(output, DraftTree())
-        for sequence in sequences:
+                sequence.add([self._target.encode(unit)[0] for unit in sequence.units()])
+                if number < spec.frames and sequence.unread:
+                    reading = sequence.reading(DraftTree(), 0)
+                    self._runner.read([reading])
+                    sequence.was_read(reading, DraftTree())
             self.noise_pass([sequence], _WARM_UP_TOKENS)
         return sequences
 
     def noise_pass(self, sequences: Sequence[TargetSequence], nodes: int) -> float:
         """Read a tree of so many nodes on each in one pass; return its seconds."""
         tree = DraftTree.chain([0] * nodes, [1.0] * nodes, "")
-        outputs = self.passes.read([sequence.reading(tree, nodes + 1) for sequence in sequences])
-        steps = [
-            sequence.verify(tree, output, None, None)
-            for sequence, output in zip(sequences, outputs, strict=True)
-        ]
-        return steps[0].seconds
+        readings = [sequence.reading(tree, nodes + 1) for sequence in sequences]
+        begun = self._stream.mark()
+        outputs = self._runner.read(readings)
+        ended = self._stream.mark()
+        for sequence, reading, output in zip(sequences, readings, outputs, strict=True):
+            sequence.keep(reading, tree, *accepted(tree, output.logits), output)
+        return self._stream.seconds(begun, ended)
 
     def _turns(self, batch: Batch) -> list[_Turn]:
         with self.lock:
@@ -118,24 +124,24 @@ class Loop:
             turns = [_Turn(request, request.tasks[0]) for request in batch.asked if request.tasks]
             for request in batch.ahead:
                 count = round(min(len(request.frames), self._joined))
-                turns.append(_Turn(request, Read([request.frames.popleft() for _ in range(count)])))
+                turns.append(_Turn(request, frames=[request.frames.popleft() for _ in range(count)]))
         if batch.idle is not None and (rehearsal := self._rehearsal(batch.idle)) is not None:
             turns.append(_Turn(batch.idle, rehearsal))
         return turns
 
-    def _rehearsal(self, request: Request) -> Rehearse | None:
+    def _rehearsal(self, request: Request) -> Ask | None:
         """Return a rehearsal to go on with; without one, let the proposers prepare."""
         sequence, spec = request.sequence, self._target.spec
         try:
             if request.rehearsal is None and sequence is not None and (answer := request.plan()) is not None:
-                request.rehearsal = Rehearse(answer)
+                request.rehearsal = Ask(answer, is_rehearsal=True)
             rehearsal = request.rehearsal
             if sequence is None or rehearsal is None:
                 request.is_idle = True
                 return None
             units = len(sequence.frames)
             is_missing = units * spec.frames_per_unit < spec.frames
-            is_new = spec.is_half(units) and units > request.rehearsed and not rehearsal.is_over
+            is_new = spec.is_half(units) and units > request.rehearsed and not rehearsal.future.done()
             if rehearsal.answer.rehearses and is_missing and is_new:
                 return rehearsal
             request.is_idle = not rehearsal.answer.prepare(sequence.frames)
@@ -167,76 +173,127 @@ class Loop:
 
     def _begin(self, turn: _Turn) -> None:
         """Put the work on its sequence."""
-        work, request = turn.work, turn.request
-        if not isinstance(work, Rehearse) and (rehearsal := request.rehearsal) is not None:
+        request, task = turn.request, turn.task
+        if task is not request.rehearsal and (rehearsal := request.rehearsal) is not None:
             request.rehearsal = None
-            if rehearsal.has_begun and not rehearsal.is_over:
-                rehearsal.end()
+            if rehearsal.has_begun and not rehearsal.future.done():
+                settle(rehearsal.future)
+                rehearsal.answer.learn()
         if request.sequence is None:
-            request.sequence = self._sequence(request.robot, request.trace)
-        if not work.has_begun:
-            work.begin(request.sequence)
-            work.has_begun = True
-        turn.units = request.sequence.units()
+            request.sequence = TargetSequence(self._target, self._runner, request.trace)
+        sequence = turn.sequence = request.sequence
+        for frame in turn.frames:
+            sequence.append(frame.image, frame.stamp_ns)
+        if task is not None and not task.has_begun:
+            if isinstance(task, Score):
+                sequence.fit(*task.frames)
+                sequence.ask("", task.trace, STANDING)
+            elif task.is_rehearsal:
+                sequence.ask(task.answer.question, task.answer.trace, REHEARSAL)
+            else:
+                sequence.fit(*task.frames)
+                sequence.ask(task.answer.question, task.answer.trace)
+            task.has_begun = True
+        turn.units = sequence.units()
 
     def _encode(self, turns: list[_Turn]) -> None:
-        """Encode the new units of all turns in one pass of the tower."""
-        begun = time.perf_counter_ns()
-        features = iter(self.passes.encode([unit for turn in turns for unit in turn.units]))
+        """Encode the new units of all turns; complete ones of one size go through the tower together."""
+        begun_ns, units = time.perf_counter_ns(), [unit for turn in turns for unit in turn.units]
+        alike: dict[object, list[int]] = {}
+        for i, unit in enumerate(units):
+            is_whole = len(unit) == self._target.spec.frames_per_unit
+            alike.setdefault(unit.shape if is_whole else i, []).append(i)
+        features: dict[int, Any] = {}
+        for group in alike.values():
+            made = self._target.encode(np.concatenate([units[i] for i in group]))
+            features |= dict(zip(group, made, strict=True))
+        encoded = (features[i] for i in range(len(units)))
         for turn in turns:
-            turn.sequence.add([next(features) for _ in turn.units])
+            turn.sequence.add([next(encoded) for _ in turn.units])
             if turn.units:
                 last = turn.sequence.frame_count - 1
-                turn.sequence.trace.add(f"frame_encode[{last}]", begun, time.perf_counter_ns())
+                turn.sequence.trace.add(f"frame_encode[{last}]", begun_ns, time.perf_counter_ns())
 
     def _propose(self, turn: _Turn) -> None:
-        sequence = turn.sequence
-        if isinstance(turn.work, Read) and not sequence.unread:
+        """Choose what the target reads next."""
+        sequence, task, logits = turn.sequence, turn.task, 0
+        if isinstance(task, Ask):
+            tree = task.answer.propose(sequence.frames, sequence.unread, self._runner.branches)
+            turn.tree = tree.within(self._target.vocabulary)
+            logits = len(turn.tree) + 1
+        elif task is not None:
+            turn.tree, logits = task.tree, len(task.tree)
+        elif not sequence.unread:
             # Its unit lacks a frame still.
             self._end(turn)
             return
-        turn.tree, logits = turn.work.tree(sequence, self._runner.branches)
-        turn.name, turn.reading = sequence.pass_name(turn.tree), sequence.reading(turn.tree, logits)
+        turn.reading = sequence.reading(turn.tree, logits)
+
+    def _groups(self, turns: Sequence[_Turn]) -> list[list[_Turn]]:
+        """Return the turns of each pass, so that all passes take the least time."""
+        if self.cost is None:
+            return [[turn] for turn in turns]
+        fitting = [turn for turn in turns if self._runner.fits(turn.reading)]
+        parts = self.cost.parts([len(turn.reading) for turn in fitting])
+        alone = [[turn] for turn in turns if turn not in fitting]
+        return alone + [[fitting[i] for i in part] for part in parts]
 
     def _read(self, turns: list[_Turn]) -> None:
         """Read the trees of these turns in one pass."""
-        begun = time.perf_counter_ns()
-        outputs = self.passes.read([turn.reading for turn in turns if turn.reading is not None])
+        begun_ns, begun = time.perf_counter_ns(), self._stream.mark()
+        outputs = self._runner.read([turn.reading for turn in turns])
+        most = max(len(turn.reading) for turn in turns)
+        done = _Pass(len(turns), most, begun, self._stream.mark(), begun_ns)
         for turn, output in zip(turns, outputs, strict=True):
-            self._each([turn], partial(self._finish, output, begun))
+            self._each([turn], partial(self._finish, done, output))
 
-    def _finish(self, output: PassOutput, begun_ns: int, turn: _Turn) -> None:
-        is_over = turn.work.finish(turn.sequence, turn.tree, output)
-        turn.sequence.trace.add(turn.name, begun_ns, time.perf_counter_ns())
+    def _finish(self, done: _Pass, output: Output, turn: _Turn) -> None:
+        """Take what the target wrote."""
+        sequence, tree, task = turn.sequence, turn.tree, turn.task
+        name, result, is_over = sequence.pass_name(tree), None, True
+        if isinstance(task, Ask):
+            path, following = task.answer.accept(tree, output.logits)
+            step = sequence.keep(turn.reading, tree, path, following, output)
+            seconds = self._stream.seconds(done.begun, done.ended)
+            step = replace(step, seconds=seconds, rows=done.rows, most_read=done.tokens)
+            # Nobody waits for one that was cancelled.
+            is_over = task.future.done() or not task.answer.take(tree, step)
+        elif task is not None:
+            result = node_scores(tree, output.logits)
+            sequence.forget()
+        else:
+            sequence.was_read(turn.reading, tree)
+        sequence.trace.add(name, done.begun_ns, time.perf_counter_ns())
         if is_over:
-            self._end(turn)
+            self._end(turn, result)
 
-    def _end(self, turn: _Turn) -> None:
-        request, turn.is_over = turn.request, True
-        if isinstance(turn.work, Read):
+    def _end(self, turn: _Turn, result: object = None) -> None:
+        request, task = turn.request, turn.task
+        if task is None:
             request.is_idle = False
-        elif isinstance(turn.work, Rehearse):
+        elif isinstance(task, Ask) and task.is_rehearsal:
             request.rehearsed = len(turn.sequence.frames)
-        self._remove(request, turn.work)
-        turn.work.end()
+        self._settle(turn, result)
+        if isinstance(task, Ask):
+            # Nobody waits for it.
+            task.answer.learn()
 
     def _fail(self, turn: _Turn, error: BaseException) -> None:
         """End the work. Unless the input alone was bad, the window's frames are read anew by what follows."""
-        request, work, turn.is_over = turn.request, turn.work, True
+        request, task = turn.request, turn.task
         if isinstance(error, NonFiniteError) or not isinstance(error, InputError):
             self.reset(request, is_sound=False)
-        if isinstance(work, Rehearse):
+        if isinstance(task, Ask) and task.is_rehearsal:
             request.is_idle, request.rehearsal = True, None
-        self._remove(request, work)
-        work.fail(error)
+            task.answer.rest(error)
+        self._settle(turn, error=error)
         forget_frames(error)
 
-    def _remove(self, request: Request, work: Work) -> None:
+    def _settle(self, turn: _Turn, result: object = None, error: BaseException | None = None) -> None:
+        """Take the work off its request, and give those who wait its result."""
+        task, turn.is_over = turn.task, True
         with self.lock:
-            tasks: deque[Any] = request.tasks
-            if work in tasks:
-                tasks.remove(work)
-
-    def _sequence(self, robot: str, trace: Trace) -> TargetSequence:
-        verifier = self.verifiers.setdefault(robot, Verifier())
-        return TargetSequence(self._target, self._runner, self._stream, verifier, trace)
+            if task is not None and task in turn.request.tasks:
+                turn.request.tasks.remove(task)
+        for one in turn.frames if task is None else (task,):
+            settle(one.future, result, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -19,7 +19,7 @@ from transformers import LlamaModel
 from crossspec_ros.engine.attention import FEW_TOKENS, attending_by_products
 from crossspec_ros.engine.kv import KVRow, RowCache, RowsCache
 from crossspec_ros.engine.pass_cost import SIZES
-from crossspec_ros.engine.runner import BATCHES, Outputs, Reading
+from crossspec_ros.engine.runner import BATCHES, Output, Reading
 from crossspec_ros.models.base import to_device
 from crossspec_ros.models.transformers_family import added_to_layers
 
@@ -34,29 +34,31 @@ class ModelRunner:
 
     If it `is_static`, passes over at most SIZES[-1] tokens run on buffers that stay where they are, as graphs
     that share their memory, so that only one may run at a time. Longer passes, which read frames, are
-    launched one operation at a time. For one thread.
+    launched one operation at a time. Logits come from the `head`, if there is one. For one thread.
     """
 
-    has_states = branches = True
+    branches = True
 
     def __init__(
-        self, model: LlamaModel, capacity: int, is_static: bool | None = None, axes: int = 1
+        self,
+        model: LlamaModel,
+        capacity: int,
+        is_static: bool | None = None,
+        axes: int = 1,
+        head: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         # LLM.int8 looks for outliers in each layer on the host, so that it cannot be captured.
         names = {type(module).__name__ for module in model.modules()}
         can_capture = model.embed_tokens.weight.is_cuda and "Linear8bitLt" not in names
-        self.model, self.capacity, self.axes = model, capacity, axes
+        self.model, self.capacity, self.axes, self._head = model, capacity, axes, head
         self.is_static = can_capture if is_static is None else is_static
         self.graphs = torch.cuda.graph_pool_handle() if can_capture else None
         self.taps: tuple[int, ...] = ()
+        self.rows = 1
         self.static: list[StaticPass] = []
         self.pooled: list[KVRow] = []
         self._free: list[KVRow] = []
         self._states: torch.Tensor | None = None
-
-    @property
-    def rows(self) -> int:
-        return max(1, len(self.pooled))
 
     def tap(self, layers: Sequence[int]) -> None:
         self.taps = tuple(layers)
@@ -97,11 +99,12 @@ class ModelRunner:
         places = torch.zeros(self.axes, 1, dtype=torch.long)
         self.read([Reading(first, weight.new_zeros(1, weight.shape[1]), places, np.ones((1, 1), bool))])
         if count > len(self.pooled):
-            of_two, layers, heads, _, size = first.room(weight, 1).shape
+            like = first.room(weight, 1)
+            of_two, layers, heads, _, size = like.shape
             # Masked keys and values are multiplied, so that they must be numbers.
-            self._states = first.room(weight, 1).new_zeros(of_two, layers, count, heads, self.capacity, size)
+            self._states = like.new_zeros(of_two, layers, count, heads, self.capacity, size)
             self.pooled = [KVRow(layers, self.capacity, self._states[:, :, i], i) for i in range(count)]
-            self._free = [*self.pooled]
+            self._free, self.rows = [*self.pooled], count
         if not self.is_static or self._states is None:
             return
         if together == 1:
@@ -114,22 +117,29 @@ class ModelRunner:
         """Give the memory back, unless a sequence still has a row."""
         self.static = []
         if len(self._free) == len(self.pooled):
-            self._states, self.pooled, self._free = None, [], []
+            self._states, self.pooled, self._free, self.rows = None, [], [], 1
 
     def fits(self, reading: Reading) -> bool:
         # The last place is where the padding goes.
         return reading.row in self.pooled and reading.row.is_pooled and reading.end < self.capacity
 
-    def read(self, readings: Sequence[Reading]) -> list[Outputs]:
+    def read(self, readings: Sequence[Reading]) -> list[Output]:
         """See `Runner`. After a failed pass the rows have the length that they had before."""
         static = next((step for step in self.static if step.fits(readings)), None)
         can_replay = static and all(one.layers is None and self.fits(one) for one in readings)
         hidden, tapped = static.read(readings) if static and can_replay else self._read(readings)
         for reading in readings:
             reading.row.length = reading.end
+        states = [hidden[i, : len(reading)] for i, reading in enumerate(readings)]
+        wanted = [reading.logits for reading in readings]
+        logits: Sequence[torch.Tensor | None] = [None] * len(readings)
+        if self._head is not None and any(wanted):
+            # The head's weights are read once for all.
+            last = [own[len(own) - count :] for own, count in zip(states, wanted, strict=True)]
+            logits = self._head(torch.cat(last)).split(wanted)
         return [
-            (hidden[i, : len(reading)], None if tapped is None else tapped[i, : len(reading)])
-            for i, reading in enumerate(readings)
+            Output(logits[i], own, None if tapped is None else tapped[i, : len(own)])
+            for i, own in enumerate(states)
         ]
 
     def forward(

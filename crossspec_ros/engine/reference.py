@@ -1,8 +1,8 @@
 """The algorithm on one page: plain torch and transformers, one window, one thread, greedy decoding.
 
 Open this file first. All else in `engine/` writes the same tokens sooner: it reads frames while the window is
-open, keeps keys and values in buffers that stay where they are, and lets robots share passes. A test holds
-this page against `generate`, and the engine against this page.
+open, keeps keys and values in buffers that stay where they are, and lets robots share passes. Tests hold
+this page and the engine against `generate`.
 """
 
 from __future__ import annotations

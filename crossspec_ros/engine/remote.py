@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.engine.link import Address, Link
-from crossspec_ros.engine.protocols import Proposed, Step
+from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, LinkError, NonFiniteError
 from crossspec_ros.models.base import InputSpec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from crossspec_ros.engine.pass_cost import PassCost
     from crossspec_ros.engine.protocols import Answering
-    from crossspec_ros.engine.work import Frames
+    from crossspec_ros.engine.request import Frames
 
 
 class RemoteTarget:
@@ -63,7 +63,6 @@ class RemoteWindow:
     asked_ns: int = 0
     heard_ns: int = 0
     traffic: tuple[int, int] = (0, 0)
-    closed: Future[None] = field(default_factory=Future)
 
 
 class RemoteEngine:
@@ -90,11 +89,8 @@ class RemoteEngine:
             self.link.close()
             raise InputError(trouble)
         self.pulse = Pulse("link watch")
+        self.pulses: tuple[Pulse, ...] = (self.link.pulse, self.pulse)
         self._watch = self.pulse.start(self._watch_time, "link watch")
-
-    @property
-    def pulses(self) -> tuple[Pulse, ...]:
-        return self.link.pulse, self.pulse
 
     def tap(self, layers: Sequence[int]) -> None:
         assert not layers, "hidden states stay on the server"
@@ -164,17 +160,11 @@ class RemoteEngine:
     def cancel(self, window: RemoteWindow) -> None:
         self._end(window, window.answer, CancelledError(), is_cut=True)
 
-    def traffic(self, window: RemoteWindow) -> tuple[int, int]:
-        return window.traffic
-
-    def drop(self, window: RemoteWindow) -> Future[None]:
+    def drop(self, window: RemoteWindow) -> None:
         with self._lock:
             self._send(window, wire.Up(close=wire.Close()))
-            was_open = self._windows.pop(window.number, None) is not None
-        if was_open:
-            self.cancel(window)
-            window.closed.set_result(None)
-        return window.closed
+            self._windows.pop(window.number, None)
+        self.cancel(window)
 
     def close(self) -> None:
         self.pulse.end()
@@ -209,8 +199,10 @@ class RemoteEngine:
             piece.seconds,
             rows=piece.rows,
             most_read=piece.most_read,
-            proposed=Proposed(dict(piece.drafted), dict(piece.accepted)),
+            drafted=dict(piece.drafted),
+            accepted=dict(piece.accepted),
             round_trip_s=max(0.0, (now_ns - window.asked_ns) / 1e9 - piece.since_asked_s),
+            traffic=window.traffic,
             passes=piece.passes,
             text=piece.text,
         )

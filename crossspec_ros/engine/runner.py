@@ -1,10 +1,10 @@
-"""Contract of a language model's runner: readings of sequences go in, hidden states or logits come out."""
+"""Contract of a language model's runner: readings of sequences go in, logits and hidden states come out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,8 @@ class Reading:
 
     `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; `sees` (n, length +
     n) bool, see `tree.sees`; `layers` (k, n, width), added behind the first k layers, of passes that read
-    frames. The last `logits` of them are to be read out. Inputs, positions and layers are as in `Chunk`.
+    frames. The logits of the last `logits` of them are wanted. Inputs, positions and layers are as in
+    `Chunk`.
     """
 
     row: Any
@@ -37,9 +38,16 @@ class Reading:
         return self.row.length + len(self)
 
 
-Outputs = tuple[Any, Any]
-"""Last hidden states (n, width) and inputs of tapped layers (n, taps * width) or None, good until the next
-pass; of a runner without states the logits (k, vocabulary) that were asked for, as an array of numpy."""
+class Output(NamedTuple):
+    """What a pass over a reading gives, good until the next pass.
+
+    `logits` (k, vocabulary) are those that were wanted, of torch or numpy. A runner in torch also has the
+    last hidden states (n, width), and the inputs of `tapped` layers (n, taps * width), if there are any.
+    """
+
+    logits: Any
+    hidden: Any = None
+    tapped: Any = None
 
 
 class Runner(Protocol):
@@ -47,40 +55,30 @@ class Runner(Protocol):
 
     is_static: bool
     """Padding of passes to `SIZES`."""
-    has_states: bool
-    """Hidden states come out, and their logits are left to the target's head."""
     branches: bool
     """Trees may be drafted: a token's outputs do not depend on tokens beside its path."""
     taps: tuple[int, ...]
     """Decoder layers whose inputs are kept."""
-
-    @property
-    def rows(self) -> int:
-        """Sequences that may be read in one pass."""
-        ...
+    rows: int
+    """Sequences that may be read in one pass."""
 
     def tap(self, layers: Sequence[int]) -> None:
         """Keep the inputs of these decoder layers; before `warm_up`."""
-        ...
 
     def take(self) -> Any:
         """Return an empty row, to be given back, with the methods of `KVRow`."""
-        ...
 
-    def give_back(self, row: Any) -> None: ...
+    def give_back(self, row: Any) -> None:
+        """Take a row back for the next sequence."""
 
     def warm_up(self, count: int, together: int = 1) -> None:
         """Take the memory of `count` rows, of which up to `together` share a pass."""
-        ...
 
     def release(self) -> None:
         """Give the memory back."""
-        ...
 
     def fits(self, reading: Reading) -> bool:
         """Return whether it may share a pass."""
-        ...
 
-    def read(self, readings: Sequence[Reading]) -> Sequence[Outputs]:
-        """Return the outputs of each sequence; several must all fit."""
-        ...
+    def read(self, readings: Sequence[Reading]) -> Sequence[Output]:
+        """Return the output of each sequence; several must all fit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,11 @@ class Sampling:
     def generator(self) -> torch.Generator:
         """Return a new source of randomness on the CPU, the same for the same seed."""
         return torch.Generator().manual_seed(self.seed)
+
+    def draws(self) -> Callable[[Any], int]:
+        """Return a function that draws a token by its (vocab,) logits; its draws begin with the seed."""
+        generator = self.generator()
+        return lambda logits: drawn(self.probs(logits), generator)
 
     def probs(self, logits: Any) -> torch.Tensor:
         """Return float32 probabilities on the CPU of (..., vocab) logits of torch or numpy.

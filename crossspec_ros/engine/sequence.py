@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.engine.accept import Verifier, node_scores
-from crossspec_ros.engine.cuda_stream import CudaStream
-from crossspec_ros.engine.passes import PassOutput
-from crossspec_ros.engine.protocols import HiddenStates, Step
-from crossspec_ros.engine.runner import Reading, Runner
+from crossspec_ros.engine.protocols import Step
+from crossspec_ros.engine.runner import Output, Reading, Runner
 from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.telemetry.trace import Trace
@@ -20,8 +18,8 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import torch
 
-    from crossspec_ros.engine.json_grammar import GrammarState
-    from crossspec_ros.engine.sampling import Sampling
+REHEARSAL, STANDING = "rehearsal", "standing"
+"""Stages of questions whose answers are no caption."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,22 +42,17 @@ class TargetSequence:
     that nothing is prefilled twice and nothing of a tail stays in the cache. For the engine's thread.
     """
 
-    def __init__(
-        self, target: VideoTarget, runner: Runner, stream: CudaStream, verifier: Verifier, trace: Trace
-    ) -> None:
-        self._target, self._runner, self._stream, self._verifier = target, runner, stream, verifier
-        self.trace = trace
+    def __init__(self, target: VideoTarget, runner: Runner, trace: Trace) -> None:
+        self._target, self._runner, self.trace = target, runner, trace
         opening = target.opening()
         # The opening is the unit without frames: the first mark.
         self._units = [Unit((), None, opening, len(opening), opening.span)]
-        # Frames that are not encoded yet, with their stamps, and features of units that were dropped.
+        # Frames that are not encoded yet, with their stamps.
         self._waiting: list[tuple[int, np.ndarray]] = []
-        self._known: dict[tuple[int, ...], Any] = {}
         # Chunks behind the units that are not read yet. `_place` is the position where the next one begins.
         self._tail: list[Chunk] = []
         self._place = 0
         self._passes = 0
-        # Stage of the tail's passes; an answer's have several.
         self._stage = ""
         self._row = runner.take()
 
@@ -67,11 +60,6 @@ class TargetSequence:
     def frames(self) -> tuple[torch.Tensor, ...]:
         """The embeddings (n, width) of each unit that was encoded."""
         return tuple(unit.chunk.embeds for unit in self._units[1:])
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of the target's tokens."""
-        return self._target.vocabulary
 
     @property
     def frame_count(self) -> int:
@@ -90,35 +78,32 @@ class TargetSequence:
 
     def fit(self, frames: Sequence[np.ndarray], stamps_ns: Sequence[int]) -> None:
         """Have exactly these frames, known by their stamps; units that come first in both stay read."""
-        per_unit = self._target.spec.frames_per_unit
+        per_unit, kept = self._target.spec.frames_per_unit, 1
         wanted = [tuple(stamps_ns[i : i + per_unit]) for i in range(0, len(stamps_ns), per_unit)]
-        kept = 1
         for unit, stamps in zip(self._units[1:], wanted, strict=False):
             if unit.stamps != stamps:
                 break
             kept += 1
-        # Two frames with one stamp may differ.
-        are_known = len(set(stamps_ns)) == len(stamps_ns)
-        self._known = {unit.stamps: unit.features for unit in self._units[kept:]} if are_known else {}
         self._roll_back(kept)
         begin = self.frame_count
         self._waiting = list(zip(stamps_ns[begin:], frames[begin:], strict=True))
 
-    def ask(self, question: str, trace: Trace) -> None:
-        """Let the question follow the frames; the next pass reads it together with its tree."""
-        # Before anything changes, because it may fail.
-        closing = self._target.closing(question)
-        self._begin_tail(trace)
-        self._tail = [closing]
+    def ask(self, question: str, trace: Trace, stage: str = "") -> None:
+        """Let the question follow the frames; the next pass reads it together with its tree.
 
-    def rehearse(self, question: str, trace: Trace) -> None:
-        """Ask before all frames are there: the newest unit stands in for those that are missing."""
+        A REHEARSAL comes before all frames are there: the newest unit stands in for those that are missing.
+        STANDING questions are parts of a tree themselves.
+        """
+        # Before anything changes, because it may fail.
         closing, spec = self._target.closing(question), self._target.spec
-        self._begin_tail(trace)
-        newest = self._units[-1]
-        missing = range(len(self._units) - 1, spec.units)
-        self._tail = [*(self._target.unit(newest.features, i) for i in missing), closing]
-        self._stage = "rehearsal"
+        self._roll_back(len(self._units))
+        self.trace, self._stage, self._tail = trace, stage, [closing]
+        if stage == REHEARSAL:
+            missing = range(len(self._units) - 1, spec.units)
+            self._tail = [*(self._target.unit(self._units[-1].features, i) for i in missing), closing]
+        elif stage == STANDING:
+            # Some families put tokens between the frames and the text.
+            self._tail = [closing.cut(len(closing) - len(self._target.prompt_ids(question)[1]))]
 
     def ends_rehearsal(self, frames: int) -> bool:
         """Test whether so many further frames are a reason to end a rehearsal.
@@ -130,30 +115,33 @@ class TargetSequence:
         units = (self.frame_count + len(self._waiting) + frames) // spec.frames_per_unit
         return units >= max(len(self._units), spec.units - 1)
 
-    def begin_scores(self, trace: Trace) -> None:
-        """Let a tree follow the frames that begins with the question itself."""
-        closing = self._target.closing("")
-        self._begin_tail(trace)
-        # Some families put tokens between the frames and the text.
-        self._tail = [closing.cut(len(closing) - len(self._target.prompt_ids("")[1]))]
-        self._stage = "standing"
-
     def units(self) -> list[np.ndarray]:
-        """Return the units of frames (n, H, W, 3) that are to be encoded now; `add` takes their features."""
-        new = self._new_units()
-        return [np.stack([image for _, image in unit]) for unit in new if _stamps(unit) not in self._known]
+        """Return the units of frames (n, H, W, 3) that are to be encoded now; `add` takes their features.
+
+        The last one may lack frames once a question follows.
+        """
+        per_unit, count = self._target.spec.frames_per_unit, len(self._waiting)
+        if not self._tail or self._stage == REHEARSAL:
+            count -= count % per_unit
+        images = [image for _, image in self._waiting[:count]]
+        return [np.stack(images[i : i + per_unit]) for i in range(0, count, per_unit)]
 
     def add(self, features: Sequence[Any]) -> None:
         """Take the features of `units`."""
-        made = iter(features)
-        for unit in self._new_units():
-            stamps = _stamps(unit)
-            found = self._known[stamps] if stamps in self._known else next(made)
-            chunk = self._target.unit(found, len(self._units) - 1)
-            length, place = self._units[-1].length + len(chunk), self._units[-1].place + chunk.span
-            self._units.append(Unit(stamps, found, chunk, length, place))
-            del self._waiting[: len(unit)]
-        self._known = {}
+        per_unit = self._target.spec.frames_per_unit
+        for one in features:
+            stamps = tuple(stamp_ns for stamp_ns, _ in self._waiting[:per_unit])
+            del self._waiting[:per_unit]
+            chunk, last = self._target.unit(one, len(self._units) - 1), self._units[-1]
+            self._units.append(Unit(stamps, one, chunk, last.length + len(chunk), last.place + chunk.span))
+
+    def pass_name(self, tree: DraftTree) -> str:
+        """Return the name of the next pass in the trace."""
+        if self._stage:
+            return f"{self._stage}[{self._passes}]"
+        if self._passes == 0:
+            return f"target_prefill[{self.frame_count}]"
+        return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
 
     def reading(self, tree: DraftTree, logits: int) -> Reading:
         """Return all unread chunks and the tree, for a pass that gives the logits of so many last tokens."""
@@ -164,23 +152,17 @@ class TargetSequence:
         seen = sees(self._row.length, sum(map(len, unread)), tree)
         return Reading(self._row, read.embeds, self._place + read.positions, seen, read.layers, logits)
 
-    def was_read(self, output: PassOutput, tree: DraftTree) -> None:
+    def was_read(self, reading: Reading, tree: DraftTree) -> None:
         """Note that the pass over a reading with this tree is done."""
-        reading = output.reading
         self._place = int(reading.positions[:, : len(reading) - len(tree)].max()) + 1
         self._tail = []
 
-    def verify(
-        self, tree: DraftTree, output: PassOutput, sampling: Sampling | None, grammar: GrammarState | None
+    def keep(
+        self, reading: Reading, tree: DraftTree, path: tuple[int, ...], following: int, output: Output
     ) -> Step:
-        """Keep the accepted path and the target's own next token."""
-        if grammar is None:
-            path, following = self._verifier.accept(tree, output.logits, sampling)
-        else:
-            path, following = self._verifier.accept_allowed(tree, output.logits, sampling, grammar)
-        # The question, or the last token.
-        hidden = self._hidden(output, len(self._tail[-1]), len(tree), path)
-        self.was_read(output, tree)
+        """Keep the accepted path and the target's own next token, behind a pass over this reading."""
+        before = len(self._tail[-1])
+        self.was_read(reading, tree)
         self._passes += 1
         verified = self._row.length - len(tree)
         self._row.keep(verified, [verified + node for node in path])
@@ -188,36 +170,26 @@ class TargetSequence:
         self._tail = [self._target.words((following,))]
         tokens = (*(tree.token_ids[node] for node in path), following)
         eos = next((i for i, token in enumerate(tokens) if token in self._target.spec.eos_ids), None)
+        # Of the question, or the last token, and of the path.
+        root = len(reading) - len(tree)
+        kept = [*range(root - before, root), *(root + node for node in path)]
         return Step(
             path,
             tokens if eos is None else tokens[: eos + 1],
             eos is not None,
-            len(output.reading),
-            self._stream.seconds(output.begun, output.ended),
-            hidden,
-            output.rows,
-            output.tokens,
+            len(reading),
+            hidden=None if output.hidden is None else partial(_hidden, output, kept, self._runner.taps),
         )
 
-    def scores(self, tree: DraftTree, output: PassOutput) -> tuple[float, ...]:
-        """Return the tree's scores, and keep nothing of it."""
-        scores = node_scores(tree, output.logits)
+    def forget(self) -> None:
+        """Keep the frames alone."""
         self._roll_back(len(self._units))
-        return scores
 
     def close(self, is_sound: bool = True) -> None:
         """Leave the buffers to the next window. They are zeroed unless they are sound: 0 x NaN is NaN, so
         that masked keys would spoil a pass."""
         self._row.is_sound = self._row.is_sound and is_sound
         self._runner.give_back(self._row)
-
-    def pass_name(self, tree: DraftTree) -> str:
-        """Return the name of the next pass in the trace."""
-        if self._stage:
-            return f"{self._stage}[{self._passes}]"
-        if self._passes == 0:
-            return f"target_prefill[{self.frame_count}]"
-        return f"verify[{self._passes}]" if len(tree) else f"decode[{self._passes}]"
 
     def _unread(self) -> list[Chunk]:
         """Return the chunks that the cache lacks."""
@@ -231,31 +203,14 @@ class TargetSequence:
         self._row.keep(read[-1].length if read else 0)
         self._place = read[-1].place if read else 0
 
-    def _begin_tail(self, trace: Trace) -> None:
-        """Drop the question before and its answer."""
-        self._roll_back(len(self._units))
-        self.trace = trace
 
-    def _new_units(self) -> list[list[tuple[int, np.ndarray]]]:
-        """Return the waiting frames by units. The last unit may lack frames once a question follows."""
-        per_unit, count = self._target.spec.frames_per_unit, len(self._waiting)
-        if not self._tail or self._stage == "rehearsal":
-            count -= count % per_unit
-        return [self._waiting[i : min(i + per_unit, count)] for i in range(0, count, per_unit)]
+def _hidden(
+    output: Output, rows: list[int], taps: tuple[int, ...], layers: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return `Step.hidden` at these rows of a pass in which the layers `taps` were tapped."""
+    if not layers or output.tapped is None:
+        return output.hidden[rows], None
+    import torch
 
-    def _hidden(
-        self, output: PassOutput, before: int, nodes: int, path: tuple[int, ...]
-    ) -> HiddenStates | None:
-        """Return the states of the `before` tokens in front of the tree, and of the accepted path."""
-        if output.hidden is None:
-            return None
-        return HiddenStates(
-            output.hidden[-nodes - before :],
-            (*range(before), *(before + node for node in path)),
-            None if output.tapped is None else output.tapped[-nodes - before :],
-            self._runner.taps,
-        )
-
-
-def _stamps(unit: Sequence[tuple[int, np.ndarray]]) -> tuple[int, ...]:
-    return tuple(stamp for stamp, _ in unit)
+    parts = output.tapped[rows].chunk(len(taps), -1)
+    return output.hidden[rows], torch.cat([parts[taps.index(layer)] for layer in layers], -1)

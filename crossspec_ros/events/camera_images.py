@@ -45,17 +45,6 @@ def camera_array(message: Any) -> np.ndarray:
         ) from None
 
 
-def wide_samples(message: Any) -> np.ndarray | None:
-    """The samples of an Image of 16 bits as (H, W, channels) uint16, None for one of other encodings.
-
-    Raises InputError for data that do not fit.
-    """
-    channels, bits, _ = _ENCODINGS.get(message.encoding, (0, 0, ""))
-    if bits != 16:
-        return None
-    return pixels_of(message, channels * 2).view(">u2" if message.is_bigendian else "<u2").astype(np.uint16)
-
-
 _OF_BOTH_DEPTHS = {
     "rgb": (3, ""),
     "bgr": (3, "BGR2RGB"),

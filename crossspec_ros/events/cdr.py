@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import is_sensor
 
 if TYPE_CHECKING:
     from rosbags.typesys.store import Typestore
@@ -29,6 +30,8 @@ EVENT_TYPES = {
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
 IMAGE_TYPES = (IMAGE, COMPRESSED_IMAGE)
+ENCODINGS = ("evt3", "libcaer", "libcaer_cmp", "mono")
+"""Encodings of an EventPacket."""
 
 _DEFINITIONS = {
     EVENT_PACKET: """
@@ -100,6 +103,20 @@ def to_ns(stamp: Any) -> int:
 def is_end_mark(packet: Any) -> bool:
     """Whether an EventPacket is a player's sign that the stream has reached its stamp, and no camera's."""
     return not packet.width and not len(packet.events)
+
+
+def check_encoding(encoding: str, width: int, height: int) -> None:
+    """Raise InputError for an unknown encoding or an impossible size of the sensor."""
+    if encoding not in ENCODINGS:
+        raise InputError(
+            f"the event encoding '{encoding}' is unknown: configure the camera driver for one of "
+            f"{', '.join(ENCODINGS)}"
+        )
+    if not is_sensor(width, height):
+        raise InputError(
+            f"an event packet gives its sensor {width}x{height} pixels: configure the camera driver to send "
+            f"the true size, 4 million pixels at most"
+        )
 
 
 def event_packet(

@@ -17,7 +17,7 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
-from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.fixed import encode_mono
 from crossspec_ros.events.packets import MAX_EVENTS
 
 if TYPE_CHECKING:
@@ -43,17 +43,11 @@ class Link(NamedTuple):
     why: str = ""
 
 
-class Unusable(NamedTuple):
-    """Stands for data that cannot become a message."""
-
-    why: str
-
-
 class UnreachableError(InputError):
     """No server answers at an address; one may later."""
 
 
-Item = RecordedMessage | Unusable | Link
+Item = RecordedMessage | Link
 
 
 class Source:
@@ -74,7 +68,9 @@ class Source:
 
         Raises InputError if the first connection fails for a reason that waiting does not remove.
         """
-        _warm_up()
+        # The first messages take a second, in which dv-processing drops data.
+        event_packet(0, b"", "mono", (1, 1))
+        image(0, np.zeros((1, 1), np.uint8), "mono8")
         was_up, pause_s = False, RETRY_S
         while not stop.is_set():
             why = "it has gone"
@@ -174,7 +170,7 @@ def _read(
     stop: threading.Event,
     now_ns: Clock,
     max_silence_s: float,
-) -> Generator[RecordedMessage | Unusable]:
+) -> Generator[RecordedMessage]:
     """Yield messages until the connection ends, is silent for too long or `stop` is set."""
     has_events = "events" in kinds
     has_frames = "image" in kinds and reader.isFrameStreamAvailable()
@@ -188,7 +184,8 @@ def _read(
         frame = reader.getNextFrame() if has_frames else None
         if batch:
             stamp_ns = now_ns()
-            data = event_packet(stamp_ns, encode_evt3(batch), "evt3", size, seq)
+            base_ns = int(batch.t.min()) * 1000
+            data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, seq, base_ns)
             seq += 1
             yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
         if frame is not None:
@@ -216,19 +213,11 @@ def _take_events(reader: dv.io.InputBase, size: tuple[int, int]) -> EventBatch |
     return EventBatch.concat(batches) if batches else None
 
 
-def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage | Unusable:
+def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage:
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
-        return Unusable(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
+        raise TypeError(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
     return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
-
-
-def _warm_up() -> None:
-    """Make a message of each type: the first ones take a second, in which dv-processing drops data."""
-    zero = np.zeros(1, np.uint8)
-    payload = encode_evt3(EventBatch(zero.astype(np.int64), zero, zero, zero, 1, 1))
-    event_packet(0, payload, "evt3", (1, 1))
-    image(0, zero[None], "mono8")
 
 
 def _message(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The encodings of 64 bits an event, `mono` and `libcaer`, decoded by numpy."""
+"""The encodings of 64 bits an event, `mono` and `libcaer`, by numpy; `mono` is written as well."""
 
 from __future__ import annotations
 
@@ -43,6 +43,17 @@ class MonoDecoder(_FixedDecoder):
         base_us, base_ns = divmod(time_base, 1000)
         t = (events["dt"].astype(np.int64) + base_ns) // 1000 + base_us
         return self._batch(t, events["x"], events["yp"] & np.uint16(0x7FFF), events["yp"] >> 15)
+
+
+def encode_mono(batch: EventBatch, time_base: int) -> bytes:
+    """Encode a batch, its order kept; its events are less than 4.29 s after `time_base` in ns."""
+    times = batch.t * 1000 - time_base
+    if len(times) and (times.min() < 0 or times.max() >> 32):
+        raise ValueError("the events of a packet are more than 4 s apart")
+    events = np.empty(len(batch), MonoDecoder.fields)
+    events["dt"], events["x"] = times, batch.x
+    events["yp"] = batch.y | batch.p.astype(np.uint16) << 15
+    return events.tobytes()
 
 
 class LibcaerDecoder(_FixedDecoder):

@@ -53,10 +53,3 @@ class Canvas:
         _paint(self._last.view(np.uint32), _FOUR_WORDS, image)
         height, width, _ = self._shape
         return image.view(np.uint8).reshape(-1)[: height * width * 3].reshape(self._shape)
-
-
-def render(batch: EventBatch) -> np.ndarray:
-    """The batch as an RGB image (H, W, 3) uint8; a pixel's last event colours it."""
-    canvas = Canvas(batch.width, batch.height)
-    canvas.draw(batch)
-    return canvas.image()

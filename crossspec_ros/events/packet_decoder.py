@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.encodings import check_encoding
+from crossspec_ros.events.cdr import check_encoding
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.events.fixed import LibcaerDecoder, MonoDecoder
 from crossspec_ros.events.libcaer_cmp import LibcaerCmpDecoder
@@ -48,11 +48,11 @@ def make_decoder(encoding: str, width: int, height: int) -> EventDecoder:
 class PacketDecoder:
     """Decodes EventPackets, of rclpy or rosbags, with a fresh decoder whenever encoding or size changes.
 
-    `missing` counts the packets that were lost by the gaps in `seq`, `restarts` how often it started over.
+    `missing` counts the packets that were lost by the gaps in `seq`, which may start over.
     """
 
     def __init__(self) -> None:
-        self.missing = self.restarts = 0
+        self.missing = 0
         self._damage: Counter[str] = Counter()
         self._decoder: EventDecoder | None = None
         self._made_for: tuple[str, int, int] | None = None
@@ -80,7 +80,5 @@ class PacketDecoder:
     def _count_gap(self, seq: int) -> None:
         if self._seq is not None:
             step = seq - self._seq
-            is_restart = not 0 < step <= MAX_MISSING
-            self.missing += 0 if is_restart else step - 1
-            self.restarts += is_restart
+            self.missing += step - 1 if 0 < step <= MAX_MISSING else 0
         self._seq = seq

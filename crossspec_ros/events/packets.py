@@ -1,4 +1,4 @@
-"""Batches of events cut into the evt3 packets that a live camera would have published."""
+"""Batches of events cut into `mono` packets as a live camera publishes them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from itertools import pairwise
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.batch import EventBatch, is_sensor
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.events.evt3_encoder import encode_evt3, encode_time
+from crossspec_ros.events.fixed import encode_mono
 
 PACKET_US = 10_000
-# An event takes 6 bytes at most, so that packets stay below a megabyte, which DDS carries well.
-MAX_EVENTS = 150_000
-# Pixels in a row or column that evt3 can tell apart.
-MAX_SIZE = 1 << 11
+# An event takes 8 bytes, so that packets stay below a megabyte, which DDS carries well.
+MAX_EVENTS = 100_000
 # ROS time has 31 bits of seconds.
 MAX_US = (1 << 31) * 1_000_000
 # A sensor that was still for longer than this had been stopped, or its clock was set.
@@ -42,7 +40,7 @@ class PacketCutter:
         self._stamped_us = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
-        """Raises InputError for events outside the sensor or ROS time and for a sensor too large for evt3."""
+        """Raises InputError for events outside the sensor or ROS time and for a sensor that is too large."""
         if not len(batch):
             return
         self._check(batch)
@@ -59,10 +57,10 @@ class PacketCutter:
                 for still in stills if cell - self._reached > stride else ():
                     self._still += 1
                     t_us = self._origin_us + still * PACKET_US
-                    yield self._packet(t_us, encode_time(t_us), batch)
+                    yield self._packet(t_us, batch[:0])
             for first in range(low, high, MAX_EVENTS):
                 piece = batch[first : min(first + MAX_EVENTS, high)]
-                yield self._packet(int(piece.t[0]), encode_evt3(piece), batch)
+                yield self._packet(int(piece.t[0]), piece)
             is_set_back = cell < self._reached - _LONGEST_STILL
             self._reached = cell if is_set_back else max(self._reached, cell)
         self._last = batch[-1:]
@@ -70,20 +68,22 @@ class PacketCutter:
     def finish(self) -> Iterator[RecordedMessage]:
         """Yield a packet without events at the time of the last event, unless a packet has that stamp."""
         if self._last and (t_us := int(self._last.t[0])) > self._stamped_us:
-            yield self._packet(t_us, encode_time(t_us), self._last)
+            yield self._packet(t_us, self._last[:0])
 
-    def _packet(self, t_us: int, payload: bytes, batch: EventBatch) -> RecordedMessage:
+    def _packet(self, t_us: int, batch: EventBatch) -> RecordedMessage:
         stamp_ns, self._stamped_us = t_us * 1000, t_us
-        data = event_packet(stamp_ns, payload, "evt3", (batch.width, batch.height), self._seq)
+        base_ns = int(batch.t.min(initial=t_us)) * 1000
+        size = batch.width, batch.height
+        data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, self._seq, base_ns)
         self._seq += 1
         return RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
 
     def _check(self, batch: EventBatch) -> None:
         size = f"{batch.width}x{batch.height}"
-        if max(batch.width, batch.height) > MAX_SIZE:
+        if not is_sensor(batch.width, batch.height):
             raise InputError(
-                f"'{self._source}' comes from a sensor of {size}, and packets end at {MAX_SIZE}x{MAX_SIZE}: "
-                f"choose a recording of a smaller sensor"
+                f"'{self._source}' comes from a sensor of {size}: choose a recording of a smaller sensor, of "
+                f"4 million pixels at most"
             )
         first, last = int(batch.t.min()), int(batch.t.max())
         if first < 0 or last >= MAX_US:

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain, islice, tee
 from typing import Generic, NamedTuple, TypeVar
 
 from crossspec_ros.events.cdr import RecordedMessage
@@ -87,37 +88,26 @@ class StampJudge(Generic[T]):
         self.reached.clear()
         self._before_jump = {}
 
-    def drop_held(self) -> list[LiveMessage[T]]:
-        """Messages that nothing can confirm any more."""
-        dropped = [message for message, _ in self._held.values()]
-        self._held.clear()
-        return dropped
-
-    def judge(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
+    def judge(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
         """Verdicts on what was held, and on the message unless it is held now.
 
         Each is to be acted on before the next is asked for.
         """
-        self._hear(message.stream, message.stamp_ns)
-        if self._before_jump and self._is_straggler(message.stream, message.stamp_ns):
-            return ((message, Verdict.LATE),)
-        return self._judge_all(message) if self._held else self._judge_one(message)
-
-    def _judge_all(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
-        yield from self._judge_held(message.stream, message.stamp_ns)
-        yield from self._judge_one(message)
-
-    def _judge_one(self, message: LiveMessage[T]) -> Iterable[tuple[LiveMessage[T], Verdict]]:
         stream, stamp_ns = message.stream, message.stamp_ns
+        self._hear(stream, stamp_ns)
+        if self._before_jump and self._is_straggler(stream, stamp_ns):
+            yield message, Verdict.LATE
+            return
+        yield from self._judge_held(stream, stamp_ns)
         if message.is_certain:
-            return ((message, self._admit(message)),)
-        if self._is_shut_out(stream, stamp_ns):
+            yield message, self._admit(message)
+        elif self._is_shut_out(stream, stamp_ns):
             self.forget()
-            return ((message, Verdict.JUMP_BACK),)
-        if self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
+            yield message, Verdict.JUMP_BACK
+        elif self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
             self._held[stream] = message, self.reached.get(stream)
-            return ()
-        return ((message, Verdict.TAKE),)
+        else:
+            yield message, Verdict.TAKE
 
     def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[tuple[LiveMessage[T], Verdict]]:
         for other, (held, before_ns) in sorted(self._held.items()):
@@ -201,46 +191,31 @@ def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
     last_ns: int | None = None
     # A stream's very last stamp may be this far behind the others: a slow camera's are all far apart.
     reach_ns = FORWARD_JUMP_NS
-    source, ahead = iter(stamped), list[tuple[T, int]]()
-    while True:
-        while (is_stray := _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, False)) is None:
-            if (following := next(source, None)) is None:
-                break
-            ahead.append(following)
-        if not ahead:
-            return
-        if is_stray is None:
-            is_stray = _is_stray(last_ns, [ns for _, ns in ahead], reach_ns, True)
-        item, stamp_ns = ahead.pop(0)
+    items, second, third = tee(stamped, 3)
+    next_stamps = chain((ns for _, ns in islice(second, 1, None)), [None])
+    later_stamps = chain((ns for _, ns in islice(third, 2, None)), [None, None])
+    for (item, stamp_ns), next_ns, later_ns in zip(items, next_stamps, later_stamps, strict=False):
+        if last_ns is None:
+            # With nothing before, the third tells which of two that are far apart is odd.
+            is_stray = (
+                next_ns is not None
+                and later_ns is not None
+                and follows(later_ns, next_ns)
+                and not follows(next_ns, stamp_ns)
+                and not follows(later_ns, stamp_ns)
+            )
+        elif last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
+            is_stray = False
+        elif next_ns is None:
+            is_stray = not last_ns <= stamp_ns <= last_ns + reach_ns
+        else:
+            # A slow stream may jump back at its next stamp already.
+            returns = next_ns >= last_ns - BACKWARD_JUMP_NS
+            is_stray = returns and not is_confirmed(last_ns, stamp_ns, next_ns)
         if not is_stray:
             reach_ns = max(reach_ns, 2 * (stamp_ns - (stamp_ns if last_ns is None else last_ns)))
             last_ns = stamp_ns
-        yield item, stamp_ns, bool(is_stray)
-
-
-def _is_stray(last_ns: int | None, stamps: list[int], reach_ns: int, final: bool) -> bool | None:
-    """Return whether the first of `stamps` is a stray; None where it takes the next one to judge it."""
-    if not stamps:
-        return None
-    if last_ns is None:
-        return _is_first_stray(stamps, final)
-    stamp_ns = stamps[0]
-    if last_ns - BACKWARD_JUMP_NS <= stamp_ns <= last_ns + STRAY_NS:
-        return False
-    if len(stamps) > 1:
-        # A slow stream may jump back at its next stamp already.
-        returns = stamps[1] >= last_ns - BACKWARD_JUMP_NS
-        return returns and not is_confirmed(last_ns, stamp_ns, stamps[1])
-    return not last_ns <= stamp_ns <= last_ns + reach_ns if final else None
-
-
-def _is_first_stray(stamps: list[int], final: bool) -> bool | None:
-    """With nothing before, the third tells which of two that are far apart is odd."""
-    if len(stamps) > 1 and follows(stamps[1], stamps[0]):
-        return False
-    if len(stamps) > 2:
-        return follows(stamps[2], stamps[1]) and not follows(stamps[2], stamps[0])
-    return False if final else None
+        yield item, stamp_ns, is_stray
 
 
 def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.recordings.source import EventSource, ImageSource, SourceRecording
+from crossspec_ros.recordings.source import SourceRecording
 
 _ENCODINGS = {"L": "mono8", "I;16": "mono16", "RGB": "rgb8", "RGBA": "rgba8"}
 
@@ -24,6 +25,8 @@ class Aedat4Recording(SourceRecording):
     All packets before a damaged one play. Raises InputError if the file has no events.
     """
 
+    format = "aedat4"
+
     def __init__(self, path: Path) -> None:
         streams = aedat.Decoder(path).id_to_stream()
         events, frames = (
@@ -32,20 +35,14 @@ class Aedat4Recording(SourceRecording):
         )
         if not events:
             raise InputError(f"'{path}' has no events: record it with the event stream switched on")
-        size = streams[events[0]]["width"], streams[events[0]]["height"]
-        images = _Frames(path, frames[0]) if frames else None
-        super().__init__(path, _Events(path, events[0], size), images)
+        super().__init__(path)
+        self._stream, self._size = events[0], (streams[events[0]]["width"], streams[events[0]]["height"])
+        if frames:
+            self.use_images(partial(self._frames, frames[0]))
         if len(events) > 1:
             self.remarks.append(
                 f"'{path}' has {len(events)} event streams: the first one plays, copy others out in DV"
             )
-
-
-class _Events(EventSource):
-    format = "aedat4"
-
-    def __init__(self, path: Path, stream: int, size: tuple[int, int]) -> None:
-        self._path, self._stream, self._size = path, stream, size
 
     def batches(self) -> Iterator[EventBatch]:
         for packet in _packets(self._path, self._stream):
@@ -53,15 +50,9 @@ class _Events(EventSource):
             t, on = events["t"].astype(np.int64), events["on"].view(np.uint8)
             yield EventBatch(t, events["x"], events["y"], on, *self._size)
 
-
-class _Frames(ImageSource):
-    """The frames of a file; the stamp of a frame is the begin of its exposure."""
-
-    def __init__(self, path: Path, stream: int) -> None:
-        self._path, self._stream = path, stream
-
-    def messages(self) -> Iterator[RecordedMessage]:
-        for packet in _packets(self._path, self._stream):
+    def _frames(self, stream: int) -> Iterator[RecordedMessage]:
+        """Yield the frames of a stream; the stamp of a frame is the begin of its exposure."""
+        for packet in _packets(self._path, stream):
             frame = packet["frame"]
             t_us, pixels = frame["exposure_begin_t"] or frame["t"], frame["pixels"]
             if not 0 <= t_us < MAX_US:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rosbags.interfaces import Connection
@@ -28,7 +28,6 @@ from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topi
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.source import FileRecording
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_images
-from crossspec_ros.yaml_files import read_yaml
 
 _PACKED = (".zstd", ".zst")
 _SUFFIXES = tuple(f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *_PACKED))
@@ -51,14 +50,14 @@ def _unpacked(name: str) -> str:
 
 
 class BagFiles:
-    """The open files of a bag, and `remarks` on them, one sentence each.
+    """The open files of a bag: all that lie in its folder, in the order of their numbers.
 
-    `counts` has the number of messages of each topic. Raises InputError where no file can be read.
+    `counts` has the number of messages of each topic. Raises InputError where no file can be read, and for
+    files of several bags.
     """
 
     def __init__(self, path: Path) -> None:
         self.counts: Counter[Topic] = Counter()
-        self.remarks: list[str] = []
         self._damage: dict[str, None] = {}
         self._repeated: Counter[Topic] = Counter()
         self._storages: list[tuple[Path, BagStorage]] = []
@@ -67,7 +66,9 @@ class BagFiles:
         kind = Path(_unpacked(files[0].name)).suffix if files else ".mcap"
         self.format = {".bag": "ROS 1 bag", ".db3": "rosbag2, sqlite3"}.get(kind, "rosbag2, mcap")
         self.format += ", file compressed" * any(file.name.endswith(_PACKED) for file in files)
-        for file in self._named(path, files) if path.is_dir() else files:
+        if len({re.sub(r"_\d+\.", ".", _unpacked(file.name)) for file in files}) > 1:
+            raise InputError(f"'{path}' has files of several bags: give one of them, such as '{files[0]}'")
+        for file in files:
             self._open(file)
         if not self._storages:
             raise InputError(
@@ -142,28 +143,6 @@ class BagFiles:
             self._storages.append((file, storage))
             self.counts.update(storage.counts)
 
-    def _named(self, folder: Path, files: list[Path]) -> list[Path]:
-        """Return the files that metadata.yaml names, or all files where it cannot be used."""
-        present = {_unpacked(file.name): file for file in files}
-        try:
-            metadata = read_yaml(folder / "metadata.yaml")["rosbag2_bagfile_information"]
-            named = {_unpacked(PurePath(name).name) for name in metadata["relative_file_paths"]}
-            if missing := sorted(named - present.keys()):
-                raise ValueError(f"it names {missing[0]}, which is missing")
-            extra = ", ".join(sorted(present.keys() - named)[:5])
-            fault = f"does not name {extra}, which does not play" if extra else ""
-        except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
-            if len({re.sub(r"_\d+$", "", name.partition(".")[0]) for name in present}) > 1:
-                raise InputError(
-                    f"'{folder}' has files of several bags and no metadata.yaml that fits them: give one of "
-                    f"them, such as '{files[0]}'"
-                ) from None
-            named = set(present)
-            fault = f"cannot be used ({one_line(error)}), so all files beside it are read"
-        if fault:
-            self.remarks.append(f"metadata.yaml {fault}: `ros2 bag reindex` writes a new one")
-        return [file for name, file in present.items() if name in named]
-
 
 class BagRecording(FileRecording):
     """A bag as a recording; `topics.choose` chooses its topics, each of which is read in log order.
@@ -173,7 +152,6 @@ class BagRecording(FileRecording):
 
     def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
         super().__init__(path)
-        self._torn: Counter[str] = Counter()
         self._files = BagFiles(path)
         self.format = self._files.format
         choice = choose(self._files.counts, self._files.first, asked, path)
@@ -188,7 +166,7 @@ class BagRecording(FileRecording):
         events, image = choice.events, choice.image
         if (needed := events or image) and needed.fault:
             raise InputError(f"{needed.topic.name} of '{path}' cannot be read: {needed.fault}")
-        self.remarks += [*self._files.remarks, *choice.remarks()]
+        self.remarks += choice.remarks()
         if events:
             self.event_topic, self.event_type = events.topic.name, EVENT_TYPES[events.topic.type]
             self._event_messages = partial(self._stream, "events", events.topic)
@@ -200,28 +178,26 @@ class BagRecording(FileRecording):
         self._files.close()
 
     def _pass(self) -> Iterator[RecordedMessage]:
-        self._torn.clear()
         yield from super()._pass()
         self.losses += self._files.losses()
-        self.losses += [f"{count} messages of {name} are torn" for name, count in self._torn.items()]
 
     def _stream(self, kind: str, topic: Topic) -> Iterator[RecordedMessage]:
-        type_name = EVENT_TYPES.get(topic.type, topic.type)
+        type_name, torn = EVENT_TYPES.get(topic.type, topic.type), 0
         for message in self._files.messages([topic]):
             try:
                 yield RecordedMessage(stamp_ns(message.data), kind, type_name, message.data)
             except InputError:
-                self._torn[topic.name] += 1
+                torn += 1
+        if torn:
+            self.losses.append(f"{torn} messages of {topic.name} are torn")
 
 
 @contextmanager
 def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
     """Write a rosbag2 (mcap, chunks compressed with zstd) by calling what this yields with topic and message.
 
-    Raises InputError when `path` exists, and for a message with a stamp before 1970.
+    `path` must not exist. Raises InputError for a message with a stamp before 1970.
     """
-    if path.exists():
-        raise InputError(f"'{path}' exists already: remove it first or choose another name for the bag")
     # Version 8 is the newest metadata that every supported ROS release reads.
     writer = Writer(path, version=8, storage_plugin=StoragePlugin.MCAP)
     writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)

@@ -8,15 +8,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from mcap.exceptions import EndOfFile
-from mcap.opcode import Opcode
-from mcap.reader import make_reader
-from mcap.records import Channel, Chunk, McapRecord, Message, Schema
-from mcap.stream_reader import MAGIC_SIZE, StreamReader, breakup_chunk
+from mcap.reader import NonSeekingReader, make_reader
+from mcap.records import Channel, Message, Schema
 from mcap.summary import Summary
 from rosbags.rosbag1 import Reader as Rosbag1
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -109,8 +105,6 @@ class _Mcap(BagStorage):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._firsts: dict[Topic, StoredMessage] = {}
-        self._to_cdr: dict[int, _ToCdr] = {}
         self.counts: Counter[Topic] = Counter()
         summary = _read_summary(path)
         self._has_index = bool(summary and summary.chunk_indexes)
@@ -121,22 +115,20 @@ class _Mcap(BagStorage):
         else:
             self._count()
 
-    def first(self, topic: Topic) -> StoredMessage | None:
-        return self._firsts.get(topic) or super().first(topic)
-
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
-        for schema, channel, message in self._indexed(topics) if self._has_index else self._scan():
+        to_cdr: dict[int, _ToCdr] = {}
+        for schema, channel, message in self._stored([topic.name for topic in topics]):
             topic = _channel_topic(schema, channel)
             if topic in topics:
-                yield self._stored(topic, schema, channel, message)
+                if channel.id not in to_cdr:
+                    ros1 = schema.data.decode() if schema and channel.message_encoding == "ros1" else None
+                    to_cdr[channel.id] = _unpack if ros1 is None else _ros1_to_cdr(topic.type, ros1)
+                yield StoredMessage(topic, message.log_time, to_cdr[channel.id](message.data))
 
     def _count(self) -> None:
         try:
-            for schema, channel, message in self._scan():
-                topic = _channel_topic(schema, channel)
-                self.counts[topic] += 1
-                if topic not in self._firsts:
-                    self._firsts[topic] = self._stored(topic, schema, channel, message)
+            for schema, channel, _ in self._stored(None):
+                self.counts[_channel_topic(schema, channel)] += 1
         except MemoryError:
             raise
         except Exception:
@@ -144,62 +136,14 @@ class _Mcap(BagStorage):
             if not self.counts:
                 raise
 
-    def _stored(
-        self, topic: Topic, schema: Schema | None, channel: Channel, message: Message
-    ) -> StoredMessage:
-        if channel.id not in self._to_cdr:
-            ros1 = schema.data.decode() if schema and channel.message_encoding == "ros1" else None
-            self._to_cdr[channel.id] = _unpack if ros1 is None else _ros1_to_cdr(topic.type, ros1)
-        return StoredMessage(topic, message.log_time, self._to_cdr[channel.id](message.data))
-
-    def _indexed(self, topics: Collection[Topic]) -> Iterator[tuple[Schema | None, Channel, Message]]:
+    def _stored(self, names: list[str] | None) -> Iterator[tuple[Schema | None, Channel, Message]]:
         with self._path.open("rb") as file:
-            yield from make_reader(file, validate_crcs=True).iter_messages([topic.name for topic in topics])
-
-    def _scan(self) -> Iterator[tuple[Schema | None, Channel, Message]]:
-        """Read the file from its start; mcap's own reader of such files holds all messages to sort them."""
-        schemas: dict[int, Schema] = {}
-        channels: dict[int, Channel] = {}
-        with self._path.open("rb") as file:
-            for record in _mcap_records(file):
-                if isinstance(record, Schema):
-                    schemas[record.id] = record
-                elif isinstance(record, Channel):
-                    channels[record.id] = record
-                elif isinstance(record, Message):
-                    channel = channels[record.channel_id]
-                    yield schemas.get(channel.schema_id), channel, record
-
-
-def _mcap_records(file: BinaryIO) -> Iterator[McapRecord]:
-    """Yield the records of a file and its chunks, also the complete ones of a chunk that is cut."""
-    start = MAGIC_SIZE
-    try:
-        for record in StreamReader(file, emit_chunks=True).records:
-            start = file.tell()
-            yield from breakup_chunk(record, validate_crc=True) if isinstance(record, Chunk) else [record]
-    except EndOfFile:
-        file.seek(start)
-        yield from _cut_chunk_records(file.read())
-        raise
-
-
-def _cut_chunk_records(data: bytes) -> list[McapRecord]:
-    """Return the complete records of a chunk record that is cut; https://mcap.dev/spec#chunk-op0x06."""
-    name_end = 41 + int.from_bytes(data[37:41], "little")
-    if data[:1] != bytes([Opcode.CHUNK]) or len(data) < name_end + 8:
-        return []
-    body, compression = data[name_end + 8 :], data[41:name_end]
-    if compression not in (b"", b"zstd"):
-        return []
-    records = zstd.ZstdDecompressor().decompress(body) if compression else body
-    end = following = 0
-    while following <= len(records):
-        end, following = (
-            following,
-            following + 9 + int.from_bytes(records[following + 1 : following + 9], "little"),
-        )
-    return breakup_chunk(Chunk("", records[:end], 0, 0, 0, end))
+            if self._has_index:
+                yield from make_reader(file, validate_crcs=True).iter_messages(names)
+            else:
+                # In log order, it would hold all messages to sort them.
+                reader = NonSeekingReader(file, validate_crcs=True)
+                yield from reader.iter_messages(names, log_time_order=False)
 
 
 class _Ros1(BagStorage):
@@ -208,44 +152,25 @@ class _Ros1(BagStorage):
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
             for one in bag.connections:
-                self.counts[_ros1_topic(one)] += one.msgcount
+                self.counts[Topic(one.topic, one.msgtype)] += one.msgcount
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:
-            chosen = [one for one in bag.connections if _ros1_topic(one) in topics]
+            chosen = [one for one in bag.connections if (one.topic, one.msgtype) in topics]
             to_cdr = {one.id: _ros1_to_cdr(one.msgtype, str(one.msgdef.data)) for one in chosen}
             # rosbags takes an empty list for all connections.
             for one, log_ns, data in bag.messages(chosen) if chosen else ():
-                yield StoredMessage(_ros1_topic(one), log_ns, to_cdr[one.id](data))
+                yield StoredMessage(Topic(one.topic, one.msgtype), log_ns, to_cdr[one.id](data))
 
 
 def _topic(name: str, kind: str, encoding: str) -> Topic:
     kind = kind.replace("/", "/msg/") if kind.count("/") == 1 else kind
-    return Topic(name, kind if encoding == "cdr" else f"{kind or 'no type'} in {encoding or 'no encoding'}")
+    is_read = encoding in ("cdr", "ros1")
+    return Topic(name, kind if is_read else f"{kind or 'no type'} in {encoding or 'no encoding'}")
 
 
 def _channel_topic(schema: Schema | None, channel: Channel) -> Topic:
-    topic = _topic(channel.topic, schema.name if schema else "", "cdr")
-    if schema and channel.message_encoding == "ros1":
-        return Topic(topic.name, _ros1_type(topic.type, schema.data.decode()))
-    return _topic(channel.topic, topic.type, channel.message_encoding)
-
-
-def _ros1_topic(connection: Any) -> Topic:
-    return Topic(connection.topic, _ros1_type(connection.msgtype, str(connection.msgdef.data)))
-
-
-@cache
-def _ros1_type(kind: str, definition: str) -> str:
-    """Return the name of a type of ROS 1; events and images with unknown fields do not play."""
-    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
-        return kind
-    own, known = kind, EVENT_TYPES.get(kind, kind)
-    if known == DVS_EVENTS:
-        own, known = f"{kind.partition('/')[0]}/msg/Event", "dvs_msgs/msg/Event"
-    types = get_types_from_msg(definition, kind)
-    is_known = own in types and types[own][1] == typestore().fielddefs[known][1]
-    return kind if is_known else f"{kind} of another definition"
+    return _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
 
 
 def _read_summary(path: Path) -> Summary | None:

@@ -13,16 +13,14 @@ from tempfile import TemporaryDirectory
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import read_small, rename_folder
+from crossspec_ros.files import rename_folder
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import (
-    GROUND_TRUTH,
-    MOST_TRUTH_BYTES,
+    describe_loss,
     open_recording,
-    tell_losses,
-    tell_remarks,
+    tell,
 )
 
 
@@ -37,14 +35,12 @@ def run(args: argparse.Namespace) -> None:
 def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
-    A bag's messages of events and of the played images stay as they are; other recordings become evt3 packets
-    and images. The bag's directory gets a copy of the source's `ground_truth.json`. Losses are reported on
-    stderr. Raises InputError when `source` is unreadable, or `bag` exists or cannot be written; then, and
-    when interrupted, no bag is left.
+    A bag's messages of events and of the played images stay as they are; other recordings become `mono`
+    packets and images. Losses are reported on stderr. Raises InputError when `source` is unreadable, or `bag`
+    exists or cannot be written; then, and when interrupted, no bag is left.
     """
-    truth = _read_truth(source)
     with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:
-        tell_remarks(recording)
+        tell(recording.remarks)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         counts: Counter[str] = Counter()
         with write_bag(path) as write, _progress() as progress:
@@ -55,22 +51,7 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
                 progress.update(
                     task, description=f"{bag.name}: {counts['events']} packets, {counts['image']} images"
                 )
-        if truth is not None:
-            (path / GROUND_TRUTH).write_bytes(truth)
-        tell_losses(recording)
-
-
-def _read_truth(source: Path) -> bytes | None:
-    """Return the true captions of a recording; raises InputError where they are a link."""
-    path = source / GROUND_TRUTH
-    if not path.is_symlink() and not path.exists():
-        return None
-    try:
-        return read_small(path, MOST_TRUTH_BYTES, follow=False)
-    except OSError as error:
-        raise InputError(
-            f"'{path}' cannot be copied ({error.strerror or error}): remove it, or put the file itself there"
-        ) from None
+        tell(map(describe_loss, recording.losses))
 
 
 @contextmanager

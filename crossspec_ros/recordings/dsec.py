@@ -6,15 +6,11 @@ from pathlib import Path
 
 from crossspec_ros.recordings.hdf5 import Hdf5Recording
 from crossspec_ros.recordings.image_folder import FolderImages
-from crossspec_ros.recordings.recording import DSEC_EVENTS
 
-EVENTS_FILE = DSEC_EVENTS
 _SENSOR = (640, 480)
 """(width, height) of DSEC's event cameras, where a file does not state it."""
-FRAMES_FOLDER = "images/left/rectified"
-_DISTORTED_FOLDER = "images/left/distorted"
-"""Frames of dsec-det, which are in the view of the event camera."""
-FRAME_STAMPS_FILE = "images/timestamps.txt"
+_FRAMES = ("images/left/rectified", "images/left/distorted")
+"""Folders of frames; those of dsec-det are distorted, in the view of the event camera."""
 
 
 class DsecRecording(Hdf5Recording):
@@ -23,6 +19,7 @@ class DsecRecording(Hdf5Recording):
     def __init__(self, path: Path) -> None:
         super().__init__(path, usual_size=_SENSOR)
         self.format = "DSEC sequence"
-        folders = (path.parents[2] / name for name in (FRAMES_FOLDER, _DISTORTED_FOLDER))
+        folders = (path.parents[2] / name for name in _FRAMES)
         if folder := next((folder for folder in folders if any(folder.glob("*.png"))), None):
-            self.use_images(FolderImages(folder))
+            images = FolderImages(folder)
+            self.use_images(images.messages, images.type)

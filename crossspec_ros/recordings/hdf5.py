@@ -17,11 +17,11 @@ import h5py
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.batch import is_sensor
 from crossspec_ros.events.cdr import image
 from crossspec_ros.recordings.ecf import EcfDataset, filters_of, is_ecf
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.sensor_size import is_size
-from crossspec_ros.recordings.source import SourceRecording, StampedImages
+from crossspec_ros.recordings.source import StampedImages
 from crossspec_ros.recordings.tables import (
     BLOCK,
     Block,
@@ -79,24 +79,6 @@ LAYOUTS = (
 )
 
 
-class Hdf5Recording(SourceRecording):
-    """The events and images of a file in one of `LAYOUTS`.
-
-    `usual_size` is (width, height) where the file states none. Raises InputError when the file has another
-    layout, and as `TableEvents` does.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        options: ReadOptions = DEFAULT_OPTIONS,
-        usual_size: tuple[int, int] | None = None,
-    ) -> None:
-        file = Hdf5File(path)
-        events = Hdf5Events(file, options, usual_size)
-        super().__init__(path, events, _open_images(file, events))
-
-
 class Hdf5File:
     """An open file of which links and data in other files are refused."""
 
@@ -150,53 +132,55 @@ class Hdf5File:
         self._file.close()
 
 
-class Hdf5Events(TableEvents):
-    """The events of a file as an EventSource; closing it closes the file."""
+class Hdf5Recording(TableEvents):
+    """The events and images of a file in one of `LAYOUTS`.
+
+    `usual_size` is (width, height) where the file states none. Raises InputError when the file has another
+    layout, and as `TableEvents` does.
+    """
 
     def __init__(
         self,
-        file: Hdf5File,
+        path: Path,
         options: ReadOptions = DEFAULT_OPTIONS,
         usual_size: tuple[int, int] | None = None,
     ) -> None:
-        self._file, self.layout = file, _find_layout(file)
+        self._file = file = Hdf5File(path)
+        self.layout = _find_layout(file)
         data = {name: file.dataset(name) for name, _ in self.layout.events}
         self._data = {name: EcfDataset(one) if is_ecf(one) else one for name, one in data.items()}
         lengths = {one.shape[0] for one in data.values()}
         if len(lengths) > 1:
             raise InputError(f"'{file.path}' has t, x, y and p that differ in length: copy it again")
         (self._length,) = lengths
-        self._columns = self.layout.events
-        name, part = self._columns[0]
+        name, part = self.layout.events[0]
         kind = (data[name].dtype[part] if isinstance(part, str) else data[name].dtype).kind
         # Each layout documents whole us or seconds with fractions; a file of another type differs from it.
         found = Columns(0, 1, 2, 3, self.layout.unit if (self.layout.unit == "s") == (kind == "f") else "")
-        width = data[name].shape[1] if isinstance(part, int) else None
-        chosen = choose_columns(file.path, options, found, width)
-        if options.columns:
-            self._columns = _parts(name, *chosen[:4])
-        self.unit = chosen.unit
+        self.unit = choose_columns(file.path, options, found, None).unit
         self._offset, *_ = file.numbers("t_offset") or [0]
         size = _stated_size(file, self.layout) or usual_size or self.layout.usual_size
         description = f"HDF5, {self.layout.name}, times in {self.unit}"
         super().__init__(file.path, description, self._read_blocks, size)
+        if images := _open_images(file, self):
+            self.use_images(images.messages)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _read(self, start: int, stop: int) -> list[np.ndarray]:
+    def _rows(self, start: int, stop: int) -> list[np.ndarray]:
         read = {name: data[start:stop] for name, data in self._data.items()}
         return [
             read[name] if part is None else read[name][:, part] if isinstance(part, int) else read[name][part]
-            for name, part in self._columns
+            for name, part in self.layout.events
         ]
 
     def _read_blocks(self) -> Iterator[Block]:
         damage: list[str] = []
         for start in range(0, self._length, BLOCK):
             try:
-                t, x, y, p = self._read(start, start + BLOCK)
+                t, x, y, p = self._rows(start, start + BLOCK)
             except (OSError, ValueError, RuntimeError) as error:
                 damage.append(one_line(error))
             else:
@@ -240,7 +224,7 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
         found = sorted(file.numbers(layout.size), reverse=True)
     if not found and layout.name == "v2e" and file.get("frame") is not None:
         found = [*file.dataset("frame").shape[:0:-1]]
-    if found and (len(found) != 2 or not is_size(*found)):
+    if found and (len(found) != 2 or not is_sensor(*found)):
         raise InputError(f"'{file.path}' states a sensor of {found} pixels: correct its width and height")
     return (found[0], found[1]) if found else None
 
@@ -258,7 +242,7 @@ class Hdf5Images(StampedImages):
         return image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)
 
 
-def _open_images(file: Hdf5File, events: Hdf5Events) -> Hdf5Images | None:
+def _open_images(file: Hdf5File, events: Hdf5Recording) -> Hdf5Images | None:
     for name, stamps_name in events.layout.images:
         node = file.get(name)
         if isinstance(node, h5py.Group) and len(node):

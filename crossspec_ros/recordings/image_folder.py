@@ -25,7 +25,6 @@ class FolderImages(StampedImages):
     us. Raises InputError when there are no images, not one time for each image, or no known unit.
     """
 
-    topic = "/camera/image_raw/compressed"
     type = COMPRESSED_IMAGE
 
     def __init__(self, folder: Path) -> None:

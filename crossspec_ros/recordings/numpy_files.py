@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import is_sensor
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.source import naming_damage
 from crossspec_ros.recordings.tables import (
     BLOCK,
@@ -126,7 +126,7 @@ def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> 
     size = None
     if "width" in names and "height" in names:
         size = int(arrays["width"]), int(arrays["height"])
-        if not is_size(*size):
+        if not is_sensor(*size):
             raise InputError(f"'{path}' states a sensor of {size[0]}x{size[1]}: correct width and height")
     return _Table(columns, found.unit, size)
 

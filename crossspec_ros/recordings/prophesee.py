@@ -15,11 +15,11 @@ from typing import BinaryIO
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch, drop_outside
+from crossspec_ros.events.batch import EventBatch, is_sensor
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
-from crossspec_ros.recordings.sensor_size import assume_size, is_size
-from crossspec_ros.recordings.source import EventSource, damaged
+from crossspec_ros.recordings.source import SourceRecording, damaged
+from crossspec_ros.recordings.tables import Block, TableEvents
 
 _MAX_LINE = 4096
 
@@ -57,14 +57,14 @@ _RAW_SENSORS = (("genx320", (320, 320)), ("gen3", (640, 480)), ("", (1280, 720))
 _IN_ORDER = 0x37
 
 
-class RawEvents(EventSource):
-    """A `.raw` file as a source; times are the sensor's, in us, with its rollovers counted.
+class RawEvents(SourceRecording):
+    """A `.raw` file as a recording; times are the sensor's, in us, with its rollovers counted.
 
     Raises InputError if it has no header or another encoding.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         with path.open("rb") as file:
             header = header_of(path, file)
             self._first_byte = file.tell()
@@ -83,10 +83,10 @@ class RawEvents(EventSource):
         if not size:
             named = " ".join((header.get("plugin_name", ""), "gen" + header.get("sensor_generation", "")))
             size = next(size for sensor, size in _RAW_SENSORS if sensor in named.lower())
-            self.remarks = [
+            self.remarks.append(
                 f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
                 f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
-            ]
+            )
         self.format = f"Prophesee raw, {name}, {size[0]}x{size[1]}{note}"
         decoders: dict[str, Callable[[], Evt2Decoder | Evt3Decoder]] = {
             "EVT2": partial(Evt2Decoder, *size),
@@ -115,7 +115,7 @@ def _stated_size(header: Mapping[str, str]) -> tuple[int, int] | None:
         sides = [header.get(prefix + name, "") for name in ("width", "height")]
         for text in ("x".join(sides), header.get("geometry", "")):
             size = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", text)
-            if size and is_size(int(size[1]), int(size[2])):
+            if size and is_sensor(int(size[1]), int(size[2])):
                 return int(size[1]), int(size[2])
     return None
 
@@ -139,16 +139,14 @@ _ODD_US = 1_000_000
 """A single event whose time is farther from those around it is damaged."""
 
 
-class DatEvents(EventSource):
-    """A `.dat` file of CD events as a source; `t` is the sensor's time in us, its wraps counted.
+class DatEvents(TableEvents):
+    """A `.dat` file of CD events as a recording; `t` is the sensor's time in us, its wraps counted.
 
-    Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. The size is the stated one, or
-    that of the smallest common sensor that holds the first block. Raises InputError if the file has no
-    header, an old version or other events.
+    Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. Raises InputError if the file
+    has no header, an old version or other events, and as `TableEvents` does.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         with path.open("rb") as file:
             header = header_of(path, file)
             version, kind = header.get("version", "2"), [*file.read(2)]
@@ -163,43 +161,25 @@ class DatEvents(EventSource):
                 f"'{path}' holds no CD events (its type and size are {kind}, not 12 and 8): give the file of "
                 f"CD events, or write it again with `metavision_file_to_dat`"
             )
-        stated = _stated_size(header)
-        first = next(self._blocks(Counter()), np.empty(0, _DAT_EVENT))
-        self._size = stated or assume_size(*_places(first)[:2])
-        self.format = "Prophesee dat, version 2, {}x{}".format(*self._size) + " assumed" * (not stated)
+        super().__init__(path, "Prophesee dat, version 2", self._read_blocks, _stated_size(header))
 
-    def batches(self) -> Iterator[EventBatch]:
-        damage: Counter[str] = Counter()
-        last_us = None
-        for events in self._blocks(damage):
-            # The 32 bits of time wrap: a step is the shorter one of both directions.
-            last_us = int(events["t"][0]) if last_us is None else last_us
-            steps = np.diff(events["t"], prepend=np.uint32(last_us & 0xFFFFFFFF)).view(np.int32)
-            t = last_us + np.cumsum(steps, dtype=np.int64)
-            last_us = int(t[-1])
-            x, y, p = _places(events)
-            batch = EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), *self._size)
-            is_odd = _find_odd(t)
-            if is_odd.any():
-                damage["damaged_times"] += int(np.count_nonzero(is_odd))
-                batch = batch[~is_odd]
-            yield drop_outside(batch, damage)
-        if +damage:
-            raise damaged(self._path, damage)
-
-    def _blocks(self, damage: Counter[str]) -> Iterator[np.ndarray]:
+    def _read_blocks(self) -> Iterator[Block]:
+        last_us, torn = None, 0
         with self._path.open("rb") as file:
             file.seek(self._first_byte)
-            while data := file.read(_DAT_BLOCK * _DAT_EVENT.itemsize):
-                damage["torn_words"] += len(data) % _DAT_EVENT.itemsize > 0
-                if len(data) >= _DAT_EVENT.itemsize:
-                    yield np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
-
-
-def _places(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return x, y and p (N,) uint32."""
-    place = events["place"]
-    return place & _COORDINATE, place >> 14 & _COORDINATE, place >> 28 & 1
+            while len(data := file.read(_DAT_BLOCK * _DAT_EVENT.itemsize)) >= _DAT_EVENT.itemsize:
+                torn = len(data) % _DAT_EVENT.itemsize
+                events = np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
+                # The 32 bits of time wrap: a step is the shorter one of both directions.
+                last_us = int(events["t"][0]) if last_us is None else last_us
+                steps = np.diff(events["t"], prepend=np.uint32(last_us & 0xFFFFFFFF)).view(np.int32)
+                t = last_us + np.cumsum(steps, dtype=np.int64)
+                last_us = int(t[-1])
+                t[_find_odd(t)] = -1
+                place = events["place"]
+                yield Block(t, place & _COORDINATE, place >> 14 & _COORDINATE, place >> 28 & 1)
+        if torn or data:
+            raise damaged(self._path, {"torn_words": 1})
 
 
 def _find_odd(t: np.ndarray) -> np.ndarray:

@@ -21,11 +21,9 @@ from typing import Any, BinaryIO
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.recordings.options import ReadOptions
-from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.recording import Recording, open_here
 
-FACTOR = "CROSSSPEC_FILE_LIMITS"
-"""Environment variable with a factor for the limits."""
 Word = dict[str, Any]
 """What a job reports of a recording: a JSON object."""
 
@@ -49,12 +47,13 @@ class ReaderDiedError(InputError):
 class ChildRecording(Recording):
     """A recording that a child process opens and reads, a new one for each pass.
 
-    `opener` is the `module:function` that opens it there with `path` and `arguments`. Raises InputError if it
-    cannot be opened.
+    Raises InputError if it cannot be opened.
     """
 
-    def __init__(self, path: Path, opener: str, *arguments: Any) -> None:
-        self._request = f"{__name__}:play", path, opener, *arguments
+    def __init__(
+        self, path: Path, options: ReadOptions = DEFAULT_OPTIONS, job: str = f"{__name__}:play"
+    ) -> None:
+        self._request = job, path, options
         self.losses = []
         self._is_closed = False
         self._opened: _Child | None = self._open()
@@ -105,25 +104,25 @@ class ChildRecording(Recording):
         vars(self).update({**word, "losses": self.losses})
 
 
-def words(job: str, path: Path, *arguments: Any) -> Iterator[Word]:
-    """Yield what `job`, a generator `module:function`, yields in a child.
+def words(job: str, path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Iterator[Word]:
+    """Yield what `job`, a generator `module:function` of path and options, yields in a child.
 
     Raises InputError if the job does or the child dies.
     """
-    with closing(_Child(job, path, *arguments)) as child:
+    with closing(_Child(job, path, options)) as child:
         for frame in child.frames:
-            if isinstance(frame, dict):
-                yield frame
+            assert isinstance(frame, dict)
+            yield frame
 
 
 class _Child:
     """A process that runs a job; the sizes of the recording and its images set its limits."""
 
-    def __init__(self, job: str, path: Path, *arguments: Any) -> None:
+    def __init__(self, job: str, path: Path, options: ReadOptions) -> None:
         self._path = path
-        folders = [one.images for one in arguments if isinstance(one, ReadOptions) and one.images]
+        limits = _limits(path, *([options.images] if options.images else []))
         # JSON has ReadOptions as a list.
-        request = json.dumps((job, path, arguments, _limits(path, *folders)), default=os.fspath)
+        request = json.dumps((job, path, options, limits), default=os.fspath)
         # A killed child leaves its temporary files there.
         self._folder = TemporaryDirectory(prefix="crossspec-")
         changed = {"TMPDIR": self._folder.name, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -170,31 +169,24 @@ class _Child:
         self._folder.cleanup()
 
     def _death(self, how: str) -> ReaderDiedError:
-        remedy = f", or if you trust it, set {FACTOR}=4" if "limit" in how else ""
-        return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again{remedy}")
+        return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again")
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
     """Return the memory in bytes and the CPU time in s for reading these files and folders."""
-    text, stored = os.environ.get(FACTOR) or "1", 0
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not 0 < factor < 1000:
-        raise InputError(f"{FACTOR} is '{text}', which is no factor: set a number such as 4, or unset it")
+    stored = 0
     for path in paths:
         files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
         for file in files:
             with suppress(OSError):
                 stored += file.stat().st_blocks * 512
-    return int(factor * ((1 << 30) + 20 * stored)), int(factor * (30 + 3e-6 * stored))
+    return (2 << 30) + 20 * stored, int(60 + 6e-6 * stored)
 
 
 def main(request: str) -> None:
     """Run the job of a request in this process and send what it yields to standard output."""
-    job, path, arguments, (memory_bytes, processor_s) = json.loads(request)
-    arguments = [_options(*one) if isinstance(one, list) else one for one in arguments]
+    job, path, (*names, images), (memory_bytes, processor_s) = json.loads(request)
+    options = ReadOptions._make([*names, Path(images) if images else None])
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Without a parent there is nobody to send to.
@@ -208,7 +200,7 @@ def main(request: str) -> None:
         resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     last = "end", ""
     try:
-        for item in resolve_name(job)(Path(path), *arguments):
+        for item in resolve_name(job)(Path(path), options):
             _send(out, item)
     except InputError as error:
         last = "refused", str(error)
@@ -222,10 +214,6 @@ def main(request: str) -> None:
     out.close()
 
 
-def _options(events: str, image: str, columns: str, time_unit: str, images: str | None) -> ReadOptions:
-    return ReadOptions(events, image, columns, time_unit, Path(images) if images else None)
-
-
 def _send(out: BinaryIO, item: RecordedMessage | Word) -> None:
     if isinstance(item, RecordedMessage):
         head = "message", (len(item.data), item.stamp_ns, item.kind, item.type, item.stray)
@@ -235,9 +223,9 @@ def _send(out: BinaryIO, item: RecordedMessage | Word) -> None:
     out.flush()
 
 
-def play(path: Path, opener: str, *arguments: Any) -> Iterator[RecordedMessage | Word]:
+def play(path: Path, options: ReadOptions) -> Iterator[RecordedMessage | Word]:
     """Open a recording; yield its facts, its messages, and the facts once more."""
-    with closing(resolve_name(opener)(path, *arguments)) as recording:
+    with closing(open_here(path, options)) as recording:
         yield {name: getattr(recording, name) for name in _FACTS}
         yield from recording.messages()
         yield {name: getattr(recording, name) for name in _FACTS}

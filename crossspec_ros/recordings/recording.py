@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 DSEC_EVENTS = "events/left/events.h5"
 """File of the events in a DSEC sequence."""
-GROUND_TRUTH = "ground_truth.json"
-MOST_TRUTH_BYTES = 64 << 20
+_GROUND_TRUTH = "ground_truth.json"
+_MOST_TRUTH_BYTES = 64 << 20
 
 
 class Recording(ABC):
@@ -59,11 +59,11 @@ class Format(NamedTuple):
     name: str
     """Name with its article; empty where the suffixes say it all."""
     opener: str
-    """`module:function` of a FileRecording or an EventSource, with a path, and with options if any apply."""
+    """`module:function` of a FileRecording, with a path, and with options if any apply."""
     suffixes: tuple[str, ...] = ()
     """Ends of names of files, in lower case."""
-    contents: str | None = None
-    """A file that a folder of this format has in it."""
+    contents: tuple[str, ...] = ()
+    """Patterns of files, one of which a folder of this format has in it."""
     has_topics: bool = False
     """Whether there may be several topics of a kind, which the options choose."""
     has_numbers: bool = False
@@ -71,7 +71,7 @@ class Format(NamedTuple):
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
-            return self.contents is not None and (path / self.contents).exists()
+            return any(any(path.glob(pattern)) for pattern in self.contents)
         # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
@@ -79,21 +79,19 @@ class Format(NamedTuple):
 _HERE = "crossspec_ros.recordings"
 _BAG = f"{_HERE}.bag:BagRecording"
 _BAG_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst")
-_ROSBAG2 = Format("a rosbag2", _BAG, _BAG_SUFFIXES, "metadata.yaml", has_topics=True)
-_NPZ = Format("", f"{_HERE}.numpy_files:read_numpy", (".npz",), has_numbers=True)
 _ECD = "an Event Camera Dataset sequence"
 _FORMATS = (
-    _ROSBAG2,
-    Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=DSEC_EVENTS),
-    Format(_ECD, f"{_HERE}.text:TextEvents", contents="events.txt", has_numbers=True),
+    Format("a rosbag2", _BAG, _BAG_SUFFIXES, ("*.mcap*", "*.db3*"), has_topics=True),
+    Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=(DSEC_EVENTS,)),
+    Format(_ECD, f"{_HERE}.text:TextEvents", contents=("events.txt",), has_numbers=True),
     Format("a ROS 1 bag", _BAG, (".bag",), has_topics=True),
     Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",)),
-    _NPZ,
     Format("", f"{_HERE}.numpy_files:read_numpy", (".npy",), has_numbers=True),
     Format("", f"{_HERE}.prophesee:RawEvents", (".raw",)),
     Format("", f"{_HERE}.prophesee:DatEvents", (".dat",)),
     Format("", f"{_HERE}.text:TextEvents", (".txt", ".csv", ".tsv"), has_numbers=True),
-    Format("", f"{_HERE}.hdf5:Hdf5Recording", (".h5", ".hdf5"), "events.h5", has_numbers=True),
+    Format("", f"{_HERE}.hdf5:Hdf5Recording", (".h5", ".hdf5"), ("events.h5",), has_numbers=True),
+    Format("", f"{_HERE}.numpy_files:read_numpy", (".npz",), ("*.npz",), has_numbers=True),
 )
 
 
@@ -124,7 +122,7 @@ def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recordin
     """
     from crossspec_ros.recordings.reader_process import ChildRecording
 
-    return ChildRecording(path, f"{__name__}:open_here", asked)
+    return ChildRecording(path, asked)
 
 
 def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
@@ -135,11 +133,6 @@ def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
         recording = _open(path, find_format(path), asked)
         stack.callback(recording.close)
         _choose_images(recording, path, asked)
-        own_images = None if asked.images else recording.image_topic
-        for topic, own in ((asked.events, recording.event_topic), (asked.image, own_images)):
-            if topic and topic.strip("/") != (own or "").strip("/"):
-                there = f"{recording.event_topic} and {own_images or 'no images'}"
-                raise InputError(f"'{path}' has no topic {topic}: it has {there}")
         recording.begin()
         stack.pop_all()
         return recording
@@ -150,28 +143,15 @@ def find_format(path: Path) -> Format:
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
-    if format := _format_of(path):
-        for file in filter(Path.is_file, (*files[-20:], path / (format.contents or ""))):
+    if format := next((format for format in _FORMATS if format.fits(path)), None):
+        for file in filter(Path.is_file, (*files[-20:], path.joinpath(*format.contents[:1]))):
             _refuse_placeholder(file)
         return format
     for file in files:
         if remedy := _FOREIGN.get(file.suffix.lower()):
             raise InputError(f"'{file}' is of a format that is not read: {remedy}")
-    folders = " or ".join(format.contents for format in _FORMATS if format.contents)
-    raise InputError(
-        f"'{path}' is no recording: give {FORMATS} (a folder must have {folders}, or numbered .npz files in "
-        f"it)"
-    )
-
-
-def _format_of(path: Path) -> Format | None:
-    for format in _FORMATS:
-        if format.fits(path):
-            return format
-    for format in (_ROSBAG2, _NPZ):
-        if path.is_dir() and any(file.name.endswith(format.suffixes) for file in path.iterdir()):
-            return format
-    return None
+    folders = " or ".join(pattern for format in _FORMATS for pattern in format.contents)
+    raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 
 
 def _refuse_placeholder(file: Path) -> None:
@@ -185,18 +165,19 @@ def _refuse_placeholder(file: Path) -> None:
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
-    from crossspec_ros.recordings.source import EventSource, SourceRecording
-
-    for option, value in (("--columns", asked.columns), ("--time-unit", asked.time_unit)):
-        if value and not format.has_numbers:
-            raise InputError(f"'{path}' has its own types of fields and times: leave out {option}")
-    if path.is_dir() and format.contents and not format.has_topics:
-        path /= format.contents
+    names = ("--events-topic", "--image-topic", "--columns", "--time-unit")
+    apply = (format.has_topics, format.has_topics, format.has_numbers, format.has_numbers)
+    for option, value, applies in zip(names, asked[:4], apply, strict=True):
+        if value and not applies:
+            raise InputError(f"{option} does not apply to '{path}': leave it out")
+    if (inner := path.joinpath(*format.contents[:1])).is_file():
+        path = inner
     if not path.is_dir():  # a pipe is no file, and would be waited for
         check_regular(path)
     opener = resolve_name(format.opener)
-    opened = opener(path, asked) if format.has_topics or format.has_numbers else opener(path)
-    return SourceRecording(path, opened) if isinstance(opened, EventSource) else opened
+    has_options = format.has_topics or format.has_numbers
+    opened: FileRecording = opener(path, asked) if has_options else opener(path)
+    return opened
 
 
 def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> None:
@@ -215,19 +196,13 @@ def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> 
     else:
         recording.format += f", with {images.description}"
         recording.format += f" in place of {recording.image_topic}" * bool(recording.image_topic)
-        recording.use_images(images)
+        recording.use_images(images.messages, images.type)
 
 
-def tell_remarks(recording: Recording) -> None:
-    """Say on stderr what is to be known before a recording plays."""
-    for remark in recording.remarks:
-        print(f"crossspec: {plain_text(remark)}", file=sys.stderr)
-
-
-def tell_losses(recording: Recording) -> None:
-    """Say on stderr what of a recording did not play; to be called when its messages have ended."""
-    for loss in recording.losses:
-        print(f"crossspec: {plain_text(describe_loss(loss))}", file=sys.stderr)
+def tell(sentences: Iterable[str]) -> None:
+    """Print sentences about a recording on stderr."""
+    for sentence in sentences:
+        print(f"crossspec: {plain_text(sentence)}", file=sys.stderr)
 
 
 def describe_loss(loss: str) -> str:
@@ -241,7 +216,7 @@ def true_captions(path: Path) -> dict[int, str]:
     Other people's data sets have files of this name too, with other things in them.
     """
     try:
-        windows = json.loads(read_small(path / GROUND_TRUTH, MOST_TRUTH_BYTES, follow=False))["windows"]
+        windows = json.loads(read_small(path / _GROUND_TRUTH, _MOST_TRUTH_BYTES, follow=False))["windows"]
         return {int(window["start_ns"]): str(window["caption"]) for window in windows}
     except (OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError):
         return {}

@@ -1,4 +1,4 @@
-"""Sources of events and of images, and the recordings made of them."""
+"""Recordings made of blocks of events and of images."""
 
 from __future__ import annotations
 
@@ -25,37 +25,10 @@ LATE_US = 5_000
 _T = TypeVar("_T")
 
 
-class EventSource(ABC):
-    """The events of one sensor, in order."""
-
-    format: str
-    """Name of the format and how it is read, for people."""
-    remarks: Sequence[str] = ()
-
-    @abstractmethod
-    def batches(self) -> Iterator[EventBatch]:
-        """Yield blocks of about a million events from the start, on ROS time = the recording's time.
-
-        Raises InputError at the end if the file is damaged, after all blocks that could be read.
-        """
-
-    def close(self) -> None:  # noqa: B027 (most sources open their file for each pass)
-        """Close the files."""
-
-
-class ImageSource(ABC):
-    """Images that belong to the events, in order."""
-
-    topic = "/camera/image_raw"
-    type = IMAGE
-
-    @abstractmethod
-    def messages(self) -> Iterator[RecordedMessage]:
-        """Yield all readable images from the start; raises InputError at the end if some are damaged."""
-
-
-class StampedImages(ImageSource):
+class StampedImages(ABC):
     """Images that are read one by one, in the order of their stamps."""
+
+    type = IMAGE
 
     def __init__(self, stamps_ns: Sequence[int]) -> None:
         self._stamps_ns = stamps_ns
@@ -65,6 +38,7 @@ class StampedImages(ImageSource):
         """Return an image in CDR."""
 
     def messages(self) -> Iterator[RecordedMessage]:
+        """Yield all readable images from the start; raises InputError at the end if some are damaged."""
         unreadable: list[str] = []
         for index in sorted(range(len(self._stamps_ns)), key=self._stamps_ns.__getitem__):
             stamp_ns = self._stamps_ns[index]
@@ -99,10 +73,10 @@ class FileRecording(Recording):
         self._event_messages: Callable[[], Iterable[RecordedMessage]] = tuple
         self._image_messages: Callable[[], Iterable[RecordedMessage]] = tuple
 
-    def use_images(self, images: ImageSource) -> None:
+    def use_images(self, messages: Callable[[], Iterable[RecordedMessage]], type: str = IMAGE) -> None:
         """Play these images, in place of others."""
-        self.image_topic, self.image_type = images.topic, images.type
-        self._image_messages = images.messages
+        self._image_messages, self.image_type = messages, type
+        self.image_topic = "/camera/image_raw" if type == IMAGE else "/camera/image_raw/compressed"
 
     def begin(self) -> None:
         """Find the start; raises InputError if there is nothing to play."""
@@ -136,27 +110,31 @@ class FileRecording(Recording):
 
 
 class SourceRecording(FileRecording):
-    """Events of a source as a recording: evt3 packets of 10 ms, each stamped with its first event.
+    """Blocks of one sensor's events as `mono` packets of 10 ms, each stamped with its first event.
 
-    The stream ends with a packet without events that carries the time of the last event.
+    The stream ends with a packet without events that carries the time of the last event. Subclasses set
+    `format`.
     """
 
     event_topic: str | None = "/event_camera/events"
 
-    def __init__(self, path: Path, events: EventSource, images: ImageSource | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._events, self.format = events, events.format
         self._event_messages = self._packets
-        self.remarks += events.remarks
-        if images:
-            self.use_images(images)
+
+    @abstractmethod
+    def batches(self) -> Iterator[EventBatch]:
+        """Yield blocks of about a million events from the start, on ROS time = the recording's time.
+
+        Raises InputError at the end if the file is damaged, after all blocks that could be read.
+        """
 
     def close(self) -> None:
-        self._events.close()
+        """Do nothing, because most sources open their file for each pass."""
 
     def _packets(self) -> Iterator[RecordedMessage]:
         cutter, message = PacketCutter(self._path), None
-        batches = self._in_order(self._readable(self._events.batches()))
+        batches = map(self._in_order, self._readable(self.batches()))
         packets = self._readable(chain.from_iterable(map(cutter.cut, batches)))
         for message in chain(packets, cutter.finish()):
             yield message
@@ -164,32 +142,21 @@ class SourceRecording(FileRecording):
             empty = f"'{self._path}' has no events: choose another recording, or copy it again"
             raise InputError("; ".join(self.losses) or empty)
 
-    def _in_order(self, batches: Iterable[EventBatch]) -> Iterator[EventBatch]:
-        """Sort the events that are late by more than `LATE_US` and less than a window.
+    def _in_order(self, batch: EventBatch) -> EventBatch:
+        """Sort the events of a block that are late by more than `LATE_US` and less than a window.
 
         Where times go back farther, or a single one is far ahead, they stay as they are.
         """
-        held: EventBatch | None = None
-        reach = 0
-        for batch in batches:
-            batch = EventBatch.concat([held, batch]) if held else batch
-            held, parts = None, []
-            cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
-            for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
-                part = batch[start:stop]
-                late = int((np.maximum.accumulate(part.t) - part.t).max(initial=0))
-                if LATE_US < late < WINDOW_US:
-                    part, reach = part[np.argsort(part.t, kind="stable")], max(reach, 2 * late)
-                    remark = "its events were not in the order of their times, and were sorted"
-                    self.remarks += [remark] if remark not in self.remarks else []
-                if reach and len(part) and stop == len(batch):
-                    # What the next may be late behind waits for it.
-                    keep = int(np.searchsorted(part.t, part.t[-1] - reach))
-                    part, held = part[:keep], part[keep:]
-                parts.append(part)
-            yield EventBatch.concat(parts)
-        if held:
-            yield held
+        parts = []
+        cuts = np.flatnonzero(np.diff(batch.t) < -WINDOW_US) + 1
+        for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+            part = batch[start:stop]
+            if LATE_US < (np.maximum.accumulate(part.t) - part.t).max(initial=0) < WINDOW_US:
+                part = part[np.argsort(part.t, kind="stable")]
+                remark = "its events were not in the order of their times, and were sorted"
+                self.remarks += [remark] if remark not in self.remarks else []
+            parts.append(part)
+        return EventBatch.concat(parts)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def _survey_bag(path: Path, asked: ReadOptions) -> Report:
         topics = {topic: _topic_survey(topic) for topic in files.counts}
         for message in files.messages(topics):
             topics[message.topic].add(message.log_ns, message.data)
-        found = [*map(describe_loss, files.losses()), *files.remarks]
+        found = [*map(describe_loss, files.losses())]
         return _report(path, files.format, topics.values(), found, str(choice) if choice else None)
 
 
@@ -68,7 +68,7 @@ def _survey_recording(path: Path, asked: ReadOptions) -> Report:
                 reached_ns = reached_ns if message.stray else message.stamp_ns
                 topic = Topic(names[message.kind] or "", message.type)
                 if topic.name not in topics:
-                    topics[topic.name] = _topic_survey(topic, absolute_stamps=True)
+                    topics[topic.name] = _topic_survey(topic)
                 topics[topic.name].add(reached_ns, message.data)
         except InputError as error:
             losses = [*losses, str(error)]
@@ -96,9 +96,9 @@ def _report(
     }
 
 
-def _topic_survey(topic: Topic, absolute_stamps: bool = False) -> TopicSurvey:
+def _topic_survey(topic: Topic) -> TopicSurvey:
     if topic.type in EVENT_TYPES:
-        return EventSurvey(topic, absolute_stamps)
+        return EventSurvey(topic)
     return ImageSurvey(topic) if topic.type in IMAGE_TYPES else TopicSurvey(topic)
 
 

@@ -15,8 +15,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_US
 from crossspec_ros.recordings.options import UNITS, ReadOptions
-from crossspec_ros.recordings.sensor_size import assume_size
-from crossspec_ros.recordings.source import WINDOW_US, EventSource, damaged
+from crossspec_ros.recordings.source import WINDOW_US, SourceRecording, damaged
 
 BLOCK = 1 << 18
 """Events that are read at once."""
@@ -35,6 +34,12 @@ _MAX_OUTSIDE_ASSUMED = 0.001
 """The same fraction for a sensor size that the first block suggests: a corner is no sensor."""
 _MAX_BACK = 0.01
 """Reject a table when a larger fraction of times is more than a second before the previous one."""
+
+
+_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
+"""(width, height) of common sensors, the smaller ones first."""
+_MAX_ASSUMED = 2048
+"""Limit of width and height that coordinates suggest."""
 
 
 class Columns(NamedTuple):
@@ -130,8 +135,20 @@ def to_us(times: np.ndarray, unit: str, offset: int = 0) -> np.ndarray:
     return us
 
 
-class TableEvents(EventSource):
-    """Blocks of a table as a source of events.
+def assume_size(x: np.ndarray, y: np.ndarray) -> tuple[int, int]:
+    """Return (width, height) of the smallest common sensor that holds all but 0.1 % of the events.
+
+    Where no common sensor is large enough, the size is that of the largest coordinates.
+    """
+    x, y = (axis[(axis >= 0) & (axis < _MAX_ASSUMED)] for axis in (x, y))
+    for width, height in _SENSORS:
+        if np.count_nonzero(x >= width) + np.count_nonzero(y >= height) <= _MAX_OUTSIDE_ASSUMED * len(x):
+            return width, height
+    return int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1
+
+
+class TableEvents(SourceRecording):
+    """Blocks of a table as a recording.
 
     Without a stated `size` (width, height) the sensor is the smallest common one that holds the first block.
     `blocks` starts a pass; it may raise InputError at the end for unreadable parts. Raises InputError when
@@ -145,7 +162,8 @@ class TableEvents(EventSource):
         blocks: Callable[[], Iterator[Block]],
         size: tuple[int, int] | None = None,
     ) -> None:
-        self._path, self._blocks = path, blocks
+        super().__init__(path)
+        self._blocks = blocks
         begun = blocks()
         first = next((block for block in begun if len(block.t)), None)
         if first is None:
@@ -159,12 +177,12 @@ class TableEvents(EventSource):
         if np.count_nonzero(np.diff(t) < -WINDOW_US) > _MAX_BACK * len(t):
             raise InputError(f"'{path}' has times that go back by more than a second: sort its events by t")
         # The first pass goes on with these blocks, so that nothing is read twice.
-        self._begun: Iterator[Block] | None = chain([first], begun)
+        self._begun_blocks: Iterator[Block] | None = chain([first], begun)
 
     def batches(self) -> Iterator[EventBatch]:
         """Yield the valid events of each block; raises InputError at the end for invalid ones."""
         damage: Counter[str] = Counter()
-        blocks, self._begun = self._begun or self._blocks(), None
+        blocks, self._begun_blocks = self._begun_blocks or self._blocks(), None
         for block in blocks:
             yield self._valid(block, damage)
         if +damage:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.events.batch import is_sensor
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.sensor_size import is_size
 from crossspec_ros.recordings.tables import (
     BLOCK,
     ROLES,
@@ -29,6 +29,7 @@ _MAX_HEADER_LINES = 200
 _SEPARATOR = re.compile(r"\s*[,;]\s*|\s+")
 # A first line `640 480` as E2VID writes it, `# size: 640x480`, or Prophesee's `%geometry:640,480`.
 _SIZE = re.compile(r"(?:[\s#%]*(?:sensor )?(?:size|geometry)\s*:)?\s*(\d+)\s*[\s,x]\s*(\d+)\s*")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _COMMENT = "#%"
 _PROPHESEE = "%geometry"
 
@@ -46,7 +47,7 @@ class _Head(NamedTuple):
 
 
 class TextEvents(TableEvents):
-    """A text file as an EventSource.
+    """A text file as a recording.
 
     Options, a header line or a documented layout name the columns and the unit. Reading ends at a line that
     is no event. Raises InputError when columns or unit are unknown, and as `TableEvents` does.
@@ -102,10 +103,10 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for line in islice(file, _MAX_HEADER_LINES):
             words = [word for word in _SEPARATOR.split(line.strip()) if word]
-            if len(words) >= len(ROLES) and all(map(_is_number, words)):
+            if len(words) >= len(ROLES) and all(map(_NUMBER.fullmatch, words)):
                 break
             length += 1
-            if (found := _SIZE.fullmatch(line)) and is_size(int(found[1]), int(found[2])):
+            if (found := _SIZE.fullmatch(line)) and is_sensor(int(found[1]), int(found[2])):
                 size = int(found[1]), int(found[2])
             elif words and line[0] not in _COMMENT:
                 has_names = True
@@ -126,11 +127,3 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
     columns = choose_columns(path, options, columns, len(words))
     separator = next((mark for mark in ",;" if mark in line), None)
     return _Head(length, columns, "." in words[columns.t], size, separator)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.camera_images import camera_array, compressed_array, wide_samples
+from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -28,7 +27,6 @@ from crossspec_ros.events.stamps import FORWARD_JUMP_NS, find_strays
 from crossspec_ros.recordings.bag_storage import Topic
 
 _SECOND = 1_000_000_000
-_DEPTH_IMAGES = 50
 _FINDINGS = {
     "stray_stamps": "{stray_stamps} stamps lie far from those before and behind them, so windows ignore "
     "them: check the node that sets the stamps",
@@ -37,15 +35,8 @@ _FINDINGS = {
     "synchronise the clock of this camera's host, and let one node publish here",
     "missing_packets": "{missing_packets} packets are missing, by the gaps in `seq`: record with a larger "
     "cache, on a faster disk, or with a reliable subscription",
-    "seq_restarts": "`seq` starts over {seq_restarts} times: the driver was restarted, or two of them "
-    "publish here",
-    "furthest_event_back_us": "the events' times go back {event_times_back} times, by up to "
-    "{furthest_event_back_us} us: the sensor was restarted or overloaded; above 5 ms events are dropped as "
-    "late",
 }
-"""Meanings of figures that are above 0, or above their limit."""
-_LIMITS = {"furthest_event_back_us": 5_000}
-"""Later events are dropped (windows/slices.py)."""
+"""Meanings of figures that are above 0."""
 
 
 class TopicSurvey:
@@ -78,11 +69,7 @@ class TopicSurvey:
 
     def findings(self, figures: dict[str, Any]) -> list[str]:
         """Return a sentence with the remedy for each fault that the figures show."""
-        return [
-            text.format_map(figures)
-            for name, text in _FINDINGS.items()
-            if figures.get(name, 0) > _LIMITS.get(name, 0)
-        ]
+        return [text.format_map(figures) for name, text in _FINDINGS.items() if figures.get(name)]
 
 
 class StampedSurvey(TopicSurvey):
@@ -143,32 +130,23 @@ class StampedSurvey(TopicSurvey):
         found = super().findings(figures)
         for reason, count in self._unreadable.most_common(3):
             found.append(f"{count} of {figures['messages']} messages cannot be read: {reason}")
-        if len(self._sizes) > 1 or len(self._encodings) > 1:
-            kinds = ", ".join([*self._encodings, *self._sizes])
-            found.append(
-                f"the encoding or size changes ({kinds}): windows end at each change, so record one camera a "
-                f"topic"
-            )
         return found
 
 
 class EventSurvey(StampedSurvey):
-    """A topic of event packets or of dvs_msgs arrays.
-
-    `absolute_stamps` means that a packet's stamp is the sensor's time of its first event, as in recordings
-    other than bags. The report then has full times of events, of which evt3 carries 24 bits only.
-    """
+    """A topic of event packets or of dvs_msgs arrays."""
 
     kind = "events"
 
-    def __init__(self, topic: Topic, absolute_stamps: bool = False) -> None:
+    def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self._absolute_stamps = absolute_stamps
         self.is_dvs = EVENT_TYPES[topic.type] == DVS_EVENTS
-        self._events = self._on = self._back = self._furthest_back = 0
+        self._events = self._on = 0
         self._first_us: int | None = None
         self._last_us: int | None = None
-        self._digest = StreamDigest()
+        self._sha = hashlib.sha256()
+        # They wait until the last x has been added.
+        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (_digest closes them)
         self._dvs, self._packets = DvsDecoder(), PacketDecoder()
 
     def _parse(self, data: bytes) -> Any:
@@ -186,15 +164,22 @@ class EventSurvey(StampedSurvey):
             batch = self._packets.decode(message)
         if not len(batch):
             return
-        t = batch.t - batch.t[0] + stamp // 1000 if self._absolute_stamps else batch.t
-        steps = np.diff(t, prepend=t[0] if self._last_us is None else self._last_us)
-        self._back += int(np.count_nonzero(steps < 0))
-        self._furthest_back = max(self._furthest_back, -int(steps.min()))
-        self._first_us = int(t[0]) if self._first_us is None else self._first_us
-        self._last_us = int(t[-1])
-        self._digest.add(batch)
+        self._first_us = int(batch.t[0]) if self._first_us is None else self._first_us
+        self._last_us = int(batch.t[-1])
+        self._sha.update(np.ascontiguousarray(batch.x, "<u2").data)
+        for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
+            file.write(np.ascontiguousarray(values, kind).data)
         self._events += len(batch)
         self._on += int(np.count_nonzero(batch.p))
+
+    def _digest(self) -> str:
+        """Return the SHA-256 over x (little-endian uint16) of all events, then y (uint16), then p (uint8)."""
+        for file in self._waiting:
+            with file:
+                file.seek(0)
+                while block := file.read(1 << 20):
+                    self._sha.update(block)
+        return self._sha.hexdigest()
 
     def _count(self, encoding: str, sized: Any) -> None:
         self._encodings[encoding] += 1
@@ -216,11 +201,8 @@ class EventSurvey(StampedSurvey):
             "first_event_us": self._first_us,
             "last_event_us": self._last_us,
             "events_per_s": self._events / span_us * 1e6 if span_us > 0 else None,
-            "sha256": self._digest.finish(),
+            "sha256": self._digest(),
             "missing_packets": self._packets.missing,
-            "seq_restarts": self._packets.restarts,
-            "event_times_back": self._back,
-            "furthest_event_back_us": self._furthest_back,
             "damage": dict(self._dvs.damage + self._packets.damage),
         }
 
@@ -245,13 +227,11 @@ class ImageSurvey(StampedSurvey):
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self._wide = self._largest = 0
+        self._largest = 0
 
     def _take(self, stamp: int, message: Any) -> None:
         if self.topic.type == COMPRESSED_IMAGE:
             self._encodings[message.format] += 1
-            if _is_cut(message.data.tobytes()):
-                raise InputError("an image is empty, cut or no picture: check the node that sends it")
             if not self._sizes:
                 height, width, _ = compressed_array(message).shape
                 self._sizes[f"{width}x{height}"] += 1
@@ -259,8 +239,8 @@ class ImageSurvey(StampedSurvey):
         self._encodings[message.encoding] += 1
         self._sizes[f"{message.width}x{message.height}"] += 1
         camera_array(message)
-        if self._wide < _DEPTH_IMAGES and (samples := wide_samples(message)) is not None:
-            self._wide += 1
+        if message.encoding.endswith("16"):
+            samples = message.data.view(">u2" if message.is_bigendian else "<u2")
             self._largest = max(self._largest, int(samples.max()))
 
     def figures(self) -> dict[str, Any]:
@@ -270,38 +250,7 @@ class ImageSurvey(StampedSurvey):
         found = super().findings(figures)
         if 0 < self._largest < 1 << 14:
             found.append(
-                f"the largest sample of 16 bits is {self._largest} in the first {self._wide} images, and "
-                f"captions use the upper 8 bits: let the camera publish mono8, rgb8 or bgr8, or all 16 bits"
+                f"the largest sample of 16 bits is {self._largest}, and captions use the upper 8 bits: let "
+                f"the camera publish mono8, rgb8 or bgr8, or all 16 bits"
             )
         return found
-
-
-class StreamDigest:
-    """SHA-256 over x (little-endian uint16) of the whole stream, then y (uint16), then p (uint8).
-
-    y and p wait in temporary files (in TMPDIR, 3 bytes an event) until the last x has been added.
-    """
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-        self._waiting = [TemporaryFile() for _ in "yp"]  # noqa: SIM115 (finish() closes them)
-
-    def add(self, batch: EventBatch) -> None:
-        """Add the stream's next events."""
-        self._hash.update(np.ascontiguousarray(batch.x, "<u2").data)
-        for file, values, kind in zip(self._waiting, (batch.y, batch.p), ("<u2", "u1"), strict=True):
-            file.write(np.ascontiguousarray(values, kind).data)
-
-    def finish(self) -> str:
-        """Return the digest as 64 hex digits; nothing can be added after it."""
-        for file in self._waiting:
-            file.seek(0)
-            while block := file.read(1 << 20):
-                self._hash.update(block)
-            file.close()
-        return self._hash.hexdigest()
-
-
-def _is_cut(picture: bytes) -> bool:
-    """Return whether a PNG or JPEG lacks its end; some cameras fill up the rest of the buffer."""
-    return not picture.rstrip(b"\0").endswith((b"\xff\xd9", b"IEND\xaeB`\x82"))

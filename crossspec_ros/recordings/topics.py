@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_TYPES, IMAGE, IMAGE_TYPES, is_end_mark, typestore
-from crossspec_ros.events.encodings import check_encoding
+from crossspec_ros.events.cdr import (
+    DVS_EVENTS,
+    EVENT_TYPES,
+    IMAGE,
+    IMAGE_TYPES,
+    check_encoding,
+    is_end_mark,
+    typestore,
+)
 from crossspec_ros.recordings.bag_storage import StoredMessage, Topic
 from crossspec_ros.recordings.options import ReadOptions
 

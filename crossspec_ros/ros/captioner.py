@@ -33,7 +33,7 @@ from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
-from crossspec_ros.ros.messages import RELIABLE, closed_counts, rgb8_array
+from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.questions import Questions
@@ -323,7 +323,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if len(self._closed_ns) > MOST_CLOSED:  # nobody closes these windows
             del self._closed_ns[next(iter(self._closed_ns))]
         published_ns = info["source_timestamp"]
-        self._take(lambda: self._assembler.close(end_ns, *closed_counts(message), published_ns=published_ns))
+        self._take(lambda: self._assembler.close(*closed_window(message), published_ns=published_ns))
 
     def _take(self, complete: Callable[[], list[Window]]) -> None:
         try:

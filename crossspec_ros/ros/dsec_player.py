@@ -332,7 +332,7 @@ class PlayerNode(GuardedNode):
         """A message without events, which says that the stream has reached this stamp."""
         if self._event_type == "dvs_msgs/EventArray":
             return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
-        return event_packet(stamp_ns, b"", "evt3", (0, 0))
+        return event_packet(stamp_ns, b"", "mono", (0, 0))
 
     def _take_report(self, message: WindowReport) -> None:
         with self._news:

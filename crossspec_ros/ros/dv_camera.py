@@ -17,7 +17,7 @@ from sensor_msgs.msg import Image
 from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_camera import Link, Source, Unusable, open_sources
+from crossspec_ros.events.dv_camera import Source, open_sources
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
@@ -42,7 +42,7 @@ class DvCameraNode(GuardedNode):
             "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
         }
         self._published = Counter[str](events=0, image=0)
-        self._disconnections, self._unusable = Counter[Source](), Counter[Source]()
+        self._disconnections = Counter[Source]()
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
@@ -85,15 +85,13 @@ class DvCameraNode(GuardedNode):
                 with self._pulses[source].busy():
                     self._topics[item.kind].publish(item.data)
                 self._published[item.kind] += 1
-            elif isinstance(item, Unusable):
-                self._leave_out(source, item.why)
-            elif isinstance(item, Link) and item.is_up:
+            elif item.is_up:
                 self._complaints.pop(source, None)
                 if is_told:
                     away_s = time.monotonic() - since_s
                     self.get_logger().info(f"{_what(source)} connected, after {away_s:.1f} s")
                 is_up, is_told = True, False
-            elif isinstance(item, Link):
+            else:
                 now_s = time.monotonic()
                 if is_up or source not in self._complaints:
                     self._complaints[source] = plain_text(f"no {_what(source)}: {item.why}; trying again")
@@ -104,11 +102,6 @@ class DvCameraNode(GuardedNode):
                 self._disconnections[source] += is_up
                 is_up = False
 
-    def _leave_out(self, source: Source, why: str) -> None:
-        self._unusable[source] += 1
-        told = plain_text(f"of the {_what(source)}, some cannot be used ({why}): check what its server sends")
-        self.get_logger().warning(told, throttle_duration_sec=LOG_S)
-
     def _read_counters(self) -> Mapping[str, Reading]:
         return {_part(source): self._reading(source) for source in self._sources}
 
@@ -117,10 +110,7 @@ class DvCameraNode(GuardedNode):
         complaint = self._complaints.get(source)
         return Reading(
             {names[kind]: self._published[kind] for kind in source.kinds},
-            {
-                "disconnections": self._disconnections[source],
-                "unusable_messages": self._unusable[source],
-            },
+            {"disconnections": self._disconnections[source]},
             warnings={"connection": complaint} if complaint else {},
         )
 

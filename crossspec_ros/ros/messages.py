@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
-from crossspec_msgs.msg import WindowClosed
+from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from diagnostic_msgs.msg import KeyValue
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -21,9 +21,10 @@ from std_msgs.msg import Header
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import encoded_size, pixels_of
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.image_bounds import check_size
 from crossspec_ros.windows.resize import MOST_ENLARGED
-from crossspec_ros.windows.window import Counts
+from crossspec_ros.windows.window import WindowClosed
 
 
 def reliable(depth: int) -> QoSProfile:
@@ -97,14 +98,17 @@ def key_values(values: Mapping[str, str]) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in values.items()]
 
 
-def closed_message(end_ns: int, counts: Counts) -> WindowClosed:
+def closed_message(closed: WindowClosed) -> ClosedMessage:
     """A closed window: its end and what it has."""
-    return WindowClosed(header=Header(stamp=to_time(end_ns)), **counts._asdict())
+    end_ns, *counts = closed
+    values = zip(WindowClosed._fields[1:], counts, strict=True)
+    return ClosedMessage(header=Header(stamp=to_time(end_ns)), **dict(values))
 
 
-def closed_counts(message: WindowClosed) -> Counts:
-    """The counts of a closed window."""
-    return Counts(*(getattr(message, name) for name in Counts._fields))
+def closed_window(message: ClosedMessage) -> WindowClosed:
+    """The end of a closed window and what it has."""
+    counts = (getattr(message, name) for name in WindowClosed._fields[1:])
+    return WindowClosed(to_ns(message.header.stamp), *counts)
 
 
 def message_class(event_type: str) -> type:

@@ -6,7 +6,6 @@ import contextlib
 import queue
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
@@ -28,8 +27,8 @@ from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import run
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES, Counts
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 _MOST_FRAME_ID = 256
 """Characters; it is copied into every image."""
@@ -118,8 +117,7 @@ class SynchronizerNode(GuardedNode):
         if isinstance(update, WindowClosed):
             self._flow["windows"] += 1
             self._health.closed(update)
-            _, *counts = astuple(update)
-            self._closed.publish(closed_message(update.end_ns, Counts(*counts)))
+            self._closed.publish(closed_message(update))
         else:
             frame_id = self._frame_id if isinstance(update, FrameReady) else self._pipeline.stream.frame_id
             image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])

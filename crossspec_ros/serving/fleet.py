@@ -159,7 +159,6 @@ class Fleet:
             # Not before its memory is saved; and the name may be that of its next stream by now.
             if self._robots.get(robot.name) is robot:
                 del self._robots[robot.name]
-                self.engine.forget(robot.name)
 
     def let_go(self, name: str, reason: str, count: str = "let_go") -> None:
         """End the stream of this robot, if there is one, and tell it why."""

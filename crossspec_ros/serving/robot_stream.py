@@ -12,7 +12,7 @@ from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Rehearsal
 from crossspec_ros.captioning.live_windows import LiveWindow
 from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
-from crossspec_ros.engine.work import Frames
+from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces

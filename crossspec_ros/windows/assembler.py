@@ -10,14 +10,12 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.window import Counts, Window
+from crossspec_ros.windows.window import Window, WindowClosed
 
 PATIENCE = 8
 """A window is emitted incomplete once so many later ones have closed: as many as the topics' queues hold."""
 MAX_IMAGES = 64
 """Images of one kind that a window may have; the synchronizer makes far fewer."""
-_SETTLED = 3
-"""Windows after a restart of the windows from which on all images were published after its first closing."""
 
 
 class _Image(NamedTuple):
@@ -35,27 +33,18 @@ class _Topic:
     open: deque[_Image] = field(default_factory=lambda: deque(maxlen=2 * MAX_IMAGES))
 
 
-class _Restart(NamedTuple):
-    """The first window after a jump back, its closing, and the last closing before it."""
-
-    window: int
-    published_ns: int
-    before_ns: int
-
-
 @dataclass(eq=False)
 class _ClosedWindow:
-    """A window that has closed; its images were published after `since_ns` and before its closing."""
+    """A window that has closed; its images were published before its closing."""
 
     index: int
     published_ns: int
-    since_ns: int
-    counts: Counts
+    counts: WindowClosed
     images: tuple[list[_Image], list[_Image]] = field(default_factory=lambda: ([], []))
     is_emitted: bool = False
 
     def takes(self, image: _Image) -> bool:
-        return self.index == image.window and self.since_ns < image.published_ns <= self.published_ns
+        return self.index == image.window and image.published_ns <= self.published_ns
 
 
 class WindowAssembler:
@@ -64,9 +53,9 @@ class WindowAssembler:
     After a jump back of the clock (a recording that loops) the same windows come again, and a queue that was
     full has lost what is old. So stamps alone do not say which closing an image belongs to. Images and
     closings come from one synchronizer, whose clock orders them: an image belongs to the first closing of its
-    index that was published after it. A topic that is past a closing has no more images of that window. A
-    synchronizer that was killed leaves images of a window that only its successor closes: after a restart of
-    the windows, older images are dropped.
+    index that was published after it. A topic that is past a closing has no more images of that window.
+    Images of a window that a killed synchronizer never closed are surplus ones of the next window of that
+    index.
     """
 
     def __init__(self, grid: WindowGrid) -> None:
@@ -76,7 +65,6 @@ class WindowAssembler:
         self._topics = self._frames, self._event_images
         # Emitted windows stay for a while, so that late images of theirs are known.
         self._closed: deque[_ClosedWindow] = deque()
-        self._restart: _Restart | None = None
         self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
@@ -93,7 +81,7 @@ class WindowAssembler:
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image, published_ns)
 
     def close(self, end_ns: int, *counts: int, published_ns: int = 0) -> list[Window]:
-        """Add the `Counts` of the window ending at `end_ns`; return the windows that this completes.
+        """Add what `WindowClosed` says of a window; return the windows that this completes.
 
         Raises InputError for a window of another grid.
         """
@@ -107,38 +95,24 @@ class WindowAssembler:
         last = self._closed[-1] if self._closed else None
         if last and index <= last.index:
             self.counts["restarts"] += 1
-            self._restart = _Restart(index, published_ns, last.published_ns)
         if last and published_ns < last.published_ns:
             # The publisher's clock was set back, so its earlier times order nothing any more.
-            self._restart = None
             self._closed = deque(window for window in self._closed if not window.is_emitted)
-        window = _ClosedWindow(index, published_ns, self._since_ns(index), Counts(*counts))
+        window = _ClosedWindow(index, published_ns, WindowClosed(end_ns, *counts))
         self._closed.append(window)
         for topic, images in zip(self._topics, window.images, strict=True):
             images.extend(image for image in topic.open if window.takes(image))
-            # Images of this window that were published earlier belong to one that never closed.
-            left = (
-                one for one in topic.open if one.window != index or one.published_ns > window.published_ns
-            )
-            topic.open = deque(left, topic.open.maxlen)
+            topic.open = deque((one for one in topic.open if not window.takes(one)), topic.open.maxlen)
         return self._ready()
 
     def clear(self) -> list[Window]:
         """Forget all windows, but not the counts; return those that had closed and were incomplete."""
         incomplete = [self._emit(window) for window in self._closed if not window.is_emitted]
         self._closed.clear()
-        self._restart = None
         for topic in self._topics:
             topic.open.clear()
             topic.reached_ns = -1
         return incomplete
-
-    def _since_ns(self, index: int) -> int:
-        """Return the time before which no image of a window was published."""
-        if self._restart is None:
-            return -1
-        is_settled = index >= self._restart.window + _SETTLED
-        return self._restart.published_ns if is_settled else self._restart.before_ns
 
     def _published(self, published_ns: int) -> int:
         self._arrivals += 1
@@ -176,7 +150,7 @@ class WindowAssembler:
         return windows
 
     def _is_final(self, window: _ClosedWindow) -> bool:
-        parts = zip(self._topics, window.images, window.counts[:2], strict=True)
+        parts = zip(self._topics, window.images, window.counts[1:3], strict=True)
         return all(len(has) >= count or topic.reached_ns > window.published_ns for topic, has, count in parts)
 
     def _emit(self, window: _ClosedWindow) -> Window:
@@ -196,7 +170,7 @@ class WindowAssembler:
             tuple(image.stamp_ns for image in frames),
             missing,
             surplus,
-            *counts[2:],  # the rest of its fields are those of Counts
+            *counts[3:],  # the rest of its fields are those of WindowClosed
         )
 
 

@@ -25,8 +25,8 @@ EVENTS_FACTOR = 3.5
 """Factor of the threshold for event images, whose pixels are white, red or blue and never in between."""
 _DARK_LEVELS = 20.0
 """Brightness of 256 levels below which a camera's noise is as large as its signal."""
-_MAX_SIGHTS = 4
-"""Maximum number of open windows, and of changed ones, that the gate keeps."""
+_MAX_SIGHTS = 8
+"""Maximum number of windows that the gate keeps."""
 
 Verdict = Literal["caption", "unchanged", "unasked"]
 Streamed = tuple[str, np.ndarray, int]
@@ -79,9 +79,8 @@ class ChangeGate:
 
     def __init__(self, settings: GateSettings | None = None) -> None:
         self._settings = settings or GateSettings()
-        # Those that are open; the last few that have changed. Both by index.
-        self._open: dict[int, _Sight] = {}
-        self._changed: dict[int, _Sight] = {}
+        # Those that are open, and the last few that have changed, by index.
+        self._sights: dict[int, _Sight] = {}
         self._closed: int | None = None
         self._lock = threading.Lock()
 
@@ -106,7 +105,6 @@ class ChangeGate:
             if self._settings.when != "changed":
                 return [one] if self._settings.when == "always" else []
             sight = self._sight(index)
-            _keep(self._open, sight)
             sight.held.append(one)
             sight.add(kind, image)
             released: list[Streamed] = []
@@ -128,34 +126,38 @@ class ChangeGate:
             # `window` has these images.
             sight.held.clear()
             sight.is_closed, self._closed = True, window.index
-            self._open = {index: one for index, one in self._open.items() if index > window.index}
             before = self._before(sight)
             # A skipped or failed window has no caption to keep.
             if before is None or before.index != holds:
                 sight.has_changed = True
             has_changed = self._has_changed(sight)
-            if has_changed and (is_partial(window) or window.missing):
-                # Later windows cannot be compared with averages over a part of a second.
-                self._changed = {index: one for index, one in self._changed.items() if index > window.index}
+            # Later windows cannot be compared with averages over a part of a second.
+            is_measure = not (has_changed and (is_partial(window) or window.missing))
+            self._sights = {
+                index: one
+                for index, one in self._sights.items()
+                if index > window.index or (one.has_changed and is_measure)
+            }
             return "caption" if has_changed else "unchanged"
 
     def _sight(self, index: int) -> _Sight:
         if self._closed is not None and index <= self._closed:
             # Time has jumped back.
             self._start_anew()
-        return self._open.get(index) or _Sight(index)
+        sight = self._sights.setdefault(index, _Sight(index))
+        if len(self._sights) > _MAX_SIGHTS:
+            del self._sights[min(self._sights)]
+        return sight
 
     def _start_anew(self) -> None:
-        self._open, self._changed, self._closed = {}, {}, None
+        self._sights, self._closed = {}, None
 
     def _before(self, sight: _Sight) -> _Sight | None:
-        index = max((index for index in self._changed if index < sight.index), default=None)
-        return None if index is None else self._changed[index]
+        changed = (one for one in self._sights.values() if one.has_changed and one.index < sight.index)
+        return max(changed, key=lambda one: one.index, default=None)
 
     def _has_changed(self, sight: _Sight) -> bool:
         sight.has_changed = sight.has_changed or self._differs(sight)
-        if sight.has_changed:
-            _keep(self._changed, sight)
         return sight.has_changed
 
     def _differs(self, sight: _Sight) -> bool:
@@ -176,13 +178,6 @@ class ChangeGate:
             if then.shape != now.shape or np.abs(then - now).max() > contrast:
                 return True
         return False
-
-
-def _keep(sights: dict[int, _Sight], sight: _Sight) -> None:
-    """Add a sight, and drop the oldest ones above `_MAX_SIGHTS`."""
-    sights[sight.index] = sight
-    while len(sights) > _MAX_SIGHTS:
-        del sights[min(sights)]
 
 
 def _cells(image: np.ndarray) -> np.ndarray:

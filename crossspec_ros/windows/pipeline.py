@@ -15,8 +15,8 @@ from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest, scaled_size
-from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 
 class WindowSettings(Protocol):

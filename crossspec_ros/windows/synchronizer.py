@@ -11,10 +11,10 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.stamps import FORWARD_JUMP_NS, LiveMessage, StampJudge, Verdict
+from crossspec_ros.events.stamps import LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, split
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 LATENESS_NS = SECOND // 5
 MAX_PACKET_NS = 2 * SECOND
@@ -35,25 +35,6 @@ class EventImageReady:
 
     stamp_ns: int
     image: np.ndarray
-
-
-@dataclass(frozen=True)
-class WindowClosed:
-    """Nothing more will come for the window ending at `end_ns`, which had so many images and events.
-
-    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
-    and `late_frames` came too late for their own windows, since the window before this one closed.
-    `covered_ms` of the window lie between the first and the last of all data.
-    """
-
-    end_ns: int
-    frames: int
-    event_images: int
-    events: int
-    lost_packets: int = 0
-    late_events: int = 0
-    late_frames: int = 0
-    covered_ms: int = 1000
 
 
 Update = FrameReady | EventImageReady | WindowClosed
@@ -109,7 +90,7 @@ class Synchronizer:
         """
         if not len(batch):
             return
-        earliest_ns, latest_ns = span(batch)
+        earliest_ns, latest_ns = int(batch.t.min()), int(batch.t.max())
         if latest_ns - earliest_ns > MAX_PACKET_NS:
             raise InputError(
                 f"the events of a packet are {(latest_ns - earliest_ns) / SECOND:.0f} s apart: restart the "
@@ -138,13 +119,6 @@ class Synchronizer:
         take = partial(self._reach, stream, stamp_ns)
         yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
 
-    def restart(self) -> Iterator[Update]:
-        """Close the windows up to the last that has data, and forget everything but the counts."""
-        for message in self._judge.drop_held():
-            self.counts[f"stray_{message.stream}"] += message.count
-        self._judge.forget()
-        yield from self._start_anew()
-
     def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
         """Take what is judged now: the message, and what it confirms."""
         for message, verdict in self._judge.judge(heard):
@@ -169,8 +143,8 @@ class Synchronizer:
         self, batch: EventBatch, earliest_ns: int, latest_ns: int, lost_packets: int
     ) -> Iterator[Update]:
         first_ns = int(batch.t[0])
-        if lost_packets:
-            self._attribute(lost_packets, first_ns)
+        if lost_packets and (window := self._window(self.grid.index(first_ns))):
+            window.lost_packets += lost_packets
         yield from self._set_size(EVENTS, (batch.width, batch.height))
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
@@ -258,18 +232,6 @@ class Synchronizer:
         if len(batch):
             window.slices.add(batch, since_ns, until_ns)
             window.events += len(batch)
-
-    def _attribute(self, lost_packets: int, until_ns: int) -> None:
-        """Share the packets that are missing up to a time among the windows since the one that came last."""
-        reached_ns = self._reached.get(EVENTS, until_ns)
-        since_ns = min(max(reached_ns, until_ns - FORWARD_JUMP_NS), until_ns)
-        shared = 0
-        for index in range(self.grid.index(since_ns), self.grid.index(until_ns) + 1):
-            stop_ns = min(self.grid.end(index), until_ns + 1)
-            share = lost_packets * (stop_ns - since_ns) // (until_ns + 1 - since_ns)
-            if window := self._window(index):
-                window.lost_packets += share - shared
-            shared = share
 
     def _record(self, since_ns: int, until_ns: int) -> None:
         first_ns, last_ns = self._recorded or (since_ns, until_ns)

@@ -12,9 +12,15 @@ FRAMES = "frames"
 """Streams of a window."""
 
 
-class Counts(NamedTuple):
-    """Numbers that the synchronizer announces of a closed window."""
+class WindowClosed(NamedTuple):
+    """Nothing more will come for the window ending at `end_ns`, which has these numbers of images and events.
 
+    `lost_packets` event packets are missing in its time, by the gaps in their sequence numbers. `late_events`
+    and `late_frames` came too late for their own windows, since the window before this one closed.
+    `covered_ms` of the window lie between the first and the last of all data.
+    """
+
+    end_ns: int
     frames: int
     event_images: int
     events: int = 0
@@ -30,9 +36,7 @@ class Window:
 
     `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
     k and n may be 0. `missing` counts announced images that never arrived, `surplus` images that were not
-    announced, `events` the camera's events, `lost_packets` lost event packets. `late_events`
-    and `late_frames` came after their own windows had closed, since the window before this one closed.
-    `covered_ms` of the window lie between the first and the last data of the recording or live stream.
+    announced; the other numbers are those of `WindowClosed`.
     """
 
     index: int

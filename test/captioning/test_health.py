@@ -18,8 +18,7 @@ from crossspec_ros.captioning.health import (
     Reading,
 )
 from crossspec_ros.captioning.remedies import RISING, STOPPED
-from crossspec_ros.windows.synchronizer import WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 
 def test_every_warning_says_what_to_do():

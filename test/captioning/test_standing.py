@@ -15,7 +15,7 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.engine.sequence import TargetSequence
+from crossspec_ros.engine import loop
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -194,7 +194,7 @@ def test_choices_are_refused_where_they_cannot_be_made(
     ):
         with refused(code):
             decoder.standing([Standing(question, choices)])
-    monkeypatch.setattr(decoder.engine.runner, "branches", False)  # type: ignore[attr-defined]
+    monkeypatch.setattr(decoder.engine, "scores", False)
     with refused("choices-without-branches"):
         decoder.standing([Standing(PERSON, ("red", "green"))])
 
@@ -202,12 +202,12 @@ def test_choices_are_refused_where_they_cannot_be_made(
 def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: TargetSequence, *given: object) -> None:
+    def fail(*given: object) -> None:
         raise MemoryError("no memory")
 
     first, _ = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)])
     options = Options(QUESTION, first=first)
-    monkeypatch.setattr(TargetSequence, "scores", fail)
+    monkeypatch.setattr(loop, "node_scores", fail)
     for index, window in enumerate(windows[:2]):
         told, window = list[object](), replace(window, index=index)
         stream(decoder, window)

@@ -18,7 +18,7 @@ from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine import json_grammar as module
-from crossspec_ros.engine.accept import Verifier
+from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.json_grammar import GrammarCompiler, read_schema
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
@@ -117,7 +117,7 @@ def test_the_likeliest_allowed_token_is_accepted_and_the_grammar_goes_on(pair, s
     logits[:, 70] = 8  # never allowed there
     for row, token in enumerate(words[:4]):
         logits[row, token] = 4
-    assert Verifier().accept_allowed(tree, make(logits), None, place) == ((0, 1, 2), words[3])
+    assert accepted(tree, make(logits), None, place) == ((0, 1, 2), words[3])
     assert place.allowed()[words[4]] and not place.allowed()[words[0]]
 
 
@@ -127,8 +127,8 @@ def test_samples_are_of_the_allowed_tokens_in_the_targets_proportions(pair, stat
         place.take(token)
     rng = np.random.default_rng(0)
     logits = torch.as_tensor(rng.normal(size=(1, len(place.allowed()))).astype(np.float32))
-    sampling, verifier = Sampling(1.0, 1.0, 7), Verifier()
-    drawn = [verifier.accept_allowed(DraftTree(), logits, sampling, place.copy())[1] for _ in range(2000)]
+    draw = Sampling(1.0, 1.0, 7).draws()
+    drawn = [accepted(DraftTree(), logits, draw, place.copy())[1] for _ in range(2000)]
     allowed = place.allowed().nonzero()[0]
     probs = logits[0, allowed].softmax(-1).numpy()
     counts = np.array([drawn.count(token) for token in allowed])

@@ -14,15 +14,11 @@ import pytest
 import torch
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.captioning.assembly import load_decoder, speculative_decoder
+from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.pass_cost import SIZES, PassCost
 from crossspec_ros.engine.runner import Reading, Runner
 from crossspec_ros.engine.tree import ROOT, DraftTree, sees
 from crossspec_ros.errors import InputError
@@ -53,7 +49,7 @@ def random_tree(rng: random.Random, nodes: int, words: int) -> DraftTree:
 def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> None:
     rng, target, runner = random.Random(5), pair.target, engine.runner
     words = target.tokenizer.get_vocab_size()
-    own = ModelRunner(target.body, 700, False)
+    own = ModelRunner(target.body, 700, False, head=target.logits)
     runner.warm_up(2)
     # Two windows live at a time.
     pairs = [(runner.take(), own.take()) for _ in range(2)]
@@ -63,8 +59,8 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
         depths = [len(tokens) - 1 + depth for depth in tree.depths()]
         places = torch.tensor([[*range(len(tokens)), *depths]]) + length
         inputs, seen = target.words(tokens + tree.token_ids).embeds, sees(length, len(tokens), tree)
-        [(out, _)] = runner.read([Reading(row, inputs, places, seen, None, len(tree) + 1)])
-        return target.logits(out[-len(tree) - 1 :]) if runner.has_states else torch.from_numpy(out)
+        [output] = runner.read([Reading(row, inputs, places, seen, None, len(tree) + 1)])
+        return torch.as_tensor(output.logits)
 
     for turn in range(16):
         rows = pairs[turn % 2]
@@ -103,8 +99,8 @@ def test_logits_of_a_path_do_not_depend_on_passes(
     def read(runner: LlamaRunner, row: LlamaRow, *tokens: int, logits: int = 1) -> np.ndarray:
         seen = sees(row.length, len(tokens), DraftTree())
         places = torch.arange(len(tokens))[None] + row.length
-        [(out, _)] = runner.read([Reading(row, target.words(tokens).embeds, places, seen, None, logits)])
-        return out
+        read = Reading(row, target.words(tokens).embeds, places, seen, None, logits)
+        return runner.read([read])[0].logits
 
     prompt = [rng.randrange(words) for _ in range(90)]
     read(alone, plain, *prompt)
@@ -120,27 +116,6 @@ def test_logits_of_a_path_do_not_depend_on_passes(
             assert np.array_equal(read(alone, plain, token)[0], expected)
     runner.release()
     alone.release()
-
-
-def test_captions_are_the_targets_own(pair: ModelPair, windows: list[Window], engine: LocalEngine) -> None:
-    with (
-        closing(PrefillHiddenDecoder(pair, Policy((), None))) as alone,
-        closing(speculative_decoder(pair, engine=engine)) as ours,
-    ):
-        # Large trees, whatever passes cost here.
-        ours.policy = Policy(make_proposers(USUAL), PassCost(dict.fromkeys(SIZES, 1.0)))
-        passes = tokens = 0
-        for window in windows[:4]:
-            expected = alone.caption(window, Options(QUESTION), Trace()).token_ids
-            caption = ours.caption(window, Options(QUESTION), Trace())
-            assert caption.token_ids == expected
-            passes, tokens = passes + caption.target_passes, tokens + len(expected)
-            question = "What is the light like?"
-            assert (
-                ours.ask(Options(question), Trace()).token_ids
-                == alone.ask(Options(question), Trace()).token_ids
-            )
-        assert passes < tokens
 
 
 def test_captioner_runs_it_by_parameters(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from crossspec_ros.engine.accept import Verifier, node_scores
+from crossspec_ros.engine.accept import accepted, node_scores
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
@@ -20,14 +20,14 @@ TREE = DraftTree((1,), (ROOT,), (0.9,), (("memory",),))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("sampling", [None, Sampling(1.0, 1.0, 0)])
+@pytest.mark.parametrize("draw", [None, Sampling(1.0, 1.0, 0).draws()])
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])
-def test_verifier_refuses_non_finite_logits(value, sampling, kind) -> None:
+def test_acceptance_refuses_non_finite_logits(value, draw, kind) -> None:
     good, bad = [0.0, 5.0, 1.0], [0.0, 5.0, value]
-    assert Verifier().accept(TREE, kind([good, good], dtype=np.float32 if kind is np.array else None), None)
+    assert accepted(TREE, kind([good, good]), draw)
     for rows in ([bad, good], [good, bad]):
         with pytest.raises(NonFiniteError):
-            Verifier().accept(TREE, kind(rows), sampling)
+            accepted(TREE, kind(rows), draw)
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])

@@ -130,26 +130,12 @@ def test_defect_in_verification_shows(shape: Shape, verify: Verify) -> None:
     assert statistic > critical
 
 
-def test_guesses_are_taken_as_often_as_can_be() -> None:
-    generator = torch.Generator().manual_seed(6)
-    taken = [bool(verified(*case(TREE, (), plain), generator)[0]) for _ in range(5_000)]
-    assert np.mean(taken) == pytest.approx(float(target((), plain)[[0, 1, 3]].sum()), abs=0.025)
-
-
 @given(alike_trees(), st.data())
 def test_where_the_target_is_certain_the_path_is_the_greedy_one(tree: DraftTree, data: st.DataObject) -> None:
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     probs = torch.nn.functional.one_hot(torch.tensor(choices), 4).float()
     assert verified(tree, probs, torch.Generator()) == greedy_path(tree, choices)
-
-
-def test_the_same_seed_gives_the_same_path_on_any_scale_of_the_probabilities() -> None:
-    tree, probs = case(TREE, (), plain)
-    for seed in range(20):
-        sampling = Sampling(1.0, 1.0, seed)
-        once = verified(tree, probs, sampling.generator())
-        assert verified(tree, 7 * probs, sampling.generator()) == once
 
 
 def test_a_token_is_drawn_by_one_float64_number_of_the_generator() -> None:

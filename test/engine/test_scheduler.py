@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ def request(
     made.tasks.extend(tasks)
     made.sequence = object() if is_read else None  # type: ignore[assignment]
     if rehearses:
-        made.rehearsal = SimpleNamespace(has_begun=True, is_over=False)  # type: ignore[assignment]
+        made.rehearsal = SimpleNamespace(has_begun=True, future=Future())  # type: ignore[assignment]
         made.sequence = SimpleNamespace(ends_rehearsal=lambda frames: frames > 2)  # type: ignore[assignment]
     return made
 

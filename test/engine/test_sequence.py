@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from draft_trees import Told, path_to, random_tree
+from draft_trees import path_to, random_tree
 from plain_target import QUESTION, chain, first_frames, logits
 
-from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.passes import Passes, PassOutput
 from crossspec_ros.engine.protocols import Step
-from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.engine.tree import ROOT, DraftTree, sees
-from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.engine.runner import Output, Reading
+from crossspec_ros.engine.sequence import REHEARSAL, TargetSequence
+from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 OTHER = "How many cars are there, and of which colour?"
 TOLERANCE = 5e-5
-Result = TypeVar("Result")
 
 
 @pytest.fixture(params=["sdpa", "eager"])
@@ -49,13 +46,12 @@ class Opened:
         is_static: bool = False,
         taps: tuple[int, ...] = (),
     ) -> None:
-        self.verifier, target = Told(), pair.target
-        pool = ModelRunner(target.body, target.spec.frame_tokens + 512, is_static)
-        pool.tap(taps)
-        pool.warm_up(1)
-        stream = CudaStream(target.device)
-        self.sequence = TargetSequence(target, pool, stream, self.verifier, Trace())
-        self._passes = Passes(target, pool, stream)
+        target = pair.target
+        self.target, room = target, target.spec.frame_tokens + 512
+        self.runner = ModelRunner(target.body, room, is_static, head=target.logits)
+        self.runner.tap(taps)
+        self.runner.warm_up(1)
+        self.sequence = TargetSequence(target, self.runner, Trace())
         for i, frame in enumerate(window.frames):
             self.sequence.append(frame, i)
             if i < prefilled:
@@ -63,41 +59,32 @@ class Opened:
 
     def read(self) -> None:
         """Prefill what is there."""
-        self._pass(DraftTree(), 0, lambda output: self.sequence.was_read(output, DraftTree()))
+        self.sequence.was_read(self._pass(DraftTree(), 0)[0], DraftTree())
 
     def step(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> Step:
         """A pass in which these nodes and this token are accepted."""
-        self.verifier.accepts = path, following
-        return self._pass(tree, len(tree) + 1, lambda out: self.sequence.verify(tree, out, None, None))
+        reading, output = self._pass(tree, len(tree) + 1)
+        self.last = output.logits.clone()
+        return self.sequence.keep(reading, tree, path, following, output)
 
     def logits(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> torch.Tensor:
         """Of a step in which these nodes and this token are accepted."""
         self.step(tree, path, following)
-        return self.verifier.logits
+        return self.last
 
     def encode(self) -> None:
         """Encode the frames that wait."""
-        self.sequence.add(self._passes.encode(self.sequence.units()))
+        self.sequence.add([self.target.encode(unit)[0] for unit in self.sequence.units()])
 
-    def _pass(self, tree: DraftTree, logits: int, finish: Callable[[PassOutput], Result]) -> Result:
+    def _pass(self, tree: DraftTree, logits: int) -> tuple[Reading, Output]:
         self.encode()
-        [output] = self._passes.read([self.sequence.reading(tree, logits)])
-        return finish(output)
+        reading = self.sequence.reading(tree, logits)
+        [output] = self.runner.read([reading])
+        return reading, output
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool((a - b).abs().max() < TOLERANCE)
-
-
-@pytest.mark.usefixtures("attention")
-@pytest.mark.parametrize("prefilled", [0, 1, 5, 8])
-@torch.inference_mode()
-def test_frames_may_be_read_one_by_one_or_with_the_question(
-    pair: ModelPair, windows: list[Window], prefilled: int
-) -> None:
-    opened = Opened(pair, windows[0], prefilled)
-    opened.sequence.ask(QUESTION, Trace())
-    assert close(opened.logits(chain([5, 6, 7])), logits(pair, windows[0], [5, 6, 7]))
 
 
 @pytest.mark.usefixtures("attention")
@@ -164,15 +151,14 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
     tree = chain([11, eos, 12])
     step = opened.step(tree, (0, 1, 2), 13)
     assert (step.path, step.tokens, step.ended) == ((0, 1, 2), (11, eos), True)
-    assert step.tokens_read == unread + 3 and step.seconds > 0
-    assert step.hidden is not None and step.hidden.tapped((1,)) is None
-    question = len(pair.target.prompt_ids(QUESTION)[1])
-    accepted = step.hidden.accepted()
-    assert len(accepted) == question + 3
-    assert torch.equal(pair.target.logits(accepted[question - 1 :]), opened.verifier.logits)
+    assert step.tokens_read == unread + 3
+    assert step.hidden is not None
+    question, (states, taps) = len(pair.target.prompt_ids(QUESTION)[1]), step.hidden((1,))
+    assert len(states) == question + 3 and taps is None
+    assert torch.equal(pair.target.logits(states[question - 1 :]), opened.last)
     step = opened.step(DraftTree((11, 12), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2), (1,), 13)
     assert step.hidden is not None
-    assert torch.equal(pair.target.logits(step.hidden.accepted()), opened.verifier.logits[[0, 2]])
+    assert torch.equal(pair.target.logits(step.hidden(())[0]), opened.last[[0, 2]])
 
 
 @torch.inference_mode()
@@ -189,11 +175,11 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     )
     tree = DraftTree((12, 11), (ROOT, ROOT), (0.5,) * 2, (("a",),) * 2)
     first = opened.step(tree, (1,), 12)
-    assert first.hidden is not None and first.hidden.tapped(()) is None
-    got = [first.hidden.tapped((3, 1))]
+    assert first.hidden is not None and first.hidden(())[1] is None
+    got = [first.hidden((3, 1))[1]]
     second = opened.step(DraftTree())
     assert second.hidden is not None
-    got.append(second.hidden.tapped((1, 3, 1)))
+    got.append(second.hidden((1, 3, 1))[1])
     states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states
     wanted = [states[i][0][len(ids[0]) + len(frames) :] for i in range(4)]
     assert got[0] is not None and close(got[0], torch.cat([wanted[3], wanted[1]], -1)[:-1])
@@ -201,26 +187,13 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     assert got[1] is not None and close(got[1], torch.cat([wanted[1], wanted[3], wanted[1]], -1)[-1:])
 
 
-def test_positions_and_sight_follow_the_tree() -> None:
-    tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (1.0,) * 3, (("a",),) * 3)
-    chunk = Chunk.at(torch.zeros(3, 8), tree.depths(), 3)
-    assert chunk.positions.tolist() == [[1, 1, 2]] * 3 and chunk.span == 3
-    seen = sees(1, 2, tree)
-    assert seen.astype(int).tolist() == [
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 1, 0, 1, 0],
-        [1, 1, 1, 1, 0, 1],
-    ]
-
-
-@pytest.mark.parametrize("kept", [(), (0, 1, 2), (0, 1, 2, 3, 5, 6, 7), tuple(range(8))])
+@pytest.mark.parametrize(
+    ("kept", "new"), [((), 1), ((0, 1, 2), 1), ((0, 1, 2, 3, 5, 6, 7), 4), (tuple(range(8)), 1)]
+)
 @torch.inference_mode()
-def test_fit_keeps_what_is_read_and_what_is_encoded(
-    pair: ModelPair, windows: list[Window], kept: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+def test_fit_keeps_frames_before_the_first_other_one(
+    pair: ModelPair, windows: list[Window], kept: tuple[int, ...], new: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The frames that came in between, or were dropped, are neither lost nor read twice."""
     opened, encoded = Opened(pair, windows[0], 8), list[int]()
     encode = pair.target.encode
     monkeypatch.setattr(
@@ -231,7 +204,7 @@ def test_fit_keeps_what_is_read_and_what_is_encoded(
     opened.sequence.ask(QUESTION, Trace())
     shown = replace(windows[0], frames=np.stack(frames))
     assert close(opened.logits(chain([5, 6])), logits(pair, shown, [5, 6]))
-    assert encoded == [1]
+    assert sum(encoded) == new
 
 
 @pytest.mark.parametrize("is_static", [False, True])
@@ -243,7 +216,7 @@ def test_nothing_of_a_rehearsal_stays_in_the_cache(
     opened = Opened(pair, first_frames(window, 7), 7, is_static)
     sequence, unit = opened.sequence, pair.target.spec.frame_tokens // 8
     length, place = sequence._row.length, sequence._place
-    sequence.rehearse("What is this?", Trace())
+    sequence.ask("What is this?", Trace(), REHEARSAL)
     opened.step(chain([5, 6, 7]), (0, 1))
     assert sequence._row.length > length + unit
     sequence.append(window.frames[7], 7)
@@ -271,23 +244,3 @@ def test_frames_that_end_a_rehearsal(per_unit: int, read: int, ends: tuple[bool,
         _units=[None] * (read // per_unit + 1),
     )
     assert tuple(TargetSequence.ends_rehearsal(sequence, i) for i in range(len(ends))) == ends
-
-
-@torch.inference_mode()
-def test_a_row_that_was_spoilt_is_zeroed(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = Opened(pair, first_frames(windows[0], 1), 1, is_static=True)
-
-    def fail(self: ModelRunner, readings: list[Reading]) -> None:
-        readings[0].row.states[..., readings[0].row.length :, :] = torch.nan
-        raise MemoryError
-
-    opened.sequence.append(windows[0].frames[1], 1)
-    with monkeypatch.context() as broken:
-        broken.setattr(ModelRunner, "read", fail)
-        with pytest.raises(MemoryError):
-            opened.read()
-    pool, row = opened.sequence._runner, opened.sequence._row
-    opened.sequence.close(is_sound=False)
-    assert pool.take() is row and row.states.isfinite().all()

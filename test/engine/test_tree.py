@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from draft_trees import alike_trees, tree_of, trees
+from draft_trees import alike_trees, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,20 +110,6 @@ def test_a_chain_is_accepted_as_far_as_it_agrees(draft: list[int], data: st.Data
     kept = agreement(draft, choices)
     tree = DraftTree.chain(draft, [0.5] * len(draft), "test")
     assert greedy_path(tree, choices) == (tuple(range(kept)), choices[kept])
-
-
-def test_each_node_asks_for_its_own_choice_and_the_first_of_equal_siblings_is_followed() -> None:
-    assert greedy_path(DraftTree(), [7]) == ((), 7)
-    tree = tree_of((ROOT, 1), (ROOT, 2), (0, 3), (1, 3), (1, 4), (4, 5))
-    for choices, path in (
-        ([2, 9, 4, 9, 9, 6, 8], ((1, 4), 6)),
-        ([2, 9, 4, 9, 9, 5, 8], ((1, 4, 5), 8)),
-        ([3, 9, 4, 9, 9, 5, 8], ((), 3)),
-    ):
-        assert greedy_path(tree, choices) == path
-    assert greedy_path(tree_of((ROOT, 1), (ROOT, 1), (1, 2)), [1, 2, 2, 3]) == ((0,), 2)
-    # Ids out of the vocabulary are never met.
-    assert greedy_path(tree_of((ROOT, -1), (ROOT, 10**9), (ROOT, 0)), [0, 5, 6, 7]) == ((2,), 7)
 
 
 def test_nodes_beyond_the_vocabulary_go_with_what_follows() -> None:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from event_samples import assert_equal, batch_of, batches, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recording_samples import encode_libcaer, encode_mono
+from recording_samples import encode_libcaer
 from refusals import refused
 
 from crossspec_ros.events.cdr import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.fixed import encode_mono
 from crossspec_ros.events.packet_decoder import make_decoder
 
 ENCODERS = {
     "evt3": lambda batch, time_base=0: encode_evt3(batch),
     "libcaer": encode_libcaer,
     "libcaer_cmp": lambda batch, time_base=0: encode_libcaer_cmp(batch, time_base),
-    "mono": encode_mono,
+    "mono": lambda batch, time_base=0: encode_mono(batch, time_base),
 }
 FIXED = pytest.mark.parametrize("encoding", ["mono", "libcaer"])
 EPOCH_US = 1_700_000_000_000_000

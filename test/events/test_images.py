@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from crossspec_lab.world.event_images import render
 from event_samples import batches
 from hypothesis import given
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import render
 
 BLUE, RED = (0, 0, 255), (255, 0, 0)
 

@@ -10,51 +10,52 @@ from types import SimpleNamespace
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
+from crossspec_ros.recordings import reader_process
 
 
-def crash(path):
+def crash(path, options):
     yield {"value": 1}
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def leave(path):
+def leave(path, options):
     yield {"value": 1}
     os._exit(7)
 
 
-def refuse(path):
+def refuse(path, options):
     yield {"value": 1}
     raise InputError("it is bad: mend it")
 
 
-def fail(path):
+def fail(path, options):
     yield {"value": 1}
     raise KeyError("unforeseen")
 
 
-def need(path):
+def need(path, options):
     yield {"value": 1}
     import_module("no_such_package")
 
 
-def hoard(path):
+def hoard(path, options):
     yield {"value": 1}
     kept = []
     while True:
         kept.append(bytearray(64 << 20))
 
 
-def compute(path):
+def compute(path, options):
     yield {"value": 1}
     while True:
         pass
 
 
-def shout(path):
+def shout(path, options):
     yield {"value": os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J")}
 
 
-def send_own_pid(path):
+def send_own_pid(path, options):
     yield {"value": os.getpid()}
     time.sleep(1)
     while True:
@@ -79,5 +80,9 @@ class Recording(SimpleNamespace):
         pass
 
 
-def open_one(path, count, crash_at=-1):
-    return Recording(count=count, crash_at=crash_at, remarks=[], losses=[])
+def play(path, options):
+    """Play a `Recording` of the count and the message to crash at that the columns state."""
+    count, crash_at = map(int, options.columns.split(","))
+    one = Recording(count=count, crash_at=crash_at, remarks=[], losses=[])
+    reader_process.open_here = lambda path, options: one
+    yield from reader_process.play(path, options)

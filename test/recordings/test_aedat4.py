@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from crossspec_lab.samples import write_aedat
 from event_samples import assert_equal, random_batch
+from recording_samples import decode
 from refusals import refused
 
-from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, typestore
-from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.recording import open_here, open_recording
 from crossspec_ros.recordings.survey import survey
 
@@ -36,17 +35,6 @@ def frames():
 @pytest.fixture
 def aedat(tmp_path, events, frames):
     return write_aedat(tmp_path / "ride.aedat4", events, frames)
-
-
-def decode(messages):
-    """The packets' events, whose absolute times come from the stamps."""
-    decoder, batches = make_decoder("evt3", *SIZE), []
-    for message in messages:
-        packet = typestore().deserialize_cdr(message.data, EVENT_PACKET)
-        assert (packet.width, packet.height) == SIZE
-        batches.append(decoder.decode(packet.events.tobytes()))
-    joined = EventBatch.concat(batches)
-    return joined.at(joined.t + (START_US >> 24 << 24))
 
 
 def of_kind(messages, kind):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-from crossspec_lab.ecf_encoder import CHUNK, encode_ecf, write_ecf
+from ecf_encoder import CHUNK, encode_ecf, write_ecf
 from event_samples import assert_equal, batches, random_batch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -25,6 +25,7 @@ from bag_samples import (
     sound,
     write,
 )
+from crossspec_lab.evt3_encoder import encode_evt3
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.cli import main
@@ -38,7 +39,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
@@ -140,14 +140,11 @@ def big_endian(topic, kind, stamp_ns, data):
     ("messages", "finding"),
     [
         ([nth(i) for i in range(100) if i not in (10, 11, 12, 40)], "4 packets are missing"),
-        ([nth(i, seq=i % 50) for i in range(100)], "`seq` starts over 1 times"),
         ([big_endian(*nth(0))], "big-endian"),
         ([nth(0, encoding="evt4")], "1 of 1 messages cannot be read: the event encoding 'evt4' is unknown"),
-        ([nth(0), nth(1, size=(640, 480))], "the encoding or size changes (evt3, 320x240, 640x480)"),
         ([nth(0, size=(100, 240))], "events outside sensor"),
         ([nth(0, encode_evt3(BATCHES[0]) + b"\x00\xb0" * 9)], "unknown words 9"),
         ([(EVENTS, EVENT_PACKET, SECOND, nth(0)[3][:30])], "1 of 1 messages"),
-        ([nth(0), nth(3), nth(2, seq=4)], "the events' times go back 1 times, by up to 1"),
         ([nth(i, stamp_us=(100 - i) * 10) for i in range(5)], "the stamps go back 4 times"),
         (
             [raw_image((i * 100 + (i // 7 % 2) * 4400) * 10**6 + SECOND) for i in range(40)],
@@ -163,7 +160,10 @@ def big_endian(topic, kind, stamp_ns, data):
         ([nth(0), *(raw_image(0, (32, 24 + i)) for i in range(3))], "all stamps of /camera/image_raw are 0"),
         (in_order([nth(i) for i in range(100)] + images(30, 31)), "begin 1.5 s after the events"),
         ([raw_image(SECOND, pixels=7)], "does not fit its 7 bytes"),
-        ([(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))], "cut or no picture"),
+        (
+            [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
+            "and 10 bytes cannot be read",
+        ),
         ([raw_image(SECOND, encoding="16UC1")], "16UC1"),
         ([(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])], "torn messages 1"),
     ],

@@ -15,7 +15,8 @@ from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.recordings import reader_process
-from crossspec_ros.recordings.reader_process import FACTOR, ChildRecording, ReaderDiedError, words
+from crossspec_ros.recordings.options import ReadOptions
+from crossspec_ros.recordings.reader_process import ChildRecording, ReaderDiedError, words
 from crossspec_ros.recordings.recording import open_recording
 
 FILE = Path(__file__)
@@ -50,8 +51,6 @@ def test_each_end_is_one_sentence(job, kind, word, monkeypatch):
     values, found, sentence = outcome(job)
     assert (values, found) == ([1], kind) and word in sentence and "\n" not in sentence
     assert (f"'{FILE}'" in sentence) == (kind is ReaderDiedError)
-    # Only a limit has this remedy.
-    assert (FACTOR in sentence) == (job in ("hoard", "compute"))
 
 
 def test_output_of_libraries_reaches_no_terminal(capfd):
@@ -59,22 +58,17 @@ def test_output_of_libraries_reaches_no_terminal(capfd):
     assert "\x1b" not in "".join(capfd.readouterr())
 
 
-def test_limits_follow_the_bytes_on_the_disk(tmp_path, monkeypatch):
+def test_limits_follow_the_bytes_on_the_disk(tmp_path):
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
         file.truncate(1 << 40)
     before = reader_process._limits(sparse)
     (tmp_path / "full").write_bytes(os.urandom(1 << 20))
-    assert before[0] < reader_process._limits(tmp_path)[0] < 2 << 30
-    monkeypatch.setenv(FACTOR, "4")
-    assert reader_process._limits(sparse)[0] == 4 * before[0]
-    monkeypatch.setenv(FACTOR, "none")
-    with refused("limit-factor-no-number"):
-        reader_process._limits(sparse)
+    assert before[0] < reader_process._limits(tmp_path)[0] < 3 << 30
 
 
-def recording(*arguments):
-    return ChildRecording(FILE, "reader_jobs:open_one", *arguments)
+def recording(count, crash_at=-1):
+    return ChildRecording(FILE, ReadOptions(columns=f"{count},{crash_at}"), "reader_jobs:play")
 
 
 def test_a_recording_plays_again_and_leaves_nothing_behind(tmp_path, monkeypatch):

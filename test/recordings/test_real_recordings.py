@@ -6,13 +6,13 @@ import hashlib
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.world.event_images import render
 from event_samples import assert_equal
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.evt3_encoder import encode_evt3
-from crossspec_ros.events.images import render
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.numpy_files import read_numpy
 from crossspec_ros.recordings.recording import open_here

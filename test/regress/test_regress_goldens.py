@@ -16,7 +16,8 @@ from crossspec_ros.events import camera_images
 from crossspec_ros.regress.checks import all_differences
 from crossspec_ros.regress.golden import Setup, compare, golden_folder, read_golden, write_golden
 from crossspec_ros.windows import pipeline
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import WindowClosed
 
 
 @pytest.fixture(scope="module")

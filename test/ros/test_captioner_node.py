@@ -32,7 +32,7 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
-from crossspec_ros.windows.window import Counts
+from crossspec_ros.windows.window import WindowClosed as Closed
 
 SECOND = 10**9
 OK, WARN, ERROR = WindowReport.OK, WindowReport.WARN, WindowReport.ERROR
@@ -89,8 +89,8 @@ class Stage:
             self.topics["frame"].publish(image_message(pixels, at + i * SECOND // 8, ""))
         for i in range(images):
             self.topics["event_image"].publish(image_message(REACHED, at + (i + 1) * SECOND // 5, ""))
-        counts = Counts(frames, images, 1000 * index, index, 10 * index, 1)
-        self.topics["window_closed"].publish(closed_message(at + SECOND, counts))
+        closed = Closed(at + SECOND, frames, images, 1000 * index, index, 10 * index, 1)
+        self.topics["window_closed"].publish(closed_message(closed))
 
     def report(self, index, *given, **options):
         """Send a window and return its report."""

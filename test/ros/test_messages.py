@@ -9,8 +9,8 @@ from refusals import refused
 from crossspec_ros.captioning.settings import EVENT_TYPES
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.events.stream import make_stream
-from crossspec_ros.ros.messages import closed_counts, closed_message, image_message, message_class, rgb8_array
-from crossspec_ros.windows.window import Counts
+from crossspec_ros.ros.messages import closed_message, closed_window, image_message, message_class, rgb8_array
+from crossspec_ros.windows.window import WindowClosed
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
@@ -58,8 +58,8 @@ def test_an_image_beyond_what_models_look_at_is_a_sentence():
 
 
 def test_a_closed_window_says_how_much_to_wait_for():
-    counts = Counts(8, 5, events=1_234_567, lost_packets=3, late_events=2, late_frames=1)
-    message = closed_message(5_000_000_000, counts)
+    closed = WindowClosed(5_000_000_000, 8, 5, events=1_234_567, lost_packets=3, late_events=2, late_frames=1)
+    message = closed_message(closed)
     assert to_ns(message.header.stamp) == 5_000_000_000
     assert (message.frames, message.event_images, message.events) == (8, 5, 1_234_567)
-    assert closed_counts(message) == counts
+    assert closed_window(message) == closed

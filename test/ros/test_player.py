@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_msgs.msg import WindowReport
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
@@ -17,13 +18,12 @@ from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS
-from crossspec_ros.ros.messages import closed_counts, to_time
+from crossspec_ros.ros.messages import closed_window, to_time
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
@@ -96,7 +96,7 @@ def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
     threading.Thread(target=play, daemon=True).start()
     observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
     assert set(closed(observer)) == {6}
-    told = {closed_counts(message)[:4] for message in observer["/synchronizer/window_closed"]}
+    told = {closed_window(message)[1:5] for message in observer["/synchronizer/window_closed"]}
     assert told == {(0, 5, 150, 0)}
 
 

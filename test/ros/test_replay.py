@@ -13,7 +13,7 @@ from crossspec_msgs.msg import WindowReport
 from outsider import STAGES, outsider, to_ns
 
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.messages import closed_window
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(400)]
 
@@ -70,7 +70,7 @@ def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mo
     run = replays[mode]
     closed = run.messages["/synchronizer/window_closed"]
     assert [to_ns(message.header.stamp) for message in closed] == ends
-    counts = [closed_counts(message) for message in closed]
+    counts = [closed_window(message) for message in closed]
     assert {(c.frames, c.event_images, c.lost_packets) for c in counts} == {(8, 5, 0)}
     assert [report.events for *_, report in run.reports] == [c.events for c in counts]
     assert [end for end, *_ in run.reports] == ends

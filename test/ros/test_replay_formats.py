@@ -13,6 +13,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from fakes import FakeDecoder
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -34,11 +35,10 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import replay_graph
-from crossspec_ros.ros.messages import closed_counts
+from crossspec_ros.ros.messages import closed_window
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
@@ -207,7 +207,7 @@ def replayed(setup, rate, windows):
         node.play()
         closed = observer["/synchronizer/window_closed"]
         observer.wait(lambda: len(closed) == len(observer.reports()) >= windows)
-        counts = [closed_counts(message) for message in closed]
+        counts = [closed_window(message) for message in closed]
         assert sum(count.late_events + count.late_frames for count in counts) == 0
         return [
             (to_ns(message.header.stamp), count.events, text)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from event_camera_msgs.msg import EventPacket
 from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
@@ -15,9 +16,8 @@ from refusals import refused
 from sensor_msgs.msg import Image
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.messages import closed_counts, image_message, rgb8_array, to_time
+from crossspec_ros.ros.messages import closed_window, image_message, rgb8_array, to_time
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND = 10**9
@@ -58,7 +58,7 @@ class Stage:
     def closed(self):
         """(end of the window in s, frames, event images, events, lost packets) of each."""
         messages = self.observer["/synchronizer/window_closed"]
-        return [(to_ns(m.header.stamp) / SECOND, *closed_counts(m)[:4]) for m in messages]
+        return [(to_ns(m.header.stamp) / SECOND, *closed_window(m)[1:5]) for m in messages]
 
     def problem(self, key):
         arrays = self.observer["/diagnostics"][-1:]

@@ -17,8 +17,8 @@ import pytest
 from plain_target import QUESTION, first_frames, generated
 from refusals import refused
 
+from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.engine.accept import Verifier
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, NonFiniteError
 from crossspec_ros.models.pair import ModelPair
@@ -241,10 +241,9 @@ def test_closed_window_frees_frames_and_buffers(
             robot.stream.end()
             other.show(1, windows[0])
             other.ask(1, 1)
-        for handle in handles:
-            handle.closed.result(WAIT_S)
-            assert handle.sequence is None
-        del handle, handles
+        fleet.engine._call(lambda: None)
+        assert [handle.sequence for handle in handles] == [None, None]
+        del handles
         assert other.answer(1)[0] == generated(pair, windows[0])
         assert settles(lambda: not any(free() for free in frees))
         assert fleet.robots == 1 and len(fleet.engine._requests) == 1
@@ -273,7 +272,7 @@ def test_failed_answer_is_refused_and_next_one_works(
 
     robot.show(1, windows[0])
     with monkeypatch.context() as patch:
-        patch.setattr(Verifier, "accept", fail)
+        patch.setattr(Answer, "accept", fail)
         robot.ask(1, 1)
         with pytest.raises(InputError, match=f"1: {kind}: .*{words}"):
             robot.answer(1)

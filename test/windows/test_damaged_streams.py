@@ -20,7 +20,8 @@ from crossspec_ros.events.dvs import DvsDecoder
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.windows import synchronizer as module
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import EVENTS, WindowClosed
 
 PACKETS, PACKET_US, WIDTH, HEIGHT = 600, 10_000, 64, 48
 EPOCH_US = 1_700_000_000_000_000
@@ -98,7 +99,7 @@ def run(encoding: str) -> Counter[str]:
             counted["refused"] += 1
         if not rng.integers(10):
             take(synchronizer.add_frame(stamp_ns, FRAME))
-    take(synchronizer.restart())
+    take(synchronizer.advance(EVENTS, stamp_ns + 100 * SECOND))
     counts = synchronizer.counts
     uncounted = ("late_events", "stray_events")
     assert counted["seen"] + sum(counts[kind] for kind in uncounted) == counted["pushed"]
@@ -124,7 +125,7 @@ class LosesEvents(Synchronizer):
 class HidesAnImage(Synchronizer):
     def add_events(self, batch, lost_packets=0):
         for update in super().add_events(batch, lost_packets):
-            yield replace(update, event_images=4) if isinstance(update, WindowClosed) else update
+            yield update._replace(event_images=4) if isinstance(update, WindowClosed) else update
 
 
 @pytest.mark.parametrize("defect", [LosesEvents, HidesAnImage])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from crossspec_lab.evt3_encoder import encode_evt3
 from refusals import refused
 
 from crossspec_ros.captioning.settings import SynchronizerSettings
@@ -22,11 +23,10 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 MS = 10**6
 SECOND = 10**9

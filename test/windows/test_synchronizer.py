@@ -6,16 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
+from crossspec_lab.world.event_images import render
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import render
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer, WindowClosed
-from crossspec_ros.windows.window import EVENTS, FRAMES
+from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
+from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 MS = 1_000_000
 GRID = WindowGrid()
@@ -267,31 +267,12 @@ def test_a_packet_with_distant_times_is_refused(later_ns):
     assert closed(feed(synchronizer, heartbeats(100)))[-1].events == 1
 
 
-ERA_MS = 1_700_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("frame_ms", "packets", "end_ms", "shares"),
-    [
-        # Packets are (ms, lost before it); what is lost is shared among the windows since the one before.
-        (0, [(500, 0), (510, 7)], 2400, [7, 0, 0]),
-        (0, [(900, 0), (1100, 7)], 2400, [3, 4, 0]),
-        (0, [(600, 0), (2400, 7)], 2400, [1, 4, 2]),
-        (0, [(500, 0), (499, 7)], 2400, [7, 0, 0]),
-        # Before the first or in a jump, it belongs to the window that follows.
-        (None, [(100, 3), (50_100, 5)], 50_100, [3, 5]),
-        # The packets may have been lost at any time; those of windows long closed are nobody's.
-        (ERA_MS, [(1000, 0), (ERA_MS + 500, 11)], ERA_MS + 500, [1, 1]),
-    ],
-)
-def test_lost_packets_are_shared_among_the_windows_they_are_missing_in(frame_ms, packets, end_ms, shares):
+def test_lost_packets_count_in_the_window_before_whose_events_they_are_missing():
     synchronizer, updates = Synchronizer(GRID), []
-    if frame_ms is not None:
-        updates += feed(synchronizer, [message(FRAMES, frame_ms)])
-    for ms, lost in packets:
+    for ms, lost in ((500, 0), (510, 7), (1900, 2), (2400, 3), (50_100, 5)):
         updates += synchronizer.add_events(batch(ms), lost_packets=lost)
-    updates += feed(synchronizer, heartbeats(end_ms))
-    assert [one.lost_packets for one in closed(updates)] == shares
+    updates += feed(synchronizer, heartbeats(50_100))
+    assert [one.lost_packets for one in closed(updates)] == [7, 2, 3, 5]
 
 
 @pytest.mark.parametrize("stream", [EVENTS, FRAMES])

@@ -6,6 +6,7 @@ from itertools import accumulate
 from operator import mul
 
 from crossspec_ros.drafting.proposer import Context, Proposer
+from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.tree import DraftTree
 
 LONGEST = 8
@@ -40,16 +41,11 @@ def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
         return len(verified)
     for replaced in (0, 1, 2):
         known = verified[: len(verified) - replaced]
-        matches = [(_common_end(draft[:i], known), -abs(i - len(known)), i) for i in range(1, len(draft) + 1)]
+        end = known[::-1][:LONGEST]
+        matches = [
+            (agreement(draft[:i][::-1], end), -abs(i - len(known)), i) for i in range(1, len(draft) + 1)
+        ]
         length, _, place = max(matches, default=(0, 0, 0))
         if length:
             return place + replaced
     return len(draft)
-
-
-def _common_end(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Number of last tokens that are the same, up to LONGEST."""
-    length = 0
-    while length < min(len(a), len(b), LONGEST) and a[-1 - length] == b[-1 - length]:
-        length += 1
-    return length

@@ -10,8 +10,7 @@ import torch
 
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_ros.engine.accept import Verifier, greedy_path
-from crossspec_ros.engine.sampling import Sampling
+from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -35,11 +34,10 @@ class Lookahead(OneShot):
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         branches = _Branches(self.pair.target.prompt_ids(question)[1])
-        self._engine.verifiers[""] = branches
-        return self.answer(window, question, trace, branches.guess)
+        return self.answer(window, question, trace, branches.guess, branches.accept)
 
 
-class _Branches(Verifier):
+class _Branches:
     """Both branches of one answer; the window begins with random tokens of the prompt, as published.
 
     `_rows` are Jacobi iterations, the oldest first. The first begins with the last verified token, and each
@@ -49,7 +47,6 @@ class _Branches(Verifier):
     """
 
     def __init__(self, prompt: tuple[int, ...]) -> None:
-        super().__init__()
         self._prompt = prompt
         # The column more for each row that is missing goes as the window fills.
         tokens = random.Random(0).choices(prompt, k=COLUMNS + GRAM - 2)
@@ -71,9 +68,7 @@ class _Branches(Verifier):
         self._verified = DraftTree.merged(chains).cut(room)
         return self._with_window(self._verified)
 
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
+    def accept(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         """Accept the verified branch greedily; what follows the tokens of the other is remembered."""
         self._choices = logits.argmax(-1).tolist()
         return greedy_path(self._verified, self._choices)

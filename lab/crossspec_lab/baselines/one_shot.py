@@ -11,8 +11,10 @@ from typing import Any
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
+from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -20,22 +22,32 @@ from crossspec_ros.windows.window import Window
 
 Guess = Callable[[tuple[int, ...]], DraftTree]
 """Returns the tree for the tokens so far."""
+Accept = Callable[[DraftTree, Any], tuple[tuple[int, ...], int]]
+"""Returns the accepted nodes of a tree and the token behind them, from the logits of a pass."""
 _OPTIONS = Options("")
 
 
 class GuessedAnswer:
-    """See `engine.protocols.Answering`: each tree is a `guess`, in the engine's thread.
+    """See `engine.protocols.Answering`: each tree is a `guess`, in the engine's thread, of which the tokens
+    are accepted that `accept` returns.
 
     `accept_lengths`, `seconds` and `rows` have the tokens, the device time and the windows of each pass.
     """
 
-    sampling = grammar = None
+    sampling: Sampling | None = None
     hint = ""
     rehearses = False
 
-    def __init__(self, question: str, trace: Trace, guess: Guess, max_new_tokens: int = LIMIT) -> None:
+    def __init__(
+        self,
+        question: str,
+        trace: Trace,
+        guess: Guess,
+        max_new_tokens: int = LIMIT,
+        accept: Accept = accepted,
+    ) -> None:
         self.question, self.trace, self.max_new_tokens = question, trace, max_new_tokens
-        self._guess = guess
+        self._guess, self.accept = guess, accept
         self.future: Future[None] = Future()
         self.tokens: tuple[int, ...] = ()
         self.accept_lengths: list[int] = []
@@ -72,9 +84,11 @@ class OneShot:
         self.pair, self._engine = pair, LocalEngine(pair.target)
         self._engine.warm_up(1)
 
-    def answer(self, window: Window, question: str, trace: Trace, guess: Guess) -> Written:
-        """Return the caption; `guess` gives a tree for the tokens so far."""
-        answer, begun_ns = GuessedAnswer(question, trace, guess), time.perf_counter_ns()
+    def answer(
+        self, window: Window, question: str, trace: Trace, guess: Guess, accept: Accept = accepted
+    ) -> Written:
+        """Return the caption; `guess` gives a tree for the tokens so far, and `accept` some of it."""
+        answer, begun_ns = GuessedAnswer(question, trace, guess, accept=accept), time.perf_counter_ns()
         handle = self._engine.open(window.index, trace)
         try:
             frames = list(window.frames), list(window.frame_stamps_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 
 import torch
@@ -9,8 +10,6 @@ import torch
 from crossspec_lab.baselines.one_shot import OneShot
 from crossspec_lab.baselines.speculative import DraftAsYouGo
 from crossspec_lab.baselines.written import Written
-from crossspec_ros.engine.accept import Verifier
-from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -26,25 +25,22 @@ class Semantic(OneShot):
 
     def __init__(self, pair: ModelPair, gamma: int = 4, epsilon: float = 0.09, delta: float = 0.3) -> None:
         super().__init__(pair)
-        self._gamma = gamma
-        self._engine.verifiers[""] = TypicalAcceptance(epsilon, delta)
+        self._gamma, self._acceptance = gamma, TypicalAcceptance(epsilon, delta)
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         draft = DraftAsYouGo(self.pair, window, question, trace)
-        return self.answer(window, question, trace, lambda said: draft.go_on(said, self._gamma))
+        guess = partial(draft.go_on, gamma=self._gamma)
+        return self.answer(window, question, trace, guess, self._acceptance)
 
 
-class TypicalAcceptance(Verifier):
+class TypicalAcceptance:
     """Accepts a token to which the target gives a probability above min(epsilon, delta * exp(-H)), H being
     the entropy in nats of what it might say there; the token after the accepted ones is the likeliest."""
 
     def __init__(self, epsilon: float, delta: float) -> None:
-        super().__init__()
         self._epsilon, self._delta = epsilon, delta
 
-    def accept(
-        self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling | None
-    ) -> tuple[tuple[int, ...], int]:
+    def __call__(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
         """The accepted nodes of a chain and the token after them, from (1 + nodes, vocabulary) logits."""
         probs = logits.float().softmax(-1)
         least = (self._delta * torch.exp(-torch.special.entr(probs).sum(-1))).clamp(max=self._epsilon)

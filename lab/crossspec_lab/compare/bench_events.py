@@ -17,8 +17,8 @@ from crossspec_lab.compare.event_streams import EPOCH_US, Stream, batches, recor
 from crossspec_lab.compare.event_ways import MAX_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.compare.harness import table, tell
 from crossspec_lab.compare.peak_memory import begin_peak, status_mb
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_ros.events.clock import SensorClock
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.windows.grid import SECOND, WindowGrid

@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         decoders = {OURS: timed(ours, stack)}
         for name, names in WITHOUT.items():
             mine = heads if HEADS in names else []
-            others = [other for other in names if other != HEADS]
-            decoders[name] = timed(head_decoder(pair, mine, others), stack)
+            ours_without = head_decoder(pair, mine, [one for one in names if one != HEADS])
+            decoders[name] = timed(ours_without, stack)
         decoders |= {
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
             ALONE: timed(Alone(pair), stack),

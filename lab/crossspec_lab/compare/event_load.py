@@ -15,24 +15,24 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from crossspec_msgs.msg import WindowClosed
+from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
 from crossspec_lab.compare.peak_memory import status_mb
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.trials.processes import Child, cpu_seconds
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import event_packet, to_ns
+from crossspec_ros.events.cdr import event_packet
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_counts
+from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_window
 from crossspec_ros.ros.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.window import Counts
+from crossspec_ros.windows.window import WindowClosed
 
 WIDTH, HEIGHT = 640, 480
 PACKET_US = 1024
@@ -86,10 +86,10 @@ class LoadNode(GuardedNode):
         super().__init__("event_load")
         self._rate, self._seconds, self._packets = rate, seconds, Packets(rate)
         self._images: list[tuple[int, int]] = []
-        self._closed: dict[int, Counts] = {}
+        self._closed: dict[int, WindowClosed] = {}
         self._events = self.create_publisher(EventPacket, "events", best_effort(1000))
         self.create_subscription(Image, "synchronizer/event_image", self._take_image, RELIABLE, raw=True)
-        self.create_subscription(WindowClosed, "synchronizer/window_closed", self._take_closed, RELIABLE)
+        self.create_subscription(ClosedMessage, "synchronizer/window_closed", self._take_closed, RELIABLE)
 
     def measure(self) -> dict[str, Any]:
         """Publish the load; return events sent and counted, lost packets, and times in ms.
@@ -106,7 +106,7 @@ class LoadNode(GuardedNode):
         last = WindowGrid().end(WindowGrid().index(end_ns + PACKET_US * 1000))
         complaint = "the synchronizer does not close the last window"
         self._wait(lambda: last in self._closed, lambda: last + SECOND, _PATIENCE_S, complaint)
-        windows = [counts for end, counts in self._closed.items() if end > start_ns]
+        windows = [closed for end_ns, closed in self._closed.items() if end_ns > start_ns]
         # A slice that ends before the load begins waits for it, one that ends after it does not wait at all.
         latencies = [at - stamp for stamp, at in self._images if start_ns <= stamp <= end_ns]
         sent = len(late_s) * len(self._packets.offsets_us)
@@ -155,8 +155,9 @@ class LoadNode(GuardedNode):
     def _take_image(self, message: bytes) -> None:
         self._images.append((cdr_stamp_ns(message), time.time_ns()))
 
-    def _take_closed(self, message: WindowClosed) -> None:
-        self._closed[to_ns(message.header.stamp)] = closed_counts(message)
+    def _take_closed(self, message: ClosedMessage) -> None:
+        closed = closed_window(message)
+        self._closed[closed.end_ns] = closed
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_PACKET, typestore
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
+from crossspec_ros.events.fixed import encode_mono
 from crossspec_ros.recordings.recording import open_recording
 
 WIDTH, HEIGHT = 640, 480
@@ -44,14 +45,6 @@ class Stream:
     width: int
     height: int
     packets: list[Packet]
-
-
-def encode_mono(batch: EventBatch, time_base: int) -> bytes:
-    """`batch.t` in us, within 4.3 s from `time_base` in ns; see events/fixed.py."""
-    words = np.empty(len(batch), [("dt", "<u4"), ("x", "<u2"), ("yp", "<u2")])
-    words["dt"] = batch.t * 1000 - time_base
-    words["x"], words["yp"] = batch.x, batch.y | batch.p.astype(np.uint16) << 15
-    return words.tobytes()
 
 
 def encode_libcaer(batch: EventBatch, time_base: int) -> bytes:

@@ -28,7 +28,7 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import FRAMES, Window
 
 OPTIONS = Options(QUESTION)
 FIRST_SEED = HELD_OUT + 500_000
@@ -57,13 +57,13 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
     for tick in range(round(1 / FRAME_PERIOD_S)):
         t = second + tick * FRAME_PERIOD_S
         updates += synchronizer.add_frame(round(t * SECOND), partial(frame, scenes, seed, t))
-    for update in [*updates, *synchronizer.restart()]:
+    for update in [*updates, *synchronizer.advance(FRAMES, (second + 20) * SECOND)]:
         if isinstance(update, FrameReady):
             assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.frame_size))
         elif isinstance(update, EventImageReady):
             assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, pair.event_image_size))
         else:
-            return next(iter(assembler.close(update.end_ns, update.frames, update.event_images)))
+            return next(iter(assembler.close(*update)))
     raise AssertionError("a window with data closes")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import astuple, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -45,5 +45,5 @@ def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
                 elif isinstance(update, EventImageReady):
                     closed = assembler.add_event_image(update.stamp_ns, update.image)
                 else:
-                    closed = assembler.close(*astuple(update))
+                    closed = assembler.close(*update)
                 yield from closed

@@ -186,7 +186,7 @@ class StateHead(Head):
             question = self._target[0].prompt_ids(result.context.question)[1][1:]
             self.begin()
         self._observed = result.context.tokens + result.tokens
-        states, taps = result.step.hidden.accepted(), result.step.hidden.tapped(self.taps)
+        states, taps = result.step.hidden(self.taps)
         following = (question + result.tokens)[-len(states) :]
         # A family may close its prompt with more than ids.
         beyond = len(states) - len(following)

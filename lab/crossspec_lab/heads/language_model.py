@@ -225,7 +225,7 @@ class LanguageModel(Head):
     def _read(self, inputs: Tensor) -> Tensor:
         positions = self._row.length + torch.arange(len(inputs))[None]
         seen = sees(self._row.length, len(inputs), DraftTree())
-        [(hidden, _)] = self._runner.read([Reading(self._row, inputs, positions, seen)])
+        [(_, hidden, _)] = self._runner.read([Reading(self._row, inputs, positions, seen)])
         return hidden
 
 

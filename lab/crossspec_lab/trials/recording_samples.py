@@ -15,7 +15,7 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_typestore
 
-from crossspec_lab.ecf_encoder import write_ecf
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.samples import HEADERS, WRITERS, encode_dat, encode_raw, write_aedat, write_sequence
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
@@ -30,7 +30,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.events.evt3_encoder import encode_evt3
 from crossspec_ros.recordings.bag import write_bag
 
 WIDTH, HEIGHT = 64, 48
@@ -183,6 +182,5 @@ RECORDINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
         ),
     ),
     **{f"HDF5, {layout}": ("a.h5", partial(_hdf5, layout=layout)) for layout in WRITERS},
-    "HDF5, ECF": ("a.h5", lambda path: write_ecf(path, events())),
 }
 """By format: a name, and what writes a file or folder of that name."""

@@ -10,7 +10,7 @@ from crossspec_msgs.msg import WindowClosed, WindowReport
 
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.messages import RELIABLE, closed_counts
+from crossspec_ros.ros.messages import RELIABLE, closed_window
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import run
 
@@ -35,7 +35,7 @@ class SoakCollector(GuardedNode):
             _tell(ready=True)
 
     def _take_closed(self, message: WindowClosed) -> None:
-        _tell(closed_s=to_ns(message.header.stamp) / 1e9, **closed_counts(message)._asdict())
+        _tell(closed_s=to_ns(message.header.stamp) / 1e9, **closed_window(message)._asdict())
 
     def _take_report(self, message: WindowReport) -> None:
         _tell(report_s=to_ns(message.header.stamp) / 1e9, values=report_values(message))

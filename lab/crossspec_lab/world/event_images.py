@@ -7,7 +7,14 @@ from itertools import pairwise
 import numpy as np
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import render
+from crossspec_ros.events.images import Canvas
+
+
+def render(batch: EventBatch) -> np.ndarray:
+    """Return the batch as an RGB image (H, W, 3) uint8; a pixel's last event colours it."""
+    canvas = Canvas(batch.width, batch.height)
+    canvas.draw(batch)
+    return canvas.image()
 
 
 def event_images(batch: EventBatch, k: int) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ from crossspec_lab.world.phrases import QUESTION, attributes, caption
 from crossspec_lab.world.scene import drive
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.dsec import EVENTS_FILE, FRAME_STAMPS_FILE, FRAMES_FOLDER
+from crossspec_ros.recordings.recording import DSEC_EVENTS
 
 _START_S = 100
 """The clock of every sequence starts here, a whole second, so that its windows are those of the drive."""
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(out: Path, seconds: int, seed: int) -> None:
     scenes = drive(seed, seconds)
-    frames, h5 = out / FRAMES_FOLDER, out / EVENTS_FILE
+    frames, h5 = out / "images/left/rectified", out / DSEC_EVENTS
     frames.mkdir(parents=True)
     h5.parent.mkdir(parents=True)
     batches: list[EventBatch] = []
@@ -72,7 +72,7 @@ def _write(out: Path, seconds: int, seed: int) -> None:
     whole = EventBatch.concat(batches)
     shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)
     write_events_h5(h5, shifted, _START_S * 1_000_000)
-    np.savetxt(out / FRAME_STAMPS_FILE, np.array(stamps_us), fmt="%d")
+    np.savetxt(out / "images/timestamps.txt", np.array(stamps_us), fmt="%d")
     windows = [
         {"start_ns": (_START_S + i) * 10**9, "caption": caption(scene), "attributes": attributes(scene)}
         for i, scene in enumerate(scenes)

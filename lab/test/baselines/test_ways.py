@@ -60,7 +60,7 @@ def test_a_target_that_counts_is_soon_foreseen_by_lookahead() -> None:
     while len(said) < LIMIT:
         tree = branches.guess(said)
         assert max(tree.depths(), default=0) < LIMIT - len(said) and len(tree) < 129
-        path, following = branches.accept(tree, counted(tree, (WORDS - 1, *said)[-1]), None)
+        path, following = branches.accept(tree, counted(tree, (WORDS - 1, *said)[-1]))
         said += (*(tree.token_ids[node] for node in path), following)
         lengths.append(len(path) + 1)
     assert said == tuple(i % WORDS for i in range(LIMIT))
@@ -69,7 +69,7 @@ def test_a_target_that_counts_is_soon_foreseen_by_lookahead() -> None:
 
 def accepted(probs: list[list[float]], tokens: list[int]) -> tuple[tuple[int, ...], int]:
     chain = DraftTree.chain(tokens, [1.0] * len(tokens), "event_draft")
-    return TypicalAcceptance(0.09, 0.3).accept(chain, torch.tensor(probs).log(), None)
+    return TypicalAcceptance(0.09, 0.3)(chain, torch.tensor(probs).log())
 
 
 def test_typical_acceptance_falls_where_the_target_is_unsure_and_ends_a_chain() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from crossspec_ros.cli import main
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.recordings.hdf5 import Hdf5Events, Hdf5File
+from crossspec_ros.recordings.hdf5 import Hdf5Recording
 
 assert hdf5plugin
 
@@ -26,7 +26,7 @@ def sequence(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def events_of(sequence: Path) -> EventBatch:
-    return EventBatch.concat([*Hdf5Events(Hdf5File(sequence / "events/left/events.h5")).batches()])
+    return EventBatch.concat([*Hdf5Recording(sequence / "events/left/events.h5").batches()])
 
 
 def test_the_layout_is_dsecs(sequence: Path) -> None:

@@ -22,11 +22,6 @@ from crossspec_ros.events.evt3 import (
 _MAX_COORDINATE = (1 << 11) - 1
 
 
-def encode_time(t_us: int) -> bytes:
-    """The words that carry the time alone, for a packet without events."""
-    return np.array([TIME_HIGH << 12 | t_us >> 12 & 0xFFF, TIME_LOW << 12 | t_us & 0xFFF], "<u2").tobytes()
-
-
 def encode_evt3(batch: EventBatch) -> bytes:
     """Encode a batch, its order kept; the packet starts with its time, so that it can be decoded alone.
 
