@@ -22,10 +22,9 @@ sys.path.insert(0, str(ROOT / "lab"))
 
 from crossspec_lab.compare.released import released_pair
 
-from crossspec_ros.models.base import TargetArchitecture
 from crossspec_ros.models.footprint import Footprint, estimate
-from crossspec_ros.models.placement import Only, Placement
-from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import TargetArchitecture, target_architecture
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
 DTYPES = ("bf16", "int8", "nf4")
@@ -63,11 +62,11 @@ def main() -> None:
             print(page.relative_to(ROOT))
 
 
-def fits(machine: Machine, footprint: Footprint, only: Only) -> bool:
-    """Test whether both models, or `only` one, fit on a machine."""
+def fits(machine: Machine, footprint: Footprint, with_draft: bool) -> bool:
+    """Test whether both models, or the target alone, fit on a machine."""
     # A card has 7 % more than its nominal size: room for the screen and the driver.
     room = machine.memory_gb * 10**9 - SYSTEM_BYTES * machine.shared
-    return sum(footprint.by_device(only).values()) <= room
+    return sum(footprint.by_device(with_draft).values()) <= room
 
 
 def targets() -> str:
@@ -75,8 +74,8 @@ def targets() -> str:
     rows = []
     for name, footprints in _footprints().items():
         sizes = (
-            " / ".join(f"{sum(found.by_device(only).values()) / 1e9:.1f}" for found in footprints)
-            for only in ALONE_AND_BOTH
+            " / ".join(f"{sum(found.by_device(with_draft).values()) / 1e9:.1f}" for found in footprints)
+            for with_draft in (False, True)
         )
         spec = _targets()[name].spec
         rows.append((name, f"{spec.frames}", f"{spec.frame_tokens}", *sizes))
@@ -96,19 +95,18 @@ def choice() -> str:
     rows = []
     for name, machine in MACHINES.items():
         cells = []
-        for dtype, only in CHOICES:
+        for dtype, with_draft in CHOICES:
             there = [
                 name
                 for name, found in _footprints().items()
-                if fits(machine, found[DTYPES.index(dtype)], only)
+                if fits(machine, found[DTYPES.index(dtype)], with_draft)
             ]
             cells.append(there[-1] if there else "none")
         rows.append((name, *cells))
     return table(("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4"), rows)
 
 
-ALONE_AND_BOTH: tuple[Only, Only] = ("target", "")
-CHOICES: tuple[tuple[str, Only], ...] = (("bf16", "target"), ("nf4", "target"), ("nf4", ""))
+CHOICES = (("bf16", False), ("nf4", False), ("nf4", True))
 BLOCKS = {function.__name__: function for function in (targets, choice)}
 
 
@@ -117,8 +115,7 @@ def _footprints() -> dict[str, list[Footprint]]:
     """By name of the target, in each of `DTYPES`; from the smallest target to the largest."""
     found, (_, draft) = {}, released_pair()
     for name, target in _targets().items():
-        skeletons = target.skeleton(), draft.skeleton()
-        found[name] = [estimate(Placement(dtype, "cuda:0"), target, draft, skeletons) for dtype in DTYPES]
+        found[name] = [estimate(Placement(dtype, "cuda:0"), target, draft) for dtype in DTYPES]
     return dict(sorted(found.items(), key=lambda item: item[1][0].target.weights))
 
 

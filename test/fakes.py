@@ -31,8 +31,9 @@ class FakeDecoder:
     def __init__(self, gate=None, fail=False):
         self.gate, self.fail = gate, fail
         self.cancelled, self.streamed, self.begun = [], [], []
-        target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000)
-        self.pair = SimpleNamespace(frames=8, placement=None, target=target, draft=None, known_as={})
+        spec = SimpleNamespace(frames=8)
+        target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000, spec=spec)
+        self.pair = SimpleNamespace(placement=None, target=target, draft=None, known_as={})
         self.closed = self.gave_up = False
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)

@@ -29,7 +29,7 @@ from crossspec_ros.windows.window import Window
 def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
     before, after = VideoLlava.texts(pair.target.tokenizer, question)
     config = pair.target.module.config  # type: ignore[union-attr]
-    video = [config.video_token_index] * (config.video_seq_length // pair.frames * frames)
+    video = [config.video_token_index] * (config.video_seq_length // pair.target.spec.frames * frames)
     return [*before, *video, *after]
 
 
@@ -59,7 +59,7 @@ def _generated(
     out = pair.target.module.generate(
         input_ids=torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-        pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
+        pixel_values_videos=clip_pixels(window.frames, pair.target.spec.image_size)[None],
         do_sample=False,
         max_new_tokens=limit,
         **options,
@@ -74,7 +74,7 @@ def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str
     out = pair.target.module(
         input_ids=torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-        pixel_values_videos=clip_pixels(window.frames, pair.frame_size)[None],
+        pixel_values_videos=clip_pixels(window.frames, pair.target.spec.image_size)[None],
     ).logits
     return out[0, len(ids) - len(tokens) - 1 :]
 

@@ -1,4 +1,4 @@
-"""Models that the captioner's parameters ask for: where they are, how they are placed, what is loaded."""
+"""Models of the captioner's parameters: their folder, their placement, and the target's sampling."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Any
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.hub import draft_path, target_path
-from crossspec_ros.models.placement import (
-    GGUF,
-    LLAMA_CPP,
-    NO_DRAFT,
-    Placement,
-    available,
-    is_gguf,
-)
+from crossspec_ros.models.hub import target_path
+from crossspec_ros.models.placement import NO_DRAFT, Placement, available, is_gguf
 from crossspec_ros.paths import found, tiny_models
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
-    from crossspec_ros.models.pair import ModelPair
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,7 +100,7 @@ def published_generation(models: Path, target: str) -> dict[str, Any]:
     """Sampling by the target's generation_config.json; what is left out of it is logged, once."""
     from crossspec_ros.models.config_files import generation_values
 
-    values = generation_values(target_path(models, target, with_weights=False))
+    values = generation_values(target_path(models, target))
     applied = {name: values[name] for name in ("do_sample", *_APPLIED) if name in values}
     left = [f"{name} {value}" for name, value in values.items() if value != _LEFT_OUT.get(name, value)]
     if left:
@@ -116,26 +108,3 @@ def published_generation(models: Path, target: str) -> dict[str, Any]:
     if not applied.get("do_sample"):
         _LOG.warning("the target's publisher says nothing of sampling: its likeliest tokens are taken")
     return applied
-
-
-def load_models(settings: CaptionerSettings, placement: Placement) -> ModelPair:
-    """Load the models of the captioner's parameters in this placement, see `models.loading.load_pair`.
-
-    Raises MemoryError where the CPU's will not do: the kernel would not raise, but kill the process.
-    """
-    from crossspec_ros.models.footprint import estimate, memory
-    from crossspec_ros.models.gguf_file import check_llama
-    from crossspec_ros.models.loading import load_pair
-    from crossspec_ros.models.registry import draft_architecture, target_architecture
-
-    models = models_folder(settings)
-    target = target_architecture(target_path(models, settings.target, with_weights=False))
-    if placement.engine == LLAMA_CPP and placement.dtype != GGUF:
-        check_llama(target.text)
-    draft = draft_path(models, settings.draft, with_weights=False)
-    footprint = estimate(placement, target, draft_architecture(draft) if draft else None)
-    needed = footprint.by_device().get("cpu", 0)
-    free, _ = memory("cpu")
-    if needed > free:
-        raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
-    return load_pair(models, settings.threads, placement, settings.target, settings.draft)

@@ -8,12 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.asked_models import (
-    asked_placement,
-    asked_sampling,
-    load_models,
-    models_folder,
-)
+from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling, models_folder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.out_of_memory import enough_memory
@@ -46,11 +41,14 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
 
     if is_live and is_remote(settings.target):
         return load_remote_decoder(settings)
+    from crossspec_ros.models.loading import load_pair
+
     # Bad sampling is refused before the models load.
-    placement, _ = asked_placement(settings), asked_sampling(settings)
+    asked_sampling(settings)
+    placement, models = asked_placement(settings), models_folder(settings)
     with enough_memory(placement) if is_live else nullcontext():
-        pair = load_models(settings, placement)
-        folder = target_path(models_folder(settings), settings.target)
+        pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
+        folder = target_path(models, settings.target)
         memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
         engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
         return speculative_decoder(pair, memory, engine)
@@ -105,13 +103,13 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
     engine = connected_engine(settings)
     try:
         target: Any = RemoteTarget(settings.target, engine.link.welcome)
-        pair = ModelPair(target, None, None, 0)
+        pair = ModelPair(target)
         if settings.draft != NO_DRAFT:
             from crossspec_ros.models.loading import load_draft
 
             placement = asked_placement(settings)
             draft = load_draft(models_folder(settings), settings.threads, placement, settings.draft)
-            pair = ModelPair(target, draft, None, 0, placement=placement)
+            pair = ModelPair(target, draft, placement=placement)
         decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
         decoder.warm_up()
     except BaseException:

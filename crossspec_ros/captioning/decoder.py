@@ -70,7 +70,8 @@ class PrefillHiddenDecoder:
 
             drafts = DraftModel(pair.draft, pair.translation)
         self._drafts = drafts
-        self._live = LiveWindows(pair.event_images, self._open, self._drop)
+        event_images = pair.draft.event_images if pair.draft else 0
+        self._live = LiveWindows(event_images, self._open, self._drop)
         self._event_drafts = EventDrafts(pair, self._drafts, self._live)
         # The window captioned last: its frames stay prefilled, so that it can be asked about.
         self._last: LiveWindow | None = None

@@ -11,9 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +28,43 @@ from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.checkpoint import read_tensors
+from crossspec_ros.models.checkpoint import Checkpoint
 from crossspec_ros.models.footprint import Footprint, estimate, measured_bytes, memory
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_file import is_llama
-from crossspec_ros.models.hub import draft_path, is_hub_id, offer, target_path
-from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.hub import is_hub_id, offer
+from crossspec_ros.models.loading import architectures, load_pair
 from crossspec_ros.models.placement import (
     DTYPES,
     GGUF,
     LLAMA_CPP,
     LLAMA_KINDS,
     TORCH,
-    Only,
     Placement,
     available,
-    has_llama,
-    ladder,
 )
-from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.registry import TargetArchitecture
+from crossspec_ros.models.transformers_family import TransformersTarget
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.versions import installed_version, unmet_requirements
 
 _MODELS = ("target", "draft")
 _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
-_FREE = 0
-_IN_ALL = 1
-"""Indices of what `memory` returns."""
-_VERDICTS: tuple[tuple[str, int, tuple[Only, ...], str], ...] = (
-    ("fits", _FREE, ("",), "{}"),
-    ("fits without a draft", _FREE, ("target",), "{} --draft none"),
-    ("fits only without other programs", _IN_ALL, ("",), ""),
-)
-"""Verdicts, the best first: the memory in which each of these (both, or one) must fit, and the options to
-recommend, if any."""
+_FITS, _ALONE, _CROWDED = "fits", "fits without a draft", "fits only without other programs"
+_ADVICE = {_FITS: "{}", _ALONE: "{} --draft none"}
+"""Options to recommend by verdict, the best first."""
 
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
     names = {one: getattr(args, one) or str((args.models or tiny_models()) / one) for one in _MODELS}
     target, draft = names.values()
-    models = architectures(target, draft)
-    spec, skeletons = models[0].spec, [model.skeleton() if model else None for model in models]
-    here = placements(models[0])
-    choices = [judged(estimate(placement, *models, skeletons)) for placement in here]
+    models = architectures("", target, draft)
+    spec = models[0].spec
+    choices = [judged(estimate(placement, *models)) for placement in placements(models[0])]
     unmeasured: list[str] = []
     for choice in choices if args.measure else ():
-        if choice["verdict"] == "fits":
+        if choice["verdict"] == _FITS:
             choice["measured"] = measured(target, draft, Placement(**choice["placement"]), unmeasured)
     free, total = memory("cpu")
     report = {
@@ -101,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         },
         "choices": choices,
         "recommendation": recommendation(choices),
-        "findings": [*findings(), *unmeasured, *refusals((target, draft), models, skeletons)],
+        "findings": [*findings(), *unmeasured, *refusals((target, draft), models)],
     }
     print_report(report)
     if args.json:
@@ -109,43 +99,38 @@ def run(args: argparse.Namespace) -> None:
 
 
 def placements(target: TargetArchitecture) -> list[Placement]:
-    """Every choice worth a thought for a target: the whole ladder, with two GPUs a model on each, and
-    llama.cpp where it is installed; of a file in llama.cpp's format there is one."""
+    """Every choice worth a thought for a target, from the largest; of a GGUF there is one.
+
+    Behind those of the first GPU come the draft on the CPU, both models there, and llama.cpp.
+    """
     if isinstance(target, GgufArchitecture):
         return [available(target=target.file.name)]
-    choices = []
-    for choice in ladder(available(DTYPES[0])):
-        choices.append(choice)
-        if _gpus() > 1 and choice.draft_on != "cpu":
-            choices.append(replace(choice, draft_device="cuda:1"))
-    if has_llama() and is_llama(target.text):
-        choices += [available(dtype, "cpu", engine=LLAMA_CPP) for dtype in LLAMA_KINDS]
+    device, dtypes = available().device, DTYPES if find_spec("bitsandbytes") else DTYPES[:2]
+    drafts = ("", "cuda:1") if _gpus() > 1 else ("",)
+    choices = [Placement(dtype, device, draft) for dtype in dtypes for draft in drafts]
+    if device != "cpu":
+        choices += [Placement(dtypes[-1], device, "cpu"), *(Placement(dtype) for dtype in dtypes[1:])]
+    if is_llama(target.text):
+        choices += [Placement(dtype, engine=LLAMA_CPP) for dtype in LLAMA_KINDS]
     return choices
-
-
-def architectures(target: str, draft: str) -> tuple[TargetArchitecture, DraftArchitecture | None]:
-    """The models of these names by their configs."""
-    folder = draft_path("", draft, with_weights=False)
-    return (
-        target_architecture(target_path("", target, with_weights=False)),
-        draft_architecture(folder) if folder else None,
-    )
 
 
 def judged(footprint: Footprint) -> dict[str, Any]:
     """One choice, ready for JSON: the estimated bytes by model and by device, and whether they are there."""
     needed = footprint.by_device()
-    there = {device: memory(device) for device in needed}
-    verdicts = (
-        words
-        for words, which, parts, _ in _VERDICTS
-        if all(size <= there[on][which] for only in parts for on, size in footprint.by_device(only).items())
-    )
+    memories = {device: memory(device) for device in needed}
+
+    def fits(needed: Mapping[str, int], which: int = 0) -> bool:
+        return all(size <= memories[device][which] for device, size in needed.items())
+
+    verdict = _CROWDED if fits(needed, 1) else "does not fit"
+    if fits(footprint.by_device(with_draft=False)):
+        verdict = _FITS if fits(needed) else _ALONE
     return {
         "placement": asdict(footprint.placement),
         "estimated": {"target": asdict(footprint.target), "draft": asdict(footprint.draft)},
         "needed": needed,
-        "verdict": next(verdicts, "does not fit"),
+        "verdict": verdict,
     }
 
 
@@ -189,9 +174,9 @@ def measured(target: str, draft: str, placement: Placement, unmeasured: list[str
 def recommendation(choices: list[dict[str, Any]]) -> str:
     """Options to set, in one sentence: of the choices that fit the most exact, on a GPU from bfloat16 on, by
     the engine that was measured to be the quickest."""
-    for verdict, _, _, advice in _VERDICTS:
+    for verdict, advice in _ADVICE.items():
         fitting = [one for one in choices if one["verdict"] == verdict and _is_sensible(one)]
-        if advice and fitting:
+        if fitting:
             choice = min(filter(partial(_is_alike, fitting[0]), fitting), key=_measured_ms)
             placement = Placement(**choice["placement"])
             engine = f" --engine {placement.engine}" if placement.engine != TORCH else ""
@@ -251,19 +236,17 @@ def findings() -> Iterator[str]:
         yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
 
 
-def refusals(
-    names: Sequence[str], models: Sequence[Architecture[Any] | None], skeletons: Sequence[Any]
-) -> Iterator[str]:
+def refusals(names: Sequence[str], models: Sequence[Any]) -> Iterator[str]:
     """Refusals of captioning with the target and the draft of these names, a sentence each; of the
     hub's without what only weights tell."""
-    for i, (name, model, skeleton) in enumerate(zip(names, models, skeletons, strict=True)):
+    for name, model in zip(names, models, strict=True):
         try:
             if model:
-                known = model.model(skeleton, model.tokenizer())
-                if i == 0:
-                    check_question(known, CaptionerSettings().question)
-                if not is_hub_id(name) and not isinstance(model, GgufArchitecture):
-                    read_tensors(model.folder)
+                tokenizer = model.tokenizer()
+                if isinstance(model, TransformersTarget):
+                    check_question(model.model(model.skeleton, tokenizer), CaptionerSettings().question)
+                if isinstance(model, Checkpoint) and not is_hub_id(name):
+                    model.tensors()
         except InputError as error:
             yield str(error)
 

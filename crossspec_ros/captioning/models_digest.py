@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crossspec_ros.files import read_small, replace_file
 from crossspec_ros.models.gguf import projector_of
+from crossspec_ros.models.hub import fetch_weights
 from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.paths import state_dir
 
@@ -48,6 +49,7 @@ def _files(folder: Path) -> list[tuple[Path, str]]:
     """Files of a checkpoint that its captions depend on, with their names in it."""
     if is_gguf(folder.name):
         return [(path, path.name) for path in (folder, projector_of(folder))]
+    fetch_weights(folder)
     return [
         (path, path.relative_to(folder).as_posix())
         for path in sorted(folder.rglob("*"))

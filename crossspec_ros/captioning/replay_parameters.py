@@ -151,11 +151,11 @@ def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
             f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
             f"--models, or train the tiny pair with crossspec train tiny"
         )
-    drafting = draft_path(folder, draft, with_weights=False)
+    drafting = draft_path(folder, draft)
     if is_remote(target):
         spec = remote_spec(CaptionerSettings.of(captioner))
     else:
-        spec = target_spec(target_path(folder, target, with_weights=False))
+        spec = target_spec(target_path(folder, target))
     return {
         "frames": spec.frames,
         "frame_size": spec.image_size,

@@ -138,19 +138,13 @@ class ReplaySetup:
         return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH, "")}
 
     @cached_property
-    def target_folder(self) -> Path:
-        """Folder of the target; that of a hub id is fetched."""
-        from crossspec_ros.models.loading import target_path
+    def model_folders(self) -> list[Path]:
+        """Folders of the draft, if any, and of the target; configs of hub ids are fetched."""
+        from crossspec_ros.models.hub import draft_path, target_path
 
-        return target_path(self.captioner.models_folder, self.captioner.target)
-
-    @cached_property
-    def draft_folders(self) -> list[Path]:
-        """Folder of the draft; none without a draft."""
-        from crossspec_ros.models.loading import draft_path
-
-        path = draft_path(self.captioner.models_folder, self.captioner.draft)
-        return [path] if path else []
+        models = self.captioner.models_folder
+        found = draft_path(models, self.captioner.draft), target_path(models, self.captioner.target)
+        return [folder for folder in found if folder]
 
     @property
     def recording(self) -> Recording:

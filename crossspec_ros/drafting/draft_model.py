@@ -15,7 +15,7 @@ from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.runner import Output, Reading
 from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import NonFiniteError, failures_logged
 from crossspec_ros.models.base import Chunk, EventModel
@@ -81,10 +81,7 @@ class EventDraft:
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
         self._drafts.pulse.beat()
-        seen = sees(row.length, len(chunk), DraftTree())
-        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
-        [output] = self._drafts.runner.read([reading])
-        best = output.logits.float().softmax(-1).max(-1)
+        best = self._read(row, chunk).logits.float().softmax(-1).max(-1)
         # One wait for both. float32 holds every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         if not math.isfinite(prob):
@@ -92,6 +89,11 @@ class EventDraft:
         # `proposal` may be called between two of these lines.
         self._probs.append(prob)
         self._tokens.append(int(token))
+
+    def _read(self, row: KVRow, chunk: Chunk) -> Output:
+        seen = sees(row.length, len(chunk), DraftTree())
+        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
+        return self._drafts.runner.read([reading])[0]
 
 
 class DraftModel:

@@ -1,4 +1,4 @@
-"""Contracts of the model families: `VideoTarget`, `EventModel`, and `Architecture` before the weights."""
+"""Contracts of the model families: `VideoTarget` and `EventModel`, and what they read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     # A spec is read without torch.
@@ -15,11 +14,10 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
-    from crossspec_ros.models.placement import Placement
-
+FRAMES = 8
+"""Frames of a window where no config names a number: one in each of the eight slots of a second."""
 TEXT_ROOM = 512
 """Tokens in a KV cache of the target beside those of the frames."""
-Model_co = TypeVar("Model_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,6 @@ class InputSpec:
         """Whether so many units have at least half of a window's frames."""
         return 2 * units * self.frames_per_unit >= self.frames
 
-    @property
-    def unit_tokens(self) -> float:
-        """Tokens of a unit of frames, with the text around it."""
-        return self.frame_tokens / self.units
-
 
 class LanguageModel(Protocol):
     """Contract of both models: embeddings of text, and logits of hidden states.
@@ -176,46 +169,6 @@ class EventModel(LanguageModel, Protocol):
 
     def prompt(self, question: str, event_tokens: torch.Tensor) -> Chunk:
         """Return the complete prompt with its event tokens."""
-
-
-class Architecture(Protocol[Model_co]):
-    """A model known by the configs in its `folder`.
-
-    `unquantized` names the modules beside the language model, which are small. `text` is the language model's
-    config. Methods raise InputError that names a missing, damaged or invalid file.
-    """
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def unquantized(self) -> tuple[str, ...]: ...
-
-    @property
-    def text(self) -> Any: ...
-
-    def tokenizer(self) -> Tokenizer:
-        """Return the folder's tokenizer."""
-
-    def skeleton(self) -> Any:
-        """Return the module without numbers, on the meta device."""
-
-    def load(self, placement: Placement) -> Any:
-        """Load the module with the folder's weights."""
-
-    def model(self, module: Any, tokenizer: Tokenizer) -> Model_co:
-        """Return the module behind the contract."""
-
-
-class TargetArchitecture(Architecture[VideoTarget], Protocol):
-    """Architecture of a target."""
-
-    @property
-    def spec(self) -> InputSpec: ...
-
-
-DraftArchitecture = Architecture[EventModel]
-"""Architecture of an event draft."""
 
 
 def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -1,20 +1,21 @@
-"""Read the tensors of a checkpoint folder, and load a model from them."""
+"""A checkpoint of transformers: the model that its config describes, and the tensors in its folder."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from transformers.modeling_utils import load_state_dict
-from transformers.utils.logging import disable_progress_bar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import Architecture
 from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
+from crossspec_ros.models.hub import fetch_weights
 from crossspec_ros.models.placement import Placement
 
-Tensors = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    # A spec is read without torch.
+    import torch
 
 # transformers renames the head of Video-LLaVA in its own class only.
 _RENAMED = {r"^language_model\.lm_head\.": "lm_head."}
@@ -23,24 +24,108 @@ _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 _NF4_BLOCK = 64
 
 
-class ModuleArchitecture(Architecture[Any], Protocol):
-    """An architecture whose module transformers makes of `configs`, of which the first is the module's."""
+@dataclass(frozen=True)
+class Checkpoint(ABC):
+    """A module of transformers known by its `config`, with weights in `folder`.
+
+    `unquantized` names the modules beside the language model, which are small.
+    """
+
+    config: Any
+    folder: Path
+    unquantized: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    @abstractmethod
+    def module_class(cls) -> Any:
+        """Return the class of the module."""
 
     @property
-    def configs(self) -> tuple[Any, ...]: ...
+    def text(self) -> Any:
+        """Return the config of the language model."""
+        return self.config.get_text_config()
 
-    def module_class(self) -> Any: ...
+    @cached_property
+    def skeleton(self) -> Any:
+        """The module without numbers, on torch's meta device.
+
+        Raises InputError where the config describes no such module.
+        """
+        import torch
+
+        try:
+            with torch.device("meta"):
+                return self.module_class()(self.config).eval()
+        # transformers and torch raise errors of many kinds for invalid values.
+        except Exception as error:
+            raise InputError(
+                f"the config in '{self.folder}' describes no {self.module_class().__name__} "
+                f"({first_line(error)}): take the one that came with the weights"
+            ) from error
+
+    def quantized(self, placement: Placement) -> dict[str, Any]:
+        """Return the linear layers of the skeleton that torch quantises, by name."""
+        if not placement.is_quantized:
+            return {}
+        kept = tuple(f"{name}." for name in self.unquantized)
+        layers = ((name, one) for name, one in self.skeleton.named_modules() if hasattr(one, "in_features"))
+        return {name: layer for name, layer in layers if not f"{name}.".startswith(kept)}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Map the weights into memory, by name; raises InputError as `read_tensors`."""
+        return read_tensors(self.folder)
+
+    def load(self, placement: Placement) -> Any:
+        """Load the module with the folder's weights for inference.
+
+        Raises InputError where the config describes no such module, where the dtype does not fit its widths,
+        or where its tensors are not those stored. transformers warns of a head that config.json ties, but
+        that is stored and differs from the embeddings.
+        """
+        from transformers.utils.logging import disable_progress_bar
+
+        for name, layer in self.quantized(placement).items():
+            # bitsandbytes would compute wrong products.
+            if placement.dtype == "nf4" and layer.in_features % _NF4_BLOCK:
+                raise InputError(
+                    f"models.dtype is nf4, which needs multiples of {_NF4_BLOCK}, but the width of '{name}' "
+                    f"in '{self.folder}' is {layer.in_features}: set it to int8"
+                )
+        disable_progress_bar()
+        module, info = self.module_class().from_pretrained(
+            # If transformers got the folder, it would also apply an adapter that lies in it.
+            None,
+            config=self.config,
+            state_dict=self.tensors(),
+            key_mapping=_RENAMED,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            dtype=placement.torch_dtype,
+            device_map={"": placement.device},
+            attn_implementation="sdpa",
+            quantization_config=placement.quantization(self.unquantized),
+        )
+        for problem in _MISFITS:
+            if info[problem]:
+                raise InputError(
+                    f"'{self.folder}' has {problem.replace('_', ' ')}, such as {min(info[problem])}: take "
+                    f"config.json and weights from the same checkpoint"
+                )
+        return module.eval().requires_grad_(False)
 
 
-def read_tensors(folder: Path) -> Tensors:
-    """Map all tensors of the checkpoint in `folder` into memory, by name.
+def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Map all tensors of the checkpoint in `folder` into memory, by name; those of the hub are fetched.
 
     The files are those that transformers reads: safetensors or, failing that, `.bin` files, of which only
     tensors are unpickled; one file, or the shards that an index names.
 
     Raises InputError that names a missing or damaged file.
     """
-    tensors: Tensors = {}
+    from transformers.modeling_utils import load_state_dict
+
+    fetch_weights(folder)
+    tensors: dict[str, torch.Tensor] = {}
     for file in _files(folder):
         try:
             tensors |= load_state_dict(file)
@@ -48,65 +133,6 @@ def read_tensors(folder: Path) -> Tensors:
         except Exception as error:
             raise InputError(f"'{file}' is missing or damaged ({first_line(error)}): {DAMAGED}") from error
     return tensors
-
-
-def load_module(known: ModuleArchitecture, tensors: Tensors, placement: Placement, device: str) -> Any:
-    """Load a module with the `tensors` of its folder for inference.
-
-    Raises InputError where config.json describes no such module, where the dtype does not fit its widths, or
-    where its tensors are not those stored. transformers warns of a head that config.json ties, but that is
-    stored and differs from the embeddings.
-    """
-    for name, layer in skeleton(known).named_modules():
-        width = getattr(layer, "in_features", 0)
-        # bitsandbytes would compute wrong products.
-        if placement.dtype == "nf4" and width % _NF4_BLOCK and placement.quantizes(name, known.unquantized):
-            raise InputError(
-                f"models.dtype is nf4, which needs multiples of {_NF4_BLOCK}, but the width of '{name}' in "
-                f"'{known.folder}' is {width}: set it to int8"
-            )
-    config, *others = known.configs
-    disable_progress_bar()
-    module, info = known.module_class().from_pretrained(
-        # If transformers got the folder, it would also apply an adapter that lies in it.
-        None,
-        *others,
-        config=config,
-        state_dict=tensors,
-        key_mapping=_RENAMED,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        dtype=placement.torch_dtype,
-        device_map={"": device},
-        attn_implementation="sdpa",
-        quantization_config=placement.quantization(known.unquantized),
-    )
-    for problem in _MISFITS:
-        if info[problem]:
-            raise InputError(
-                f"'{known.folder}' has {problem.replace('_', ' ')}, such as {min(info[problem])}: take "
-                f"config.json and weights from the same checkpoint"
-            )
-    return module.eval().requires_grad_(False)
-
-
-def skeleton(known: ModuleArchitecture) -> Any:
-    """Make a module without numbers, on torch's meta device.
-
-    Raises InputError where the configs describe no such module.
-    """
-    # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
-    for config in known.configs:
-        config._attn_implementation = "sdpa"
-    try:
-        with torch.device("meta"):
-            return known.module_class()(*known.configs).eval()
-    # transformers and torch raise errors of many kinds for invalid values.
-    except Exception as error:
-        raise InputError(
-            f"the config in '{known.folder}' describes no {known.module_class().__name__} "
-            f"({first_line(error)}): take the one that came with the weights"
-        ) from error
 
 
 def _files(folder: Path) -> list[Path]:

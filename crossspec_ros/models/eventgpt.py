@@ -7,9 +7,8 @@ The module's parameters have the names of the released checkpoint (XduSyL/EventG
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,14 +17,14 @@ from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.checkpoint import load_module, read_tensors, skeleton
-from crossspec_ros.models.config_files import eos_ids, no_config, read_json
-from crossspec_ros.models.eventgpt_config import NAME, TOWER_FOLDER, llama_values, tower_values
-from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.checkpoint import Checkpoint, read_tensors
+from crossspec_ros.models.config_files import eos_ids, read_config, read_json
+from crossspec_ros.models.eventgpt_config import TOWER_FOLDER, tower_values
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
-from crossspec_ros.models.transformers_family import TransformersModel
+from crossspec_ros.models.transformers_family import TransformersModel, make_config
 
+NAME = "EventGPT"
 EVENT_IMAGES = 5
 """Images of a window, as the released model was trained."""
 
@@ -37,13 +36,7 @@ _SYSTEM = (
 )
 TOWER = "model.visual_tower.visual_tower."
 """Beginning of its tower's tensors in the module; released names go on with `vision_model.`."""
-_QUESTIONS = 64
-
-
-class _Tower(nn.Module):
-    def __init__(self, config: CLIPVisionConfig) -> None:
-        super().__init__()
-        self.visual_tower = CLIPVisionModel(config)
+_NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 class EventGPTModule(LlamaForCausalLM):
@@ -56,15 +49,16 @@ class EventGPTModule(LlamaForCausalLM):
         r"visual_tower\.(text_|visual_projection|logit_scale)",
     ]
 
-    def __init__(self, config: LlamaConfig, vision_config: CLIPVisionConfig) -> None:
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make the modules of a config that has the tower's as its `vision_config`."""
         super().__init__(config)
-        width = config.hidden_size
-        self.model.visual_tower = _Tower(vision_config)
+        width, vision = config.hidden_size, config.vision_config
+        self.model.visual_tower = nn.Module()
+        self.model.visual_tower.visual_tower = CLIPVisionModel(vision)
         self.model.visual_projector = nn.Sequential(
-            nn.Linear(vision_config.hidden_size, width), nn.GELU(), nn.Linear(width, width)
+            nn.Linear(vision.hidden_size, width), nn.GELU(), nn.Linear(width, width)
         )
         self.model.feature_adaptor = nn.Linear(width, width)
-        self.vision_config = vision_config
 
     def encode_events(self, pixels: Tensor) -> Tensor:
         """Event tokens of one window.
@@ -91,29 +85,41 @@ class EventGPT(TransformersModel):
     event_images = EVENT_IMAGES
 
     def __init__(self, module: EventGPTModule, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> None:
-        super().__init__(module, module.model, tokenizer)
-        self.image_size = cast(int, module.vision_config.image_size)
+        super().__init__(module, tokenizer)
+        self.image_size = cast(int, module.config.vision_config.image_size)
         self.eos_ids = eos_ids
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(draft_prompt_ids, tokenizer))
 
     def encode(self, images: np.ndarray) -> Tensor:
         return self.module.encode_events(self.own(clip_pixels(images, self.image_size)))
 
     def prompt(self, question: str, event_tokens: Tensor) -> Chunk:
-        before, after = (self.words(tuple(ids)).embeds for ids in self._prompt_ids(question))
+        before, after = (self.words(tuple(ids)).embeds for ids in draft_prompt_ids(self.tokenizer, question))
         return Chunk.in_a_row(torch.cat([before, event_tokens, after]))
 
 
 @dataclass(frozen=True)
-class EventGPTArchitecture:
+class EventGPTArchitecture(Checkpoint):
     """An EventGPT known by the configs of the checkpoint in `folder`."""
 
-    text: LlamaConfig
-    vision: CLIPVisionConfig
     eos_ids: tuple[int, ...]
-    folder: Path
 
     unquantized = ("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor")
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> EventGPTArchitecture:
+        """Return the architecture of the checkpoint in `folder`.
+
+        Raises InputError that names a missing or wrong file.
+        """
+        file = folder / "config.json"
+        config = make_config(LlamaConfig, file, NAME, read_config(file, _NEEDED))
+        file, values = tower_values(folder)
+        config.vision_config = make_config(CLIPVisionConfig, file, NAME, values)
+        return cls(config, folder, eos_ids(folder, config.eos_token_id))
+
+    @classmethod
+    def module_class(cls) -> type[EventGPTModule]:
+        return EventGPTModule
 
     def tokenizer(self) -> Tokenizer:
         values = read_json(self.folder / "config.json")
@@ -122,41 +128,15 @@ class EventGPTArchitecture:
         special += [EVENT_START, EVENT_END] if values.get("mm_use_im_start_end", False) else []
         return load_tokenizer(self.folder, self.text.vocab_size, special)
 
-    @property
-    def configs(self) -> tuple[LlamaConfig, CLIPVisionConfig]:
-        """Return the arguments of the module's class."""
-        return self.text, self.vision
-
-    def module_class(self) -> type[EventGPTModule]:
-        return EventGPTModule
-
-    def skeleton(self) -> Any:
-        return skeleton(self)
-
-    def load(self, placement: Placement) -> Any:
-        tensors = read_tensors(self.folder)
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = super().tensors()
         if not any(TOWER in name for name in tensors):
             tower = read_tensors(self.folder / TOWER_FOLDER)
             tensors |= {TOWER + name: tensor for name, tensor in tower.items()}
-        return load_module(self, tensors, placement, placement.draft_on)
+        return tensors
 
     def model(self, module: EventGPTModule, tokenizer: Tokenizer) -> EventGPT:
         return EventGPT(module, tokenizer, self.eos_ids)
-
-
-def architecture(folder: Path) -> EventGPTArchitecture:
-    """Architecture of the checkpoint in `folder`; raises InputError that names a missing or wrong file."""
-    text = _config(LlamaConfig, *llama_values(folder))
-    vision = _config(CLIPVisionConfig, *tower_values(folder))
-    return EventGPTArchitecture(text, vision, eos_ids(folder, text.eos_token_id), folder)
-
-
-def _config(kind: type[Any], file: Path, values: dict[str, Any]) -> Any:
-    try:
-        return kind(**values)
-    # transformers' validation raises errors of its own kinds.
-    except Exception as error:
-        raise no_config(file, NAME, error) from error
 
 
 def draft_prompt(question: str) -> tuple[str, str]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from crossspec_ros.models.base import TEXT_ROOM, Architecture, DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.gguf import GgufArchitecture
-from crossspec_ros.models.placement import LLAMA_CPP, QUANTIZED, Only, Placement
+from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.models.placement import GGUF, LLAMA_CPP, Placement
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from crossspec_ros.models.checkpoint import Checkpoint
+    from crossspec_ros.models.eventgpt import EventGPTArchitecture
+    from crossspec_ros.models.registry import TargetArchitecture
 
 SESSIONS = 3
 """Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
@@ -59,38 +61,29 @@ class Footprint:
     target: Bytes
     draft: Bytes
 
-    def by_device(self, only: Only = "") -> dict[str, int]:
-        """Return the bytes needed on each device by its torch name, for both models or `only` one."""
-        needed: Counter[str] = Counter()
-        if only != "draft":
-            needed[self.placement.device] += self.target.total
-        if only != "target" and self.draft.total:
+    def by_device(self, with_draft: bool = True) -> dict[str, int]:
+        """Return the bytes needed on each device by its torch name, for both models or the target alone."""
+        needed = Counter({self.placement.device: self.target.total})
+        if with_draft and self.draft.total:
             needed[self.placement.draft_on] += self.draft.total
         return {device: size + CUDA_BYTES * device.startswith("cuda") for device, size in needed.items()}
 
 
 def estimate(
-    placement: Placement,
-    target: TargetArchitecture,
-    draft: DraftArchitecture | None,
-    skeletons: Sequence[nn.Module | None] = (),
+    placement: Placement, target: TargetArchitecture, draft: EventGPTArchitecture | None
 ) -> Footprint:
-    """Return the footprint of these models; `skeletons` are theirs, to save making them again."""
-    outlines: Sequence[Any] = skeletons or [
-        model.skeleton() if model and not isinstance(model, GgufArchitecture) else None
-        for model in (target, draft)
-    ]
+    """Return the footprint of these models."""
     window, text = target.spec.frame_tokens + TEXT_ROOM, target.text
     features = SESSIONS * (1 + target.spec.added_layers) * text.hidden_size * target.spec.frame_tokens
     if placement.engine == LLAMA_CPP:
-        of_target = _llama_bytes(placement, target, outlines[0], llama_cells(window), features)
+        of_target = _llama_bytes(placement, target, llama_cells(window), features)
     else:
         kept = SESSIONS * window * cached_numbers(text) + features
-        of_target = _torch_bytes(placement, target, outlines[0], kept, window)
+        of_target = _torch_bytes(placement, target, kept, window)
     of_draft = Bytes()
     if draft is not None:
         kept = DRAFT_TOKENS * cached_numbers(draft.text)
-        of_draft = _torch_bytes(placement.of_draft, draft, outlines[1], kept, DRAFT_TOKENS)
+        of_draft = _torch_bytes(placement.of_draft, draft, kept, DRAFT_TOKENS)
     return Footprint(placement, of_target, of_draft)
 
 
@@ -101,20 +94,14 @@ def cached_numbers(text: Any) -> int:
     return 2 * text.num_hidden_layers * heads * head
 
 
-def weight_bytes(skeleton: nn.Module, placement: Placement, unquantized: tuple[str, ...]) -> int:
+def weight_bytes(placement: Placement, known: Checkpoint) -> int:
     """Bytes of a model's parameters in this placement."""
-    from torch import nn
-
-    quantized = {
-        id(module.weight)
-        for name, module in skeleton.named_modules()
-        if isinstance(module, nn.Linear) and placement.quantizes(name, unquantized)
-    }
+    quantized = {id(layer.weight) for layer in known.quantized(placement).values()}
     number = placement.torch_dtype.itemsize
     # Tied parameters come once.
     return sum(
         int(one.numel() * (_QUANTIZED_BYTES[placement.dtype] if id(one) in quantized else number))
-        for one in skeleton.parameters()
+        for one in known.skeleton.parameters()
     )
 
 
@@ -125,24 +112,19 @@ def measured_bytes(model: nn.Module) -> int:
     return scales + sum(one.nbytes for one in model.parameters())
 
 
-def _torch_bytes(
-    placement: Placement, architecture: Architecture[Any], skeleton: Any, kept: int, tokens: int
-) -> Bytes:
-    """Bytes of a model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
-    text, number = architecture.text, placement.torch_dtype.itemsize
+def _torch_bytes(placement: Placement, known: Any, kept: int, tokens: int) -> Bytes:
+    """Bytes of a checkpoint's model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
+    text, number = known.text, placement.torch_dtype.itemsize
     # Inside a layer about six vectors of the width live at once, and four of the inner width.
     working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
     working += VERIFIED * text.vocab_size
-    if placement.dtype in QUANTIZED:
+    if placement.is_quantized:
         # A weight is unpacked for a pass of several tokens, one at a time.
         working += text.hidden_size * text.intermediate_size
-    weights = weight_bytes(skeleton, placement, architecture.unquantized)
-    return Bytes(weights, kept * number, working * number)
+    return Bytes(weight_bytes(placement, known), kept * number, working * number)
 
 
-def _llama_bytes(
-    placement: Placement, target: TargetArchitecture, skeleton: Any, window: int, features: int
-) -> Bytes:
+def _llama_bytes(placement: Placement, target: Any, window: int, features: int) -> Bytes:
     """Bytes of a target whose language model runs in llama.cpp, with `window` cells for a sequence.
 
     torch holds all weights while the file is written. Keys and values are float32, and float16 for a GGUF of
@@ -151,10 +133,10 @@ def _llama_bytes(
     rows = SESSIONS + SPARE_SESSIONS
     at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
     number = 4
-    if isinstance(target, GgufArchitecture):
+    if placement.dtype == GGUF:
         weights, number = target.bytes, 4 if target.is_float32 else 2
     else:
-        numbers = sum(one.numel() for one in skeleton.parameters())
+        numbers = sum(one.numel() for one in target.skeleton.parameters())
         weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))
     return Bytes(
         weights,

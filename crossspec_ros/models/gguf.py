@@ -19,19 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.base import TEXT_ROOM, Chunk, InputSpec
+from crossspec_ros.models.base import FRAMES, TEXT_ROOM, Chunk, InputSpec
 from crossspec_ros.models.gguf_header import read_embeddings, read_header
 from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement, check_llama_packages
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Tokenizer
 
 PROJECTOR = "*mmproj*.gguf"
 """Name of a projector's file, beside the model's."""
-FRAMES = 8
-"""Frames of a window."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _MAX_SIZE = 512
 """Largest height of a frame in pixels; towers reduce larger ones to `MAX_TOKENS`."""
@@ -80,9 +77,6 @@ class GgufTarget:
             [self._seen(part) if isinstance(part, Picture) else self.words(part) for part in features]
         )
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError("llama.cpp gives logits itself")
-
     @cached_property
     def _projector(self) -> LlamaProjector:
         """The projector, which is loaded for the first frame and closed with the model."""
@@ -109,14 +103,12 @@ class GgufArchitecture:
     prompt: tuple[str, str]
     is_float32: bool
 
-    unquantized = ()
-
     @classmethod
     def of_folder(cls, file: Path) -> GgufArchitecture:
         """Return the architecture of the model in this file; raises InputError for an invalid pair."""
-        check_llama_packages(f"'{file}' is a GGUF")
         if not file.is_file():
             raise InputError(f"there is no file '{file}': check the path of target")
+        check_llama_packages(f"'{file}' is a GGUF")
         files = file, projector_of(file)
         return _read(files, tuple((one.stat().st_size, one.stat().st_mtime_ns) for one in files))
 
@@ -139,9 +131,6 @@ class GgufArchitecture:
         # The libraries raise errors of many kinds for an unknown vocabulary.
         except Exception as error:
             raise _unfit(self.file, f"has a vocabulary of an unknown kind ({first_line(error)})") from error
-
-    def skeleton(self) -> LlamaModel:
-        return LlamaModel(self.file, _COPY, only_words=True)
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)

@@ -13,6 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.llama_library import LlamaModel
+from crossspec_ros.models.placement import check_llama_packages, has_llama
 from crossspec_ros.paths import cache_dir
 
 _FORMAT = 1
@@ -22,13 +23,14 @@ _KINDS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_vl_text":
 
 
 def is_llama(config: Any) -> bool:
-    """Whether llama.cpp can run a language model with this config."""
-    slides = getattr(config, "use_sliding_window", False)
-    return config.model_type in _KINDS and config.rope_parameters["rope_type"] == "default" and not slides
+    """Whether llama.cpp is installed and can run a language model with this config."""
+    slides, rotation = getattr(config, "use_sliding_window", False), config.rope_parameters["rope_type"]
+    return has_llama() and config.model_type in _KINDS and rotation == "default" and not slides
 
 
 def check_llama(config: Any) -> None:
     """Raise InputError for the config of a language model that llama.cpp cannot run here."""
+    check_llama_packages("models.engine is llama.cpp")
     if not is_llama(config):
         raise InputError(
             f"models.engine is llama.cpp, which runs {', '.join(_KINDS)} with default rotations, but the "

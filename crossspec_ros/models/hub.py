@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.placement import NO_DRAFT, is_gguf
-from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
@@ -32,24 +30,23 @@ class Offer:
     revision: str
 
 
-def target_path(models: Path | str, target: str, with_weights: bool = True) -> Path:
+def target_path(models: Path | str, target: str) -> Path:
     """Return the folder of a pair's target: that of its name or hub id, or the one in `models`.
 
-    Files of a hub id that are not on this machine are fetched; without weights only configs and tokenizer.
-    Raises InputError where there is neither, and before the weights of another model are fetched.
+    Missing configs and the tokenizer of a hub id are fetched. Raises InputError if that fails.
     """
-    return _folder(target, target_spec, with_weights) if target else found(models) / "target"
+    return _folder(target) if target else found(models) / "target"
 
 
-def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Path | None:
-    """Return the folder of a pair's draft; None where there is to be none.
+def draft_path(models: Path | str, draft: str) -> Path | None:
+    """Return the folder of a pair's draft, as `target_path`; None for `NO_DRAFT`.
 
     Raises InputError where none is named and `models` has none.
     """
     if draft == NO_DRAFT:
         return None
     if draft:
-        return _folder(draft, event_image_size, with_weights)
+        return _folder(draft)
     path = found(models) / "draft"
     if not path.is_dir():
         raise InputError(
@@ -57,6 +54,16 @@ def draft_path(models: Path | str, draft: str, with_weights: bool = True) -> Pat
             f"{NO_DRAFT} to do without one"
         )
     return path
+
+
+def fetch_weights(folder: Path) -> None:
+    """Fetch the missing weights of a model whose `folder` is from the hub, at the commit of its configs."""
+    if _SNAPSHOT.search(str(folder)):
+        from huggingface_hub import constants
+
+        is_copy = not folder.is_relative_to(constants.HF_HUB_CACHE)
+        if not is_copy and not any(_fetched(known_as(folder), _TENSORS).glob("*.safetensors")):
+            _fetched(known_as(folder), _OLD_TENSORS)
 
 
 def offer(name: str) -> Offer | None:
@@ -93,16 +100,8 @@ def is_hub_id(name: str) -> bool:
     return bool(_HUB_ID.fullmatch(name)) and not (is_gguf(name) or found(name).is_dir())
 
 
-def _folder(name: str, check: Callable[[Path], object], with_weights: bool) -> Path:
-    if not is_hub_id(name):
-        return found(name)
-    folder = _fetched(name, _FILES)
-    check(folder)
-    # A later commit does not belong to these configs.
-    name = known_as(folder)
-    if with_weights and not any(_fetched(name, _TENSORS).glob("*.safetensors")):
-        _fetched(name, _OLD_TENSORS)
-    return folder
+def _folder(name: str) -> Path:
+    return _fetched(name, _FILES) if is_hub_id(name) else found(name)
 
 
 def _fetched(name: str, files: list[str]) -> Path:

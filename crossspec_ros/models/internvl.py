@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import FRAMES, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, processor_settings
 from crossspec_ros.models.transformers_family import (
     FrameByFrameModel,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 START, END = "<|im_start|>", "<|im_end|>"
 BEGIN, CLOSE = "<img>", "</img>"
 
-# No config says how many. A second has eight slots on the grid, one frame each.
-_FRAMES = 8
 _AROUND_TOKENS = 2
 _FRAME_NAME_TOKENS = 5
 """Tokens of the name before a frame, with the end of the line before it, in the released tokenizers."""
@@ -96,11 +95,12 @@ class InternVLArchitecture(TransformersTarget):
             text.rope_parameters = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
         return known
 
+    @cached_property
     def skeleton(self) -> Any:
         # The released configs do not set it, and their checkpoints have a head.
         config = copy(self.config)
         config.tie_word_embeddings = bool(config_values(self.folder).get("tie_word_embeddings"))
-        return super(InternVLArchitecture, replace(self, config=config)).skeleton()
+        return super(InternVLArchitecture, replace(self, config=config)).skeleton
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
@@ -111,10 +111,10 @@ class InternVLArchitecture(TransformersTarget):
         if a_frame < 1 or a_frame != (size // patch * ratio) ** 2:
             raise ValueError(f"image_seq_length is {a_frame}, not that of {size // patch} patches a side")
         # The name of the first belongs to the opening.
-        frame_tokens = _FRAMES * (a_frame + _AROUND_TOKENS) + (_FRAMES - 1) * _FRAME_NAME_TOKENS
+        frame_tokens = FRAMES * (a_frame + _AROUND_TOKENS) + (FRAMES - 1) * _FRAME_NAME_TOKENS
         made: dict[str, Any] = {"image_mean": MEAN, "image_std": STD, "size": {"height": size, "width": size}}
         processor_settings(folder, cls.family, "image_processor", resample=BICUBIC, **made)
-        return InputSpec(_FRAMES, 1, size, frame_tokens, int(room), ())
+        return InputSpec(FRAMES, 1, size, frame_tokens, int(room), ())
 
 
 FAMILY = InternVLArchitecture

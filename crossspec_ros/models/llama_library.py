@@ -27,14 +27,11 @@ _BYTES, _MARKS = ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_int8)
 class LlamaModel:
     """Weights of one file, mapped into memory."""
 
-    def __init__(self, file: Path, remedy: str, only_words: bool = False) -> None:
-        """Load the whole file, or its vocabulary alone.
-
-        Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load.
-        """
+    def __init__(self, file: Path, remedy: str) -> None:
+        """Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load."""
         self.library = library = load_library()
         options = library.llama_model_default_params()
-        options.n_gpu_layers, options.vocab_only = 0, only_words
+        options.n_gpu_layers = 0
         self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
         if not self.handle:
             raise InputError(f"llama.cpp cannot load '{file}', as it printed: {remedy}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.base import FRAMES, Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     FrameByFrameModel,
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
 VIDEO = "<video>"
-# No config says how many. A second has eight slots on the grid, one frame each.
-_FRAMES = 8
 
 
 class LlavaOnevision(FrameByFrameModel):
@@ -76,14 +74,12 @@ class LlavaOnevisionArchitecture(TransformersTarget):
         # A frame whose shortest edge is that of the square has no pixel less than the square.
         size = int(vision.get("image_size", 224))
         patches = size // int(vision.get("patch_size", 16))
-        if patches < 1:
-            raise ValueError(f"image_size {size} is less than a patch")
         room = int(text.get("max_position_embeddings", 32768))
         # Pooled to half, rounded up.
         a_frame = (-(-patches // 2)) ** 2
         square = {"height": size, "width": size}
         processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)
-        return InputSpec(_FRAMES, 1, size, _FRAMES * a_frame, room, ())
+        return InputSpec(FRAMES, 1, size, FRAMES * a_frame, room, ())
 
 
 FAMILY = LlavaOnevisionArchitecture

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.base import Architecture, EventModel
+from crossspec_ros.models.footprint import estimate, memory
 from crossspec_ros.models.gguf import GgufArchitecture
+from crossspec_ros.models.gguf_file import check_llama
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.placement import GGUF, LLAMA_CPP, Placement
+from crossspec_ros.models.registry import TargetArchitecture, draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
 from crossspec_ros.versions import check_version
 
-Model = TypeVar("Model")
+if TYPE_CHECKING:
+    from crossspec_ros.models.eventgpt import EventGPT, EventGPTArchitecture
 
 
 def load_pair(
@@ -30,41 +32,48 @@ def load_pair(
     leaves the draft out.
 
     Raises InputError that names a missing or damaged folder, file or tensor, and for another version of
-    transformers than is needed.
+    transformers than is needed. Raises MemoryError where the CPU's will not do, because the kernel would
+    kill the process.
     """
-    target_folder = target_path(models, target)
-    of_target = target_architecture(target_folder)
-    names = {"target": known_as(target_folder)}
-    of_draft = None
-    if draft_folder := draft_path(models, draft):
-        # Its config is checked before the target's weights are loaded, which takes long.
-        of_draft = draft_architecture(draft_folder)
-        names["draft"] = known_as(draft_folder)
+    of_target, of_draft = architectures(models, target, draft)
+    if placement.engine == LLAMA_CPP and placement.dtype != GGUF:
+        check_llama(of_target.text)
+    needed, (free, _) = estimate(placement, of_target, of_draft).by_device().get("cpu", 0), memory("cpu")
+    if needed > free:
+        raise MemoryError(f"{needed / 1e9:.1f} GB are needed on the CPU, {free / 1e9:.1f} GB are free")
+    names = {"target": known_as(of_target.folder)}
     video = _loaded(of_target, placement, threads)
     if of_draft is None:
-        return ModelPair(video, None, None, 0, names, placement)
+        return ModelPair(video, None, None, names, placement)
+    names["draft"] = known_as(of_draft.folder)
     events = _loaded(of_draft, placement.of_draft, threads)
-    own, other = video.tokenizer, events.tokenizer
-    size = min(own.get_vocab_size(), other.get_vocab_size())
-    shared = next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
     ends = events.eos_ids[0], video.spec.eos_ids[0]
-    translation = Translation(other, own, *ends, video.prompt_ids("")[1])
-    return ModelPair(video, events, translation, shared, names, placement)
+    translation = Translation(events.tokenizer, video.tokenizer, *ends, video.prompt_ids("")[1])
+    return ModelPair(video, events, translation, names, placement)
 
 
-def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventModel:
+def architectures(
+    models: Path | str, target: str, draft: str
+) -> tuple[TargetArchitecture, EventGPTArchitecture | None]:
+    """Return both models by their configs, which are fetched where they are of a hub id; see `load_pair`."""
+    of_target = target_architecture(target_path(models, target))
+    folder = draft_path(models, draft)
+    return of_target, draft_architecture(folder) if folder else None
+
+
+def load_draft(models: Path | str, threads: int, placement: Placement, draft: str) -> EventGPT:
     """Load the event draft alone; see `load_pair`."""
     folder = draft_path(models, draft)
     assert folder is not None, "there is to be a draft"
-    return _loaded(draft_architecture(folder), placement, threads)
+    return _loaded(draft_architecture(folder), placement.of_draft, threads)
 
 
-def _loaded(architecture: Architecture[Model], placement: Placement, threads: int) -> Model:
-    if not isinstance(architecture, GgufArchitecture):
+def _loaded(known: Any, placement: Placement, threads: int) -> Any:
+    if not isinstance(known, GgufArchitecture):
         import torch
 
         torch.set_num_threads(threads)
     # Other versions may give hidden states of other layers, and other captions.
     check_version("transformers")
-    tokenizer = architecture.tokenizer()
-    return architecture.model(architecture.load(placement), tokenizer)
+    tokenizer = known.tokenizer()
+    return known.model(known.load(placement), tokenizer)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import BitsAndBytesConfig
 
-Only = Literal["", "target", "draft"]
-"""The model whose weights are loaded; empty for both."""
 NO_DRAFT = "none"
 """Name in place of a draft's folder for a target without a draft."""
 DTYPES = ("float32", "bf16", "int8", "nf4")
@@ -62,13 +59,12 @@ class Placement:
 
     @property
     def of_draft(self) -> Placement:
-        """Return the placement of the draft, which torch runs.
+        """Return the placement of the draft alone, which torch runs.
 
         Beside llama.cpp on the CPU it is float32, because bfloat16 may take ten times as long.
         """
-        if self.engine == TORCH:
-            return self
-        return Placement("float32" if self.draft_on == "cpu" else "bf16", self.device, self.draft_device)
+        of_llama = "float32" if self.draft_on == "cpu" else "bf16"
+        return Placement(self.dtype if self.engine == TORCH else of_llama, self.draft_on)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -77,17 +73,16 @@ class Placement:
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
 
-    def quantizes(self, name: str, unquantized: tuple[str, ...]) -> bool:
-        """Return whether torch quantises the linear layer `name`, outside the modules `unquantized`."""
-        if self.dtype not in QUANTIZED or self.engine != TORCH:
-            return False
-        return not any(name == kept or name.startswith(f"{kept}.") for kept in unquantized)
+    @property
+    def is_quantized(self) -> bool:
+        """Whether torch quantises linear layers."""
+        return self.dtype in QUANTIZED and self.engine == TORCH
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
         """Return the option of `from_pretrained` that quantises all other modules, if any."""
         from transformers import BitsAndBytesConfig
 
-        if self.dtype not in QUANTIZED or self.engine != TORCH:
+        if not self.is_quantized:
             return None
         # In int8 it logs for each product that its inputs are cast to float16.
         logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
@@ -100,34 +95,9 @@ class Placement:
         )
 
 
-def ladder(choice: Placement) -> Iterator[Placement]:
-    """Yield `choice` and those that take less memory where it is scarce, in turn.
-
-    First come the smaller dtypes, where their library is installed, then the draft on the CPU, then both
-    models there.
-    """
-    known: Sequence[str] = tuple(LLAMA_KINDS)
-    if choice.engine == TORCH:
-        known = DTYPES if importlib.util.find_spec("bitsandbytes") else DTYPES[:2]
-    smaller = known[known.index(choice.dtype) + 1 :] if choice.dtype in known else ()
-    yield choice
-    for dtype in smaller:
-        choice = replace(choice, dtype=dtype)
-        yield choice
-    if choice.draft_on != "cpu":
-        yield replace(choice, draft_device="cpu")
-    if choice.device != "cpu":
-        yield from ladder(Placement("bf16", "cpu"))
-
-
 def is_gguf(name: str) -> bool:
     """Whether this is the name of a file in llama.cpp's format."""
     return name.lower().endswith(f".{GGUF}")
-
-
-def has_llama() -> bool:
-    """Whether llama.cpp and the writer of its files are installed."""
-    return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
 def available(
@@ -140,11 +110,10 @@ def available(
     """Return the placement on this machine; `device` "auto" is the first GPU, else the CPU.
 
     A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an invalid or missing
-    device, for a dtype or an engine without its library, and for options that the engine lacks.
+    device, for a dtype without its library, and for options that the engine lacks.
     """
     if is_gguf(target) or engine == LLAMA_CPP:
         reason = f"'{target}' is a GGUF" if is_gguf(target) else "models.engine is llama.cpp"
-        check_llama_packages(reason)
         # Weights in a GGUF have dtypes of their own.
         dtypes = DTYPES[:1] if is_gguf(target) else tuple(LLAMA_KINDS)
         if dtype not in dtypes or device not in ("auto", "cpu"):
@@ -160,6 +129,11 @@ def available(
     main = _device("models.device", device)
     draft = _device("models.draft_device", draft_device) if draft_device else main
     return Placement(dtype, main, draft if draft != main else "", engine)
+
+
+def has_llama() -> bool:
+    """Whether llama.cpp and the writer of its files are installed."""
+    return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
 def check_llama_packages(reason: str) -> None:

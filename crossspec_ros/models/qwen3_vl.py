@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.base import Chunk, InputSpec
+from crossspec_ros.models.base import FRAMES, Chunk, InputSpec
 from crossspec_ros.models.config_files import BICUBIC, HALF, processor_settings
 from crossspec_ros.models.transformers_family import (
     Prompt,
@@ -29,21 +28,12 @@ if TYPE_CHECKING:
 
 VIDEO = "<|video_pad|>"
 BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
-_FRAMES, _FRAMES_PER_S = 8, 8
 _MOST_TOKENS = 256
 """Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
 
 
-@dataclass(frozen=True)
-class Features:
-    """Features of a unit of `frames` frames: `embeds` (rows * columns, width), and `layers` (k, rows *
-    columns, width) for the first layers of the language model."""
-
-    embeds: Tensor
-    layers: Tensor | None
-    rows: int
-    columns: int
-    frames: int
+Features = tuple[Chunk, int]
+"""Tokens of a unit of frames, in their rows and columns, and its number of frames."""
 
 
 class Qwen3VL(TransformersVideoModel):
@@ -73,30 +63,24 @@ class Qwen3VL(TransformersVideoModel):
         seen = self.module.model.visual(
             patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
         )
-        merged, per_unit = self._merged, self.spec.frames_per_unit
-        a_unit = rows * columns // merged**2
+        sides = (torch.arange(side // self._merged) for side in (self._merged, rows, columns))
+        # Tokens of a unit differ in row or column, not in time.
+        positions = torch.cartesian_prod(*sides).T
+        a_unit, per_unit = positions.shape[1], self.spec.frames_per_unit
         layers: Sequence[Tensor | None] = [None] * units
         if seen.deepstack_features:
             layers = torch.stack(list(seen.deepstack_features)).split(a_unit, 1)
         return [
-            Features(own, added, rows // merged, columns // merged, min(per_unit, len(frames) - i * per_unit))
+            (Chunk(own, positions, added), min(per_unit, len(frames) - i * per_unit))
             for i, (own, added) in enumerate(zip(seen.pooler_output.split(a_unit), layers, strict=True))
         ]
 
     def unit(self, features: Features, i: int) -> Chunk:
-        """The `i`-th unit behind its time. Its tokens differ in row or column, not in time."""
-        import torch
-
-        sides = (torch.arange(side) for side in (1, features.rows, features.columns))
-        positions = torch.cartesian_prod(*sides).T
+        """The `i`-th unit behind its time."""
+        seen, frames = features
         first = i * self.spec.frames_per_unit
-        return Chunk.joined(
-            [
-                self._text(time_stamp(first, first + features.frames - 1) + BEGIN),
-                Chunk(features.embeds, positions, features.layers),
-                self._text(END),
-            ]
-        )
+        stamp = time_stamp(first, first + frames - 1)
+        return Chunk.joined([self._text(stamp + BEGIN), seen, self._text(END)])
 
     def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
         """Patches of all units in turn; the number of units, and the rows and columns of patches of one."""
@@ -134,10 +118,10 @@ class Qwen3VLArchitecture(TransformersTarget):
         # A frame of 16:9 that travels in this size is read as it is.
         size = max(1, math.isqrt(tokens * 9 // 16)) * factor
         # No tokenizer makes more tokens of a text than it has characters.
-        frame_tokens = -(-_FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
+        frame_tokens = -(-FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
         room = int(text.get("max_position_embeddings", 128000))
         layers = len(vision.get("deepstack_visual_indexes", (8, 16, 24)))
-        return InputSpec(_FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
+        return InputSpec(FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
 
     @classmethod
     def most_pixels(cls, folder: Path, factor: int) -> int:
@@ -147,7 +131,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         """
         made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": BICUBIC}
         size = processor_settings(folder, cls.family, needed=["size"], **made)["size"]
-        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // _FRAMES)
+        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
@@ -165,7 +149,7 @@ def read_size(height: int, width: int, per_unit: int, factor: int, most: int) ->
     """
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
-    return smart_resize(_FRAMES, height, width, per_unit, factor, 0, _FRAMES * most)
+    return smart_resize(FRAMES, height, width, per_unit, factor, 0, FRAMES * most)
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
@@ -187,4 +171,4 @@ def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch
 
 def time_stamp(first: int, last: int) -> str:
     """Text before a unit with these frames: the mean of their nominal times."""
-    return f"<{(first + last) / 2 / _FRAMES_PER_S:.1f} seconds>"
+    return f"<{(first + last) / 2 / FRAMES:.1f} seconds>"

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import DraftArchitecture, InputSpec, TargetArchitecture
+from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.config_files import read_config
 from crossspec_ros.models.placement import is_gguf
 
+if TYPE_CHECKING:
+    from crossspec_ros.models.eventgpt import EventGPTArchitecture
+    from crossspec_ros.models.gguf import GgufArchitecture
+    from crossspec_ros.models.transformers_family import TransformersTarget
+
+TargetArchitecture: TypeAlias = "TransformersTarget | GgufArchitecture"
+"""A target known by its config, before its weights are loaded."""
 TARGETS = ("video_llava", "smolvlm", "llava_onevision", "qwen3_vl", "internvl")
 _DRAFTS = ("EventChat_llama",)
 _HINTS = {
@@ -44,18 +51,19 @@ def event_image_size(folder: Path) -> int:
 
     Raises InputError.
     """
-    from crossspec_ros.models.eventgpt_config import image_size
+    from crossspec_ros.models.eventgpt_config import tower_values
 
     _type(folder, _DRAFTS, "event draft")
-    return image_size(folder)
+    # The default is that of transformers.
+    return int(tower_values(folder)[1].get("image_size", 224))
 
 
-def draft_architecture(folder: Path) -> DraftArchitecture:
+def draft_architecture(folder: Path) -> EventGPTArchitecture:
     """Return the event draft in `folder` by its config; raises InputError."""
     _type(folder, _DRAFTS, "event draft")
-    from crossspec_ros.models.eventgpt import architecture
+    from crossspec_ros.models.eventgpt import EventGPTArchitecture
 
-    return architecture(folder)
+    return EventGPTArchitecture.of_folder(folder)
 
 
 def _family(folder: Path) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import FRAMES, InputSpec
 from crossspec_ros.models.config_files import HALF, LANCZOS, processor_settings
 from crossspec_ros.models.transformers_family import FrameByFrameModel, Prompt, TransformersTarget, Values
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
 
-FRAMES = 8
-"""Frames of a window."""
 START, END = "<|im_start|>", "<end_of_utterance>"
 AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
 
@@ -40,7 +38,6 @@ _ENLARGED = 4
 class SmolVLM(FrameByFrameModel):
     """SmolVLM2 behind `VideoTarget`; each frame but the first has its time before it."""
 
-    language = "model.text_model"
     module: SmolVLMForConditionalGeneration
 
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:

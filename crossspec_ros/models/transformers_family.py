@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec, to_device
+from crossspec_ros.models.checkpoint import Checkpoint
 from crossspec_ros.models.config_files import eos_ids, no_config, read_config
-from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,13 +26,13 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """Part of `base.LanguageModel` for a `module` with the head `lm_head` and the decoder `body`."""
+    """Part of `base.LanguageModel` for a `module` with the head `lm_head`."""
 
     axes = 1
     """Axes of a position."""
 
-    def __init__(self, module: Any, body: Any, tokenizer: Tokenizer) -> None:
-        self.module, self.body, self.tokenizer = module, body, tokenizer
+    def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
+        self.module, self.body, self.tokenizer = module, module.get_decoder(), tokenizer
         self._embeddings = module.get_input_embeddings()
 
     @property
@@ -65,22 +64,16 @@ class TransformersModel:
 class TransformersVideoModel(TransformersModel, ABC):
     """A target whose frames stand between two texts."""
 
-    language: ClassVar[str] = "model.language_model"
-    """Name of the decoder in the module."""
-
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
-        super().__init__(module, attrgetter(self.language)(module), tokenizer)
+        super().__init__(module, tokenizer)
         self.spec = spec
         # The question is the same for most windows.
-        self._prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
+        self.prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
 
     @staticmethod
     @abstractmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Return the token ids of both texts, see `base.VideoTarget.prompt_ids`."""
-
-    def prompt_ids(self, question: str) -> Prompt:
-        return self._prompt_ids(question)
 
     def opening(self) -> Chunk:
         return self.words(self.prompt_ids("")[0])
@@ -116,35 +109,27 @@ Only = tuple[str, str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class TransformersTarget(ABC):
-    """A target known by its `config`, which is that of the checkpoint in `folder`."""
+class TransformersTarget(Checkpoint):
+    """A target of a family, whose class is `transformers_class` of transformers, behind the class `behind`.
 
-    config: Any
+    `needs` are the tokens of its prompt, `default_eos` is transformers' default of the text's end of
+    sequence, and `only` has the values that were compared with transformers.
+    """
+
     spec: InputSpec
-    folder: Path
     family: ClassVar[str]
     transformers_class: ClassVar[str]
-    """Name of transformers' class of its module."""
     behind: ClassVar[type[TransformersVideoModel]]
-    """Class that puts the module behind the contract."""
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
     needs: ClassVar[tuple[str, ...]]
-    """Tokens of its prompt."""
     default_eos: ClassVar[Any] = None
-    """transformers' default of the text's end of sequence."""
     only: ClassVar[tuple[Only, ...]] = ()
-    """Values that were compared with transformers."""
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
         """Return the architecture of the checkpoint in `folder`; raises InputError."""
-        spec = cls.spec_of(folder)
-        try:
-            config = cls.module_class().config_class.from_dict(config_values(folder))
-        # transformers' validation raises errors of its own kinds.
-        except Exception as error:
-            raise no_config(folder / "config.json", cls.family, error) from error
-        return cls(config, spec, folder)
+        spec, kind = cls.spec_of(folder), cls.module_class().config_class
+        return cls(make_config(kind, folder / "config.json", cls.family, config_values(folder)), folder, spec)
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
@@ -160,6 +145,8 @@ class TransformersTarget(ABC):
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
+            if spec.frame_tokens < 1:
+                raise ValueError("no token is left for a frame")
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
@@ -173,22 +160,11 @@ class TransformersTarget(ABC):
         pixels than this family.
         """
 
-    @property
-    def configs(self) -> tuple[Any, ...]:
-        """Return the arguments of the module's class."""
-        return (self.config,)
-
-    @property
-    def text(self) -> Any:
-        """Return the config of the language model."""
-        return self.config.get_text_config()
-
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
         return self.behind(module, tokenizer, self.spec)
 
     @classmethod
     def module_class(cls) -> Any:
-        """Return the class of the module."""
         import transformers
 
         return getattr(transformers, cls.transformers_class)
@@ -206,15 +182,17 @@ class TransformersTarget(ABC):
             )
         return tokenizer
 
-    def skeleton(self) -> Any:
-        from crossspec_ros.models.checkpoint import skeleton
 
-        return skeleton(self)
-
-    def load(self, placement: Placement) -> Any:
-        from crossspec_ros.models.checkpoint import load_module, read_tensors
-
-        return load_module(self, read_tensors(self.folder), placement, placement.device)
+def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any:
+    """Return transformers' config of these values from the `file`; raises InputError."""
+    try:
+        config = kind.from_dict(values)
+    # transformers' validation raises errors of its own kinds.
+    except Exception as error:
+        raise no_config(file, family, error) from error
+    # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
+    config._attn_implementation = "sdpa"
+    return config
 
 
 def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:

@@ -59,8 +59,6 @@ class VideoLlavaArchitecture(TransformersTarget):
         size, length = int(vision.get("image_size", 224)), int(values.get("video_seq_length", 2056))
         # The tower's patches and its class token.
         a_frame = (size // int(vision.get("patch_size", 32))) ** 2 + 1
-        if length < a_frame:
-            raise ValueError(f"video_seq_length {length} is less than a frame's {a_frame} tokens")
         frames = length // a_frame
         made: dict[str, Any] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD, "resample": BICUBIC}
         made |= {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}}
@@ -69,8 +67,20 @@ class VideoLlavaArchitecture(TransformersTarget):
         return InputSpec(frames, 1, size, frames * a_frame, room, ())
 
     @classmethod
+    @cache
     def module_class(cls) -> type[VideoLlavaForConditionalGeneration]:
-        return _without_image_tower()
+        from transformers import VideoLlavaForConditionalGeneration
+
+        class VideoLlavaModule(VideoLlavaForConditionalGeneration):
+            """Video-LLaVA without the tower for still images, through which no video goes."""
+
+            _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
+
+            def __init__(self, config: VideoLlavaConfig) -> None:
+                super().__init__(config)
+                self.model.image_tower = None
+
+        return VideoLlavaModule
 
 
 FAMILY = VideoLlavaArchitecture
@@ -79,19 +89,3 @@ FAMILY = VideoLlavaArchitecture
 def target_prompt(question: str) -> tuple[str, str]:
     """Text before and after the video tokens of Video-LLaVA."""
     return "USER: ", f"\n{question} ASSISTANT:"
-
-
-@cache
-def _without_image_tower() -> type[VideoLlavaForConditionalGeneration]:
-    from transformers import VideoLlavaForConditionalGeneration
-
-    class VideoLlavaModule(VideoLlavaForConditionalGeneration):
-        """Video-LLaVA without the tower for still images, through which no video goes."""
-
-        _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
-
-        def __init__(self, config: VideoLlavaConfig) -> None:
-            super().__init__(config)
-            self.model.image_tower = None
-
-    return VideoLlavaModule

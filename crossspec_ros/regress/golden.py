@@ -40,7 +40,7 @@ class Setup(ReplaySetup):
         """All that captions depend on besides the code: recording, models and settings, ready for JSON."""
         return {
             "recording": self.recording_digest,
-            "models": models_digest([*self.draft_folders, self.target_folder]),
+            "models": models_digest(self.model_folders),
             "settings": self.settings,
         }
 

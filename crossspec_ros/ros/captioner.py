@@ -168,7 +168,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._outcomes,
             self._settings.deadline_s,
             ChangeGate(self._settings.gate),
-            replace(grid, slots=self._decoder.pair.frames),
+            replace(grid, slots=self._decoder.pair.target.spec.frames),
         )
         self._captioner.start()
         self._questions = Questions(self, self._captioner, self._outcomes, grid)

@@ -67,12 +67,14 @@ class ServeOptions:
 
     def load_target(self) -> VideoTarget:
         """The target; raises InputError for a checkpoint that is missing or does not fit."""
+        from crossspec_ros.captioning.out_of_memory import enough_memory
         from crossspec_ros.models.loading import load_pair
         from crossspec_ros.models.placement import NO_DRAFT
         from crossspec_ros.paths import tiny_models
 
-        models = tiny_models()
-        return load_pair(models, self.threads, self.placement(), self.target, NO_DRAFT).target
+        placement = self.placement()
+        with enough_memory(placement):
+            return load_pair(tiny_models(), self.threads, placement, self.target, NO_DRAFT).target
 
     def fleet(self, target: VideoTarget) -> Fleet:
         """The fleet of this target, warm."""

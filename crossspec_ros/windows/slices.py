@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from crossspec_ros.compiled import compiled
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.images import Canvas
 
@@ -64,6 +65,21 @@ class TimeSlices:
             canvas = self._canvases.pop(self.rendered, None) or Canvas(*self._size)
             self.rendered += 1
             yield stop, canvas.image()
+
+
+@compiled("UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True))")
+def _span(t: np.ndarray) -> tuple[int, int]:
+    first = last = t[0]
+    for time in t:
+        first = min(first, time)
+        last = max(last, time)
+    return first, last
+
+
+def span(batch: EventBatch) -> tuple[int, int]:
+    """The earliest and the latest time of a batch that is not empty."""
+    first, last = _span(np.ascontiguousarray(batch.t))
+    return first, last
 
 
 def split(

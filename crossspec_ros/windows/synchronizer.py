@@ -13,7 +13,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stamps import LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, split
+from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 LATENESS_NS = SECOND // 5
@@ -90,7 +90,7 @@ class Synchronizer:
         """
         if not len(batch):
             return
-        earliest_ns, latest_ns = int(batch.t.min()), int(batch.t.max())
+        earliest_ns, latest_ns = span(batch)
         if latest_ns - earliest_ns > MAX_PACKET_NS:
             raise InputError(
                 f"the events of a packet are {(latest_ns - earliest_ns) / SECOND:.0f} s apart: restart the "

@@ -18,8 +18,7 @@ from crossspec_ros.events.evt3 import (
     VECT_12,
     VECT_BASE_X,
 )
-
-_MAX_COORDINATE = (1 << 11) - 1
+from crossspec_ros.events.packed import X_MASK
 
 
 def encode_evt3(batch: EventBatch) -> bytes:
@@ -31,8 +30,8 @@ def encode_evt3(batch: EventBatch) -> bytes:
     """
     if not len(batch):
         return b""
-    if max(int(batch.x.max()), int(batch.y.max())) > _MAX_COORDINATE:
-        raise ValueError(f"EVT3 coordinates end at {_MAX_COORDINATE}")
+    if max(int(batch.x.max()), int(batch.y.max())) > X_MASK:
+        raise ValueError(f"EVT3 coordinates end at {X_MASK}")
     words = np.empty(4 * len(batch), np.uint16)
     count = _encode(*batch.contiguous(), words)
     if count < 0:

@@ -15,7 +15,7 @@ from crossspec_ros.captioning.out_of_memory import is_out_of_memory
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import footprint, loading
+from crossspec_ros.models import loading
 from crossspec_ros.models import placement as placements
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
@@ -95,8 +95,8 @@ def parameters(**given):
 
 @pytest.mark.parametrize("dtype", ["float32", "nf4"])
 def test_models_that_do_not_fit_end_the_captioner(monkeypatch, dtype):
-    monkeypatch.setattr(footprint, "memory", lambda device: (1_000_000, 10**9))
-    monkeypatch.setattr(loading, "load_pair", lambda *given: pytest.fail("tried nevertheless"))
+    monkeypatch.setattr(loading, "memory", lambda device: (1_000_000, 10**9))
+    monkeypatch.setattr(loading, "_loaded", lambda *given: pytest.fail("tried nevertheless"))
     with refused("models-too-large", library_text=True, dtype=dtype):
         captioner.load(parameters(models_dtype=dtype))
 
@@ -109,7 +109,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(monkeyp
 
 def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(placements, "has_llama", lambda: True)
-    monkeypatch.setattr(footprint, "memory", lambda device: (0, 0))
+    monkeypatch.setattr(loading, "memory", lambda device: (0, 0))
     target = shutil.copytree(tiny_models() / "target", tmp_path / "target")
     config = json.loads((target / "config.json").read_text())
     config["text_config"]["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}

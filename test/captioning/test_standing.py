@@ -91,7 +91,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
 ) -> None:
     _, (choices,) = decoder.standing([Standing(PERSON, listed)])
-    begin = len(prompt(pair, pair.frames, PERSON))
+    begin = len(prompt(pair, pair.target.spec.frames, PERSON))
     written = _written(pair, listed)
 
     def allowed(batch: int, ids: torch.Tensor) -> list[int]:

@@ -70,9 +70,9 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
         accepted, told = list[int](), Told()
 
         def guess(tokens: tuple[int, ...]) -> DraftTree:
-            tree = random_tree(rng, rng.randrange(20), pair.shared_ids)
+            tree = random_tree(rng, rng.randrange(20), pair.target.vocabulary)
             path = path_to(tree, rng.randrange(ROOT, len(tree)))
-            told.accepts = path, rng.randrange(3, pair.shared_ids)
+            told.accepts = path, rng.randrange(3, pair.target.vocabulary)
             return tree
 
         def keep() -> None:

@@ -53,7 +53,7 @@ PROPOSERS = [nobody, prophet, wrong_at_third, bushy]
 
 
 def page(pair: ModelPair, window: Window, propose: Proposer, limit: int) -> tuple[tuple[int, ...], int]:
-    pixels = clip_pixels(window.frames, pair.frame_size)
+    pixels = clip_pixels(window.frames, pair.target.spec.image_size)
     prompt = pair.target.prompt_ids(QUESTION)
     tokens, passes = reference.caption(pair.target.module, pixels, prompt, propose, limit)
     return tuple(tokens), passes

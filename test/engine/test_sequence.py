@@ -98,7 +98,7 @@ def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windo
         if not fused:
             opened.logits(DraftTree(), (), 9)
             said = [9]
-        tree = random_tree(rng, 14, pair.shared_ids)
+        tree = random_tree(rng, 14, pair.target.vocabulary)
         got = opened.logits(tree)
         for node in range(ROOT, len(tree)):
             tokens = [*said, *(tree.token_ids[i] for i in path_to(tree, node))]
@@ -114,9 +114,9 @@ def test_after_any_accepted_path_the_sequence_goes_on_as_if_it_had_been_said(
     opened.sequence.ask(QUESTION, Trace())
     said: list[int] = []
     for _ in range(8):
-        tree = random_tree(rng, rng.randrange(0, 20), pair.shared_ids)
+        tree = random_tree(rng, rng.randrange(0, 20), pair.target.vocabulary)
         path = path_to(tree, rng.randrange(ROOT, len(tree)))
-        following = rng.randrange(3, pair.shared_ids)
+        following = rng.randrange(3, pair.target.vocabulary)
         assert close(opened.logits(tree, path, following)[0], logits(pair, windows[2], said)[-1])
         said += [*(tree.token_ids[node] for node in path), following]
     assert close(opened.logits(DraftTree())[0], logits(pair, windows[2], said)[-1])

@@ -12,7 +12,7 @@ from crossspec_lab.world.event_images import event_images
 from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.models.eventgpt import EventGPTModule, architecture, draft_prompt_ids
+from crossspec_ros.models.eventgpt import EventGPTArchitecture, EventGPTModule, draft_prompt_ids
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 
@@ -32,7 +32,7 @@ def expected(reference: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def model(reference: Path) -> EventGPTModule:
-    return architecture(reference).load(Placement())
+    return EventGPTArchitecture.of_folder(reference).load(Placement())
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_from_events_to_greedy_tokens(
     model: EventGPTModule, expected: dict[str, np.ndarray], drawn: np.ndarray
 ) -> None:
     assert np.array_equal(drawn, expected["event_images"])
-    pixels = clip_pixels(drawn, model.vision_config.image_size)
+    pixels = clip_pixels(drawn, model.config.vision_config.image_size)
     assert np.array_equal(pixels.numpy(), expected["pixel_values"])
     tokens = model.encode_events(pixels)
     np.testing.assert_allclose(tokens.numpy(), expected["event_tokens"], atol=1e-4)
@@ -67,7 +67,7 @@ def test_from_events_to_greedy_tokens(
 
 @torch.inference_mode()
 def test_windows_may_be_encoded_together(model: EventGPTModule) -> None:
-    side = model.vision_config.image_size
+    side = model.config.vision_config.image_size
     pixels = torch.randn(3, 5, 3, side, side, generator=torch.Generator().manual_seed(0))
     apart = torch.stack([model.encode_events(one) for one in pixels])
     torch.testing.assert_close(model.encode_events(pixels), apart)
@@ -75,7 +75,7 @@ def test_windows_may_be_encoded_together(model: EventGPTModule) -> None:
 
 @torch.inference_mode()
 def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
-    known = architecture(TINY / "draft")
+    known = EventGPTArchitecture.of_folder(TINY / "draft")
     draft = known.model(known.load(Placement()), known.tokenizer())
     images = np.random.default_rng(0).integers(0, 256, (5, 70, 90, 3), np.uint8)
     events = draft.encode(images)
@@ -94,7 +94,7 @@ def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, torch.Tensor]:
-    return architecture(TINY / "draft").load(Placement()).state_dict()
+    return EventGPTArchitecture.of_folder(TINY / "draft").load(Placement()).state_dict()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def assert_loads(folder: Path, plain: dict[str, torch.Tensor]) -> None:
-    loaded = architecture(folder).load(Placement()).state_dict()
+    loaded = EventGPTArchitecture.of_folder(folder).load(Placement()).state_dict()
     assert loaded.keys() == plain.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
 
@@ -141,7 +141,7 @@ def test_a_tower_in_its_own_folder(folder: Path, plain: dict[str, torch.Tensor],
         values = (to / "config.json").read_text()
         (to / "config.json").write_text(f'{{"text_config": {{}}, "vision_config": {values}}}')
     with refused("tower-missing"):
-        architecture(folder).load(Placement())
+        EventGPTArchitecture.of_folder(folder).load(Placement())
     write(to, tower, "safetensors")
     assert_loads(folder, plain)
 
@@ -149,13 +149,13 @@ def test_a_tower_in_its_own_folder(folder: Path, plain: dict[str, torch.Tensor],
 def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
     (folder / "clip" / "config.json").unlink()
     edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
-    vision = architecture(folder).vision
+    vision = EventGPTArchitecture.of_folder(folder).config.vision_config
     assert (vision.hidden_size, vision.num_hidden_layers, vision.num_attention_heads) == (1024, 24, 16)
     assert ((vision.image_size // vision.patch_size) ** 2 + 1, vision.intermediate_size) == (577, 4096)
     assert vision.hidden_act == "quick_gelu"
     edit(folder / "config.json", mm_visual_tower="someone/clip-of-theirs")
     with refused("tower-nowhere"):
-        architecture(folder)
+        EventGPTArchitecture.of_folder(folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "clip/config.json"])
@@ -166,4 +166,4 @@ def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
 def test_an_invalid_config_is_refused(folder: Path, file: str, value: dict[str, object], code: str) -> None:
     edit(folder / file, **value)
     with refused(code, library_text=True, file=file):
-        architecture(folder).skeleton()
+        assert EventGPTArchitecture.of_folder(folder).skeleton

@@ -122,11 +122,11 @@ def test_inputs_are_the_checkpoints(checkpoint: Path, file: Path) -> None:
     assert np.array_equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds.numpy())
     assert target.prompt_ids(QUESTION)[1] == own.prompt_ids(QUESTION)[1][1:]
     assert target.tokenizer.decode(own.tokenizer.encode(QUESTION).ids) == QUESTION
-    (unit,), (theirs,) = target.encode(frames(target, 2)), own.encode(frames(target, 2))
+    (unit,), ((theirs, _),) = target.encode(frames(target, 2)), own.encode(frames(target, 2))
     made = target.unit(unit, 0)
     assert np.allclose(made.embeds[1:-1], theirs.embeds, atol=0.05)
     assert np.allclose(made.layers[:, 1:-1], theirs.layers, atol=0.05)
-    assert made.span == 2 + max(theirs.rows, theirs.columns) and len(made) == len(theirs.embeds) + 2
+    assert made.span == 2 + theirs.span and len(made) == len(theirs.embeds) + 2
     assert theirs.embeds.abs().max() > 2
     target.llama.close()
     with pytest.raises(RuntimeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from huggingface_hub import constants
 from refusals import refused
 from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
 
-from crossspec_ros.models.hub import Offer, draft_path, is_hub_id, known_as, offer, target_path
+from crossspec_ros.models.hub import Offer, fetch_weights, is_hub_id, known_as, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import draft_architecture, target_architecture, target_spec
+from crossspec_ros.models.registry import target_architecture, target_spec
 
 target_folder = partial(target_path, "")
 SMALL = {"config.json", "generation_config.json", "tokenizer.json"}
@@ -29,14 +29,11 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_configs_are_fetched_before_weights(online: Hub) -> None:
-    folder = target_folder("ORG/NAME", with_weights=False)
+    folder = target_folder("ORG/NAME")
     assert target_spec(folder) == target_spec(TINY / "target")
     assert set(online.sent) == SMALL
-    assert target_folder("ORG/NAME") == folder
-    assert "model.safetensors" in online.sent
     assert target_architecture(folder).load(Placement())
-    draft = draft_path("", "ORG/DRAFT")
-    assert draft and draft_architecture(draft).load(Placement())
+    assert "model.safetensors" in online.sent
 
 
 def test_old_weights_are_fetched_without_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,20 +41,19 @@ def test_old_weights_are_fetched_without_safetensors(tmp_path: Path, monkeypatch
     with stand_in_hub(monkeypatch, tmp_path / "hub", {"ORG/OLD": tmp_path / "old"}) as hub:
         found = offer("ORG/OLD")
         folder = target_folder("ORG/OLD")
+        fetch_weights(folder)
     assert found == Offer(sum(hub.sizes("ORG/OLD").values()), found.missing, "", COMMIT)
     assert len(list(folder.glob("pytorch_model-*.bin"))) == 3
 
 
 @pytest.mark.parametrize(
-    ("fetch", "name", "code"),
-    [(partial(draft_path, ""), "ORG/NAME", "hub-target-as-draft"),
-     (target_folder, "ORG/DRAFT", "hub-draft-as-target")],
+    ("models", "code"),
+    [({"target": "ORG/NAME", "draft": "ORG/NAME"}, "hub-target-as-draft"),
+     ({"target": "ORG/DRAFT", "draft": "ORG/DRAFT"}, "hub-draft-as-target")],
 )  # fmt: skip
-def test_weights_of_another_model_are_not_fetched(
-    online: Hub, fetch: Callable[[str], object], name: str, code: str
-) -> None:
+def test_weights_of_another_model_are_not_fetched(online: Hub, models: dict[str, str], code: str) -> None:
     with refused(code):
-        fetch(name)
+        load_pair("/nowhere", **models)
     assert "model.safetensors" not in online.sent
 
 
@@ -67,7 +63,7 @@ def test_the_offer_of_the_hub(online: Hub) -> None:
     download = sum(sizes.values()) - sizes["README.md"] - sizes["pytorch_model.bin"]
     assert offer("ORG/NAME") == Offer(download, download, "mit", COMMIT)
     assert online.sent == {}
-    target_folder("ORG/NAME", with_weights=False)
+    target_folder("ORG/NAME")
     online.card = {"license": "other", "license_name": "own"}
     assert offer("ORG/NAME") == Offer(download, download - sum(online.sent.values()), "own", COMMIT)
 
@@ -95,12 +91,10 @@ def test_a_revision_of_a_model(online: Hub, monkeypatch: pytest.MonkeyPatch, rev
 
 
 def test_weights_are_of_the_revision_of_their_configs(online: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    def move(folder: Path) -> object:
-        monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
-        return target_spec(folder)
-
-    monkeypatch.setattr("crossspec_ros.models.hub.target_spec", move)
-    assert known_as(target_folder("ORG/NAME")) == f"ORG/NAME@{COMMIT}"
+    folder = target_folder("ORG/NAME")
+    monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
+    fetch_weights(folder)
+    assert known_as(folder) == f"ORG/NAME@{COMMIT}"
     assert online.commits == {COMMIT} and "model.safetensors" in online.sent
 
 

@@ -1,4 +1,4 @@
-"""Placements: the ladder to less memory, devices by name, and refusals."""
+"""Placements: devices by name, and refusals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 import pytest
 import torch
 from refusals import refused
+from transformers import LlamaConfig
 
-from crossspec_ros.models import placement as placements
-from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, available, ladder
+from crossspec_ros.models.gguf_file import check_llama
+from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, available
 
 
 @pytest.fixture
@@ -21,32 +22,15 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize(
-    ("first", "others"),
-    [
-        (Placement("float32", "cuda:0"),
-         ["bf16 on cuda:0", "int8 on cuda:0", "nf4 on cuda:0", "nf4 on cuda:0, draft on cpu",
-          "bf16 on cpu", "int8 on cpu", "nf4 on cpu"]),
-        (Placement("int8"), ["nf4 on cpu"]),
-        (Placement("nf4", "cpu", "cuda:0"), ["nf4 on cpu"]),
-        (Placement(engine=LLAMA_CPP), ["bf16 on cpu by llama.cpp", "int8 on cpu by llama.cpp"]),
-    ],
-)  # fmt: skip
-def test_the_ladder_needs_less_with_each_step(first: Placement, others: list[str]) -> None:
-    assert [str(choice) for choice in ladder(first)] == [str(first), *others]
-
-
-def test_a_library_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert [choice.dtype for choice in ladder(Placement("float32"))] == ["float32", "bf16"]
     with refused("bitsandbytes-missing"):
         available("nf4", "cpu")
     with refused("llama-cpp-missing"):
-        available(engine=LLAMA_CPP)
+        check_llama(LlamaConfig())
 
 
 def test_llama_cpp_runs_on_the_cpu(gpus: pytest.MonkeyPatch) -> None:
-    gpus.setattr(placements, "has_llama", lambda: True)
     assert str(available("bf16", "cpu", "cuda:1", LLAMA_CPP)) == "bf16 on cpu by llama.cpp, draft on cuda:1"
     assert str(available(target="a.gguf")) == "gguf on cpu by llama.cpp"
     for code, wrong in (("llama-cpp-on-cuda", ("float32", "cuda")), ("llama-cpp-in-nf4", ("nf4", "auto"))):
@@ -62,9 +46,6 @@ def test_modules_beside_the_language_model_are_not_quantised() -> None:
     assert int8 is not None and int8.load_in_8bit and int8.llm_int8_skip_modules == list(kept)
     assert nf4 is not None and nf4.load_in_4bit and nf4.bnb_4bit_quant_type == "nf4"
     assert nf4.bnb_4bit_compute_dtype is torch.bfloat16
-    names = "lm_head", "model.tower.layers.0", "model.towering", "model.layers.0"
-    assert [Placement("nf4").quantizes(name, kept) for name in names] == [False, False, True, True]
-    assert not any(Placement("bf16").quantizes(name, ()) for name in names)
 
 
 @pytest.mark.parametrize(

@@ -67,4 +67,4 @@ def test_the_image_size_of_a_draft_is_that_of_its_tower(tmp_path: Path, size: in
         edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
     else:
         config.write_text('{"vision_config": {}}' if size == 224 else json.dumps({"image_size": size}))
-    assert event_image_size(folder) == draft_architecture(folder).vision.image_size == size
+    assert event_image_size(folder) == draft_architecture(folder).config.vision_config.image_size == size

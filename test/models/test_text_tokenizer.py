@@ -11,7 +11,7 @@ from checkpoint_layouts import TINY, copied, edit
 from refusals import refused
 from tokenizers import Tokenizer
 
-from crossspec_ros.models.eventgpt import architecture, draft_prompt, draft_prompt_ids
+from crossspec_ros.models.eventgpt import EventGPTArchitecture, draft_prompt, draft_prompt_ids
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.video_llava import VideoLlava, target_prompt
 
@@ -103,7 +103,7 @@ def test_the_config_of_eventgpt_adds_tokens(
     (draft / "tokenizer.json").unlink()
     (draft / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
     edit(draft / "config.json", **{"mm_use_im_start_end": None} | flags)
-    tokenizer = architecture(draft).tokenizer()
+    tokenizer = EventGPTArchitecture.of_folder(draft).tokenizer()
     first = tokenizer.get_vocab_size() - len(added)
     assert [tokenizer.token_to_id(token) for token in EVENT_TOKENS] == [
         first + added.index(token) if token in added else None for token in EVENT_TOKENS

@@ -95,7 +95,7 @@ def connect(server: Server, name: str) -> PrefillHiddenDecoder:
     """Return a robot's decoder without an event draft, as `captioning.assembly` makes it."""
     engine = RemoteEngine(Address(server.url, name), WAIT_S, WAIT_S)
     target = RemoteTarget(server.url, engine.link.welcome)
-    pair = ModelPair(target, None, None, 0)
+    pair = ModelPair(target)
     return PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
 
 

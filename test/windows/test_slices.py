@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, split
+from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 
 END_NS = 1000
 WIDTH, HEIGHT = 5, 3
@@ -39,7 +39,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
 def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
     slices, batch = TimeSlices(0, END_NS, k), batch_of(times)
     for part in in_parts(batch, cuts):
-        slices.add(part, part.t.min(), part.t.max())
+        slices.add(part, *span(part))
     drawn = list(slices.images(END_NS + REORDER_NS))
     edges = [i * END_NS // k for i in range(k + 1)]
     assert [stamp for stamp, _ in drawn] == (edges[1:] if times else [])
@@ -51,7 +51,7 @@ def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
 @given(TIMES.filter(len), st.lists(st.integers(-5, END_NS + 5), min_size=2, unique=True).map(sorted))
 def test_splitting_keeps_every_event_once_and_in_order(times, edges):
     batch = batch_of(times)
-    parts = dict(split(batch, edges, batch.t.min(), batch.t.max()))
+    parts = dict(split(batch, edges, *span(batch)))
     for i, (start, end) in enumerate(itertools.pairwise(edges)):
         inside = [t for t in times if start <= t < end]
         assert (parts[i].t.tolist() if i in parts else []) == inside

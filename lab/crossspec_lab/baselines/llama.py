@@ -7,15 +7,14 @@ float16, as by the library's default, so that captions may differ in a word. Nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_lab.heads.decoder import head_decoder
-from crossspec_lab.heads.head import Head
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
@@ -76,12 +75,12 @@ def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
     return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in LLAMA_KINDS.values()}
 
 
-def llama_decoders(pair: ModelPair, heads: Sequence[Head]) -> dict[str, Callable[[], PrefillHiddenDecoder]]:
+def llama_decoders(pair: ModelPair) -> dict[str, Callable[[], PrefillHiddenDecoder]]:
     """Makers of ours by name, the target's language model in llama.cpp; as many as `llama_cpps`."""
 
     def decoder(dtype: str) -> PrefillHiddenDecoder:
         runner = llama_runner(pair.target, dtype, torch.get_num_threads())
-        return head_decoder(pair, heads, engine=LocalEngine(pair.target, runner=runner))
+        return speculative_decoder(pair, engine=LocalEngine(pair.target, runner=runner))
 
     kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()
     return {f"ours, llama.cpp, {kind}": partial(decoder, dtype) for dtype, kind in kinds}

@@ -8,7 +8,7 @@ from typing import Any
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.speculative import FixedGamma, shares_words
+from crossspec_lab.baselines.speculative import FixedGamma, shared_ids, shares_words
 from crossspec_ros.models.pair import ModelPair
 
 HIDING, GENERATE = "published prefill hiding", "generate, plain"
@@ -26,6 +26,6 @@ def other_decoders(pair: ModelPair) -> dict[str, Callable[[], Any]]:
     if pair.target.spec.axes == 1:
         found["generate, prompt lookup"] = partial(TransformersGenerate, pair, "lookup")
         # The assistant must share most of the target's vocabulary.
-        if pair.draft and 2 * pair.shared_ids > pair.draft.tokenizer.get_vocab_size():
+        if pair.draft and 2 * shared_ids(pair) > pair.draft.tokenizer.get_vocab_size():
             found["generate, assisted"] = partial(TransformersGenerate, pair, "assisted")
     return found

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import wait
 
 from crossspec_lab.baselines.one_shot import OneShot
-from crossspec_lab.baselines.speculative import DraftAsYouGo, event_chain
+from crossspec_lab.baselines.speculative import DraftAsYouGo, event_chain, shared_ids
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.tree import DraftTree
@@ -53,7 +53,7 @@ class _Pipeline:
     """The text that both models share: what the target has verified, and how the draft goes on from there."""
 
     def __init__(self, pair: ModelPair) -> None:
-        self._eos_ids, self._shared = pair.target.spec.eos_ids, pair.shared_ids
+        self._eos_ids, self._shared = pair.target.spec.eos_ids, shared_ids(pair)
         self._text: tuple[int, ...] = ()
         self._is_over = False
         self._changed = threading.Condition()

@@ -17,9 +17,18 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
+def shared_ids(pair: ModelPair) -> int:
+    """Number of ids, from 0 on, that mean the same to both models; 0 without a draft."""
+    if pair.draft is None:
+        return 0
+    own, other = pair.target.tokenizer, pair.draft.tokenizer
+    size = min(own.get_vocab_size(), other.get_vocab_size())
+    return next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
+
+
 def shares_words(pair: ModelPair) -> bool:
     """Test for a draft that can be asked what follows the target's own tokens: it knows most of them."""
-    return 2 * pair.shared_ids > pair.target.tokenizer.get_vocab_size()
+    return 2 * shared_ids(pair) > pair.target.tokenizer.get_vocab_size()
 
 
 class FixedGamma(OneShot):
@@ -39,7 +48,7 @@ class DraftAsYouGo:
 
     def __init__(self, pair: ModelPair, window: Window, question: str, trace: Trace) -> None:
         assert pair.draft is not None
-        self._model, self._shared = pair.draft, pair.shared_ids
+        self._model, self._shared = pair.draft, shared_ids(pair)
         self._cache = DynamicCache(config=pair.draft.body.config)
         self._read: tuple[int, ...] = ()
         with torch.inference_mode():

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from crossspec_lab.compare.animation import alone, live_second, write_gif
 from crossspec_lab.compare.plots import OURS_COLOUR, wait_bars
 from crossspec_lab.heads.decoder import head_decoder
-from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world.scene import drive
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
@@ -44,10 +44,9 @@ def _caption(args: argparse.Namespace) -> None:
         raise InputError(f"'{args.out}' is no .gif: name one, or give --latency for bars")
     models = args.models or tiny_models()
     pair = load_pair(models)
-    heads = fitting_heads(models, None, pair.target, pair.draft)
     last = args.second + args.seconds
     scenes = drive(args.seed, last + 2)
-    with closing(head_decoder(pair, heads)) as decoder:
+    with closing(speculative_decoder(pair)) as decoder:
         # The memory knows the seconds before, as that of a running node does.
         seconds = [live_second(decoder, scenes, args.seed, second) for second in range(last)][args.second :]
     with closing(head_decoder(pair, names=())) as target:

@@ -42,7 +42,7 @@ from crossspec_lab.compare.harness import (
     tokens_per_pass,
     waits,
 )
-from crossspec_lab.compare.held_out import timed
+from crossspec_lab.compare.held_out import event_shape, timed
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
@@ -171,7 +171,7 @@ def _responses(
 
 def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
     """Figures of single passes, `copied` being bytes per second."""
-    frames = noise(np.random.default_rng(0), pair.frames, pair.frame_size)
+    frames = noise(np.random.default_rng(0), pair.target.spec.frames, pair.target.spec.image_size)
     verify = verify_seconds(pair, frames, QUESTION, repeats)
     read = pass_bytes(pair, pair.target.spec.frame_tokens)
     medians = {size: float(np.median(times)) for size, times in verify.items()}
@@ -241,11 +241,11 @@ def replay_windows(
 
 def noise_windows(pair: ModelPair, window_s: float, first_index: int = 0) -> Iterator[Window]:
     """Yield windows of noise that last `window_s`."""
-    rng, length = np.random.default_rng(first_index), round(window_s * 1e9)
+    rng, length, spec = np.random.default_rng(first_index), round(window_s * 1e9), pair.target.spec
     for index in count(first_index):
-        event_images = noise(rng, pair.event_images, pair.event_image_size)
-        frames = noise(rng, pair.frames, pair.frame_size)
-        stamps = tuple(i * length // pair.frames for i in range(pair.frames))
+        event_images = noise(rng, *event_shape(pair))
+        frames = noise(rng, spec.frames, spec.image_size)
+        stamps = tuple(i * length // spec.frames for i in range(spec.frames))
         yield Window(index, 0, length, event_images, frames, stamps)
 
 

@@ -23,6 +23,7 @@ from crossspec_lab.compare.recorded import recorded_windows
 from crossspec_lab.compare.timeline import timeline
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head_files import fitting_heads
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
@@ -31,14 +32,11 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
 
 OURS, STREAMED, ALONE = "ours", "ours, no draft", "autoregressive"
-HEADS = "heads"
-"""Stands for all draft heads."""
 WITHOUT = {
-    "ours, no heads": (REHEARSAL, "memory", "event_draft"),
-    "ours, no memory": (REHEARSAL, "event_draft", HEADS),
-    "ours, no event draft": (REHEARSAL, "memory", HEADS),
+    "ours, no memory": (REHEARSAL, "event_draft"),
+    "ours, no event draft": (REHEARSAL, "memory"),
     "ours, rehearsal alone": (REHEARSAL,),
-    "ours, no rehearsal": (*USUAL, HEADS),
+    "ours, no rehearsal": USUAL,
 }
 """Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
 
@@ -58,17 +56,17 @@ def run(args: argparse.Namespace) -> int:
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
     with ExitStack() as stack:
-        ours = head_decoder(pair, heads)
+        ours = speculative_decoder(pair)
         decoders = {OURS: timed(ours, stack)}
         for name, names in WITHOUT.items():
-            mine = heads if HEADS in names else []
-            ours_without = head_decoder(pair, mine, [one for one in names if one != HEADS])
-            decoders[name] = timed(ours_without, stack)
+            decoders[name] = timed(head_decoder(pair, (), names), stack)
+        if heads:
+            decoders["ours, with heads"] = timed(head_decoder(pair, heads), stack)
         decoders |= {
             STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
             ALONE: timed(Alone(pair), stack),
         }
-        decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair, heads).items()}
+        decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair).items()}
         makers = other_decoders(pair) | llama_cpps(pair)
         others = {name: timed(make(), stack) for name, make in makers.items()}
         for other in others.values():

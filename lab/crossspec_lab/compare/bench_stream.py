@@ -24,10 +24,8 @@ from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.compare.real_time import Captioned, caption_stream
-from crossspec_lab.heads.decoder import head_decoder
-from crossspec_lab.heads.head_files import fitting_heads
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.paths import tiny_models
 from crossspec_ros.windows.window import Window
 
 OURS, ALONE = "ours", "autoregressive"
@@ -61,15 +59,14 @@ def run(args: argparse.Namespace) -> int:
 
 def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Makers of all decoders that can caption with this pair."""
-    heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
     taught = taught_captions(args.target)
     found: dict[str, Callable[[], Any]] = {
-        OURS: partial(head_decoder, pair, heads),
+        OURS: partial(speculative_decoder, pair),
         ALONE: partial(Alone, pair),
         "suffix decoding": partial(SuffixDecoding, pair),
         "retrieval (REST)": lambda: Retrieval(pair, training_captions(pair.target, CAPTIONS, taught)),
     }
-    return found | other_decoders(pair) | llama_decoders(pair, heads) | llama_cpps(pair)
+    return found | other_decoders(pair) | llama_decoders(pair) | llama_cpps(pair)
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

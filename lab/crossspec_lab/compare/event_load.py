@@ -25,7 +25,7 @@ from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.trials.processes import Child, cpu_seconds
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import event_packet
+from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
 from crossspec_ros.ros.boundary import GuardedNode
@@ -156,8 +156,7 @@ class LoadNode(GuardedNode):
         self._images.append((cdr_stamp_ns(message), time.time_ns()))
 
     def _take_closed(self, message: ClosedMessage) -> None:
-        closed = closed_window(message)
-        self._closed[closed.end_ns] = closed
+        self._closed[to_ns(message.header.stamp)] = closed_window(message)
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

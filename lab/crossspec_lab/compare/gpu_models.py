@@ -5,6 +5,7 @@ What is fast or slow depends on shapes and numbers' sizes, not on what a model w
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from crossspec_lab.compare.released import released_pair
-from crossspec_ros.models.base import Architecture, DraftArchitecture, TargetArchitecture
+from crossspec_ros.models.eventgpt import EventGPTArchitecture
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.registry import TargetArchitecture, draft_architecture, target_architecture
 from crossspec_ros.paths import tiny_models
 
 _SPREAD = 0.02
@@ -29,7 +30,7 @@ class Dimensions(NamedTuple):
 
     name: str
     target: TargetArchitecture
-    draft: DraftArchitecture
+    draft: EventGPTArchitecture
     tokenizer: Tokenizer | None = None
     """The target's own."""
 
@@ -56,7 +57,8 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
     that has one.
     """
     assert like.draft is not None
-    target, draft = dimensions.target, dimensions.draft
+    target: Any = dimensions.target
+    draft = dimensions.draft
     return replace(
         like,
         target=target.model(
@@ -67,9 +69,9 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
 
 
 @torch.no_grad()
-def _filled(architecture: Architecture[Any], placement: Placement, device: str) -> Any:
+def _filled(architecture: Any, placement: Placement, device: str) -> Any:
     """Its module with numbers, made where they will be; a quantised layer's others are gone at once."""
-    model = architecture.skeleton()
+    model = deepcopy(architecture.skeleton)
     if config := placement.quantization(architecture.unquantized):
         from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 

@@ -23,9 +23,8 @@ from crossspec_lab.baselines.one_shot import Alone, GuessedAnswer, Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
-from crossspec_lab.heads.decoder import head_decoder
-from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
@@ -82,9 +81,8 @@ class Smoke:
         windows = [window for window, _ in held_out_windows(pair, self._count)]
         with closing(Alone(load_pair(MODELS / "tiny", 1, target=job.target))) as host:
             by_host = [host(window, QUESTION, Trace()).tokens for window in windows]
-        heads = fitting_heads(MODELS / "tiny", None, pair.target, pair.draft)
         with ExitStack() as stack:
-            ours = head_decoder(pair, heads)
+            ours = speculative_decoder(pair)
             decoders = {
                 "ours": timed(ours, stack),
                 "alone": timed(Whole(ours.alone()), stack),

@@ -46,10 +46,16 @@ def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scen
         yield window_of(pair, scenes, seed, second), scenes[second]
 
 
+def event_shape(pair: ModelPair) -> tuple[int, int]:
+    """Event images of a window and their shortest edge; zeros without a draft."""
+    return (pair.draft.event_images, pair.draft.image_size) if pair.draft else (0, 0)
+
+
 def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> Window:
     """One second of a drive as the captioner would get it from the synchronizer."""
-    grid = WindowGrid(slots=pair.frames)
-    synchronizer = Synchronizer(grid, pair.event_images)
+    grid = WindowGrid(slots=pair.target.spec.frames)
+    images, side = event_shape(pair)
+    synchronizer = Synchronizer(grid, images)
     assembler = WindowAssembler(grid)
     batch = EventBatch.concat(list(events(scenes, seed, second, second + 1)))
     in_ros_time = EventBatch(batch.t * 1000, batch.x, batch.y, batch.p, batch.width, batch.height)
@@ -59,9 +65,9 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
         updates += synchronizer.add_frame(round(t * SECOND), partial(frame, scenes, seed, t))
     for update in [*updates, *synchronizer.advance(FRAMES, (second + 20) * SECOND)]:
         if isinstance(update, FrameReady):
-            assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.frame_size))
+            assembler.add_frame(update.stamp_ns, resize_shortest(update.image, pair.target.spec.image_size))
         elif isinstance(update, EventImageReady):
-            assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, pair.event_image_size))
+            assembler.add_event_image(update.stamp_ns, resize_shortest(update.image, side))
         else:
             return next(iter(assembler.close(*update)))
     raise AssertionError("a window with data closes")

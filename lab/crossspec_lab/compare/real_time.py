@@ -61,7 +61,7 @@ def _by_captioner(
 ) -> Iterator[_Told]:
     """By the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
-    grid = WindowGrid(period_ns, decoder.pair.frames)
+    grid = WindowGrid(period_ns, decoder.pair.target.spec.frames)
     captioner = Captioner(decoder, OPTIONS, _Queued(outcomes), grid=grid)
     captioner.start()
     arrivals = _arrivals(captioner, windows, begun_ns)

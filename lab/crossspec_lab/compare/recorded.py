@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from crossspec_lab.compare.held_out import event_shape
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.stamps import parts
@@ -21,18 +22,20 @@ from crossspec_ros.windows.window import Window
 
 def recorded_windows(pair: ModelPair, path: Path, count: int) -> list[Window]:
     """The first `count` windows that have all their frames; InputError where the recording has none."""
-    found = [window for window in _windows(pair, path) if len(window.frames) == pair.frames]
+    frames = pair.target.spec.frames
+    found = [window for window in _windows(pair, path) if len(window.frames) == frames]
     if not found:
-        raise InputError(f"'{path}' has no second with {pair.frames} frames: name a recording with images")
+        raise InputError(f"'{path}' has no second with {frames} frames: name a recording with images")
     return list(islice(found, count))
 
 
 def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
+    images, side = event_shape(pair)
     sizes: dict[str, Any] = {
-        "frames": pair.frames,
-        "event_images": pair.event_images,
-        "frame_size": pair.frame_size,
-        "event_image_size": pair.event_image_size,
+        "frames": pair.target.spec.frames,
+        "event_images": images,
+        "frame_size": pair.target.spec.image_size,
+        "event_image_size": side,
     }
     with closing(ReplaySetup(path)) as setup:
         pipeline = Pipeline(replace(setup.synchronizer, **sizes))

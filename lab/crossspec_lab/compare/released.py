@@ -6,8 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from crossspec_ros.models.base import DraftArchitecture, TargetArchitecture
-from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.eventgpt import EventGPTArchitecture
+from crossspec_ros.models.registry import TargetArchitecture, draft_architecture, target_architecture
 
 _LLAMA_7B = {
     "model_type": "llama",
@@ -49,7 +49,7 @@ _CONFIGS = {
 }
 
 
-def released_pair() -> tuple[TargetArchitecture, DraftArchitecture]:
+def released_pair() -> tuple[TargetArchitecture, EventGPTArchitecture]:
     """Return both architectures; they have no weights and no tokenizers."""
     with tempfile.TemporaryDirectory() as name:
         for model, values in _CONFIGS.items():

@@ -73,9 +73,10 @@ def seen_with(pair: ModelPair, window: Window) -> Window:
     """The window as a camera sees it that takes the pair's number of frames, evenly spread."""
     seed, second = FIRST_SEED + window.index // WINDOWS_PER_DRIVE, window.index % WINDOWS_PER_DRIVE
     scenes = drive(seed, WINDOWS_PER_DRIVE + 1)
-    offsets = (np.arange(pair.frames) / pair.frames * SECOND).astype(int)
+    spec = pair.target.spec
+    offsets = (np.arange(spec.frames) / spec.frames * SECOND).astype(int)
     frames = [
-        resize_shortest(frame(scenes, seed, second + offset / SECOND), pair.frame_size) for offset in offsets
+        resize_shortest(frame(scenes, seed, second + offset / SECOND), spec.image_size) for offset in offsets
     ]
     stamps = tuple(int(window.start_ns + offset) for offset in offsets)
     return replace(window, frames=np.stack(frames), frame_stamps_ns=stamps)

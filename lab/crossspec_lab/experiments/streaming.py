@@ -39,7 +39,7 @@ def measure(setting: Setting) -> Log:
             # A new one each: what it remembers of these windows must be of this rate.
             with closing(make()) as decoder:
                 run(decoder, [setting.warm], 1.0, lambda row: None, way, rate)
-                run(decoder, windows, setting.pair.frames / rate, log.add, way, rate)
+                run(decoder, windows, setting.pair.target.spec.frames / rate, log.add, way, rate)
             setting.progress.advance(task)
     return log
 
@@ -65,7 +65,7 @@ def run(
 
 def result(setting: Setting, log: Log) -> Result:
     """Rates that each way sustains."""
-    found, rows, frames = Result(), dict[str, dict[str, Cell]](), setting.pair.frames
+    found, rows, frames = Result(), dict[str, dict[str, Cell]](), setting.pair.target.spec.frames
     for rate in RATES:
         for way in _WAYS:
             records = log.rows(str(rate), way)

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft
-from crossspec_ros.models.base import EventModel
+from crossspec_ros.engine.kv import KVRow
+from crossspec_ros.engine.runner import Output
+from crossspec_ros.models.base import Chunk, EventModel
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,25 @@ class _WatchedEventDraft(EventDraft):
         super().__init__(drafts, *asked)
         self._watched = _WatchedModel(drafts.model)
         self._model: Any = self._watched
+        self._states: list[Tensor] = []
 
     def proposal(self) -> Draft:
-        draft, watched = super().proposal(), self._watched
-        return WatchedDraft(draft.tokens, draft.probs, watched.feature, tuple(watched.states))
+        draft = super().proposal()
+        return WatchedDraft(draft.tokens, draft.probs, self._watched.feature, tuple(self._states))
+
+    def _read(self, row: KVRow, chunk: Chunk) -> Output:
+        output = super()._read(row, chunk)
+        # The next pass reuses the buffer.
+        self._states.append(output.hidden[-1].clone())
+        return output
 
 
 class _WatchedModel:
-    """Event model that keeps what it made of the events, and the states that it read out."""
+    """Event model that keeps the mean of what it made of the events."""
 
     def __init__(self, model: EventModel) -> None:
         self._model = model
         self.feature: Tensor | None = None
-        self.states: list[Tensor] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -61,8 +69,3 @@ class _WatchedModel:
         tokens = self._model.encode(images)
         self.feature = tokens.mean(0)
         return tokens
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        # The next pass reuses the buffer.
-        self.states.append(hidden[-1].clone())
-        return self._model.logits(hidden)

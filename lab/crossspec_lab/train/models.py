@@ -109,7 +109,9 @@ class DraftStudent:
     eos_id, begin = EOS, " "
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.model = EventGPTModule(_llama(128, 2, 384, tokenizer.get_vocab_size()), _clip(128, 3))
+        config = _llama(128, 2, 384, tokenizer.get_vocab_size())
+        config.vision_config = _clip(128, 3)
+        self.model = EventGPTModule(config)
         before, after = draft_prompt(QUESTION)
         self._before = torch.tensor(tokenizer.encode(before).ids)
         self._after = torch.tensor(tokenizer.encode(after, add_special_tokens=False).ids)

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from crossspec_lab.baselines.speculative import shared_ids
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes
@@ -88,7 +89,7 @@ class PairExtractor:
         event_tokens = drafts.submit(drafts.model.encode, images).result()
         found = {"feature": event_tokens.mean(0), "event_tokens": event_tokens}
         said = draft.proposal().tokens
-        if tuple(draft.tokens[: len(said)]) == said and max(tokens) < self.pair.shared_ids:
+        if tuple(draft.tokens[: len(said)]) == said and max(tokens) < shared_ids(self.pair):
             forced = forced_states(drafts.model, draft, tokens)
             found |= {
                 "said": torch.tensor(said),

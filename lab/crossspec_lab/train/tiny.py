@@ -104,7 +104,9 @@ def write_model(model: Any, folder: Path, out: Path) -> None:
             for name, tensor in model.state_dict().items()
         }
         save_file(state, out / "model.safetensors", metadata={"format": "pt"})
-        config = model.config.to_diff_dict() | {
+        config, tower = model.config.to_diff_dict(), model.config.vision_config.to_diff_dict()
+        del config["vision_config"]
+        config |= {
             "model_type": "EventChat_llama",
             "architectures": ["EventChatModel"],
             "mm_visual_tower": "clip",
@@ -114,7 +116,7 @@ def write_model(model: Any, folder: Path, out: Path) -> None:
         }
         (out / "config.json").write_text(json.dumps(config, indent=1))
         (out / "clip").mkdir(exist_ok=True)
-        (out / "clip" / "config.json").write_text(json.dumps(model.vision_config.to_diff_dict(), indent=1))
+        (out / "clip" / "config.json").write_text(json.dumps(tower, indent=1))
     else:
         # Of other classes than its own, transformers would not write the layout in which it reads them.
         model.__class__ = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
