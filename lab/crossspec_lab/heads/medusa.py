@@ -13,7 +13,6 @@ from crossspec_lab.heads.head import Pairs, Sizes, StateHead, token_loss
 from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.config_files import no_config, read_json
 
@@ -91,21 +90,11 @@ class _Block(nn.Module):
 def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
     """The heads in `folder`, in the dtype in which they are stored.
 
-    Raises InputError that names the file which is missing, damaged, or of another target.
+    Each has a whole vocabulary of its own. Raises InputError that names the file which is missing, damaged,
+    or of another target.
     """
     file, sizes = folder / "config.json", Sizes.of(target, None)
-    values = read_json(file, ["hidden_size", "vocab_size", "num_heads", "num_hidden_layers"])
-    for name, mine in (("hidden_size", sizes.width), ("vocab_size", sizes.tokens)):
-        if values[name] != mine:
-            raise InputError(
-                f"'{file}' is of Medusa heads whose {name} is {values[name]}, but this target's is {mine}: "
-                f"name some that were trained for it"
-            )
-    if values.get("truncated_vocab_size", sizes.tokens) != sizes.tokens or values.get("original_lm_head"):
-        raise InputError(
-            f"'{file}' is of Medusa heads with a truncated vocabulary or the target's own head, which are "
-            f"not known: name some with a whole head each"
-        )
+    values = read_json(file, ["num_heads", "num_hidden_layers"])
     tensors = {name.removeprefix(_PREFIX): one for name, one in read_tensors(folder / WEIGHTS).items()}
     try:
         bias = bool(values.get("medusa_fc_bias"))

@@ -38,11 +38,6 @@ def read_speculators(folder: Path, target: VideoTarget) -> Eagle:
         config = layer_config(layer)
     except (TypeError, ValueError) as error:
         raise no_config(file, "an EAGLE-3 head", error) from error
-    if config.num_hidden_layers != 1:
-        raise InputError(
-            f"'{file}' says {config.num_hidden_layers} decoder layers, but only heads of one are known: name "
-            f"such a head"
-        )
     for name, its, mine in (
         ("width", config.hidden_size, sizes.width),
         ("target's width", values.get("target_hidden_size") or sizes.width, sizes.width),

@@ -130,7 +130,6 @@ LAYER = "transformer_layer_config"
     [
         ({"speculators_model_type": "dflash"}, "eagle-of-another-algorithm"),
         ({"draft_vocab_size": 77}, "eagle-vocabulary-map"),
-        ({LAYER: {"num_hidden_layers": 2}}, "eagle-two-layers"),
         ({LAYER: {"model_type": "gpt2"}}, "eagle-layer-type"),
         ({"target_hidden_size": 4096}, "eagle-of-another-width"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, "eagle-tapped-layers"),
