@@ -7,15 +7,9 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.standing import Answered, StandingQuestions
+from crossspec_ros.captioning.standing import Answered
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, tried
-
-
-def standing_questions(questions):
-    """As the decoder's, without a target: all of a kind share a pass."""
-    parts = (tuple(one for one in questions if one.is_first == is_first) for is_first in (True, False))
-    return StandingQuestions(*((SimpleNamespace(standing=part),) if part else () for part in parts))
 
 
 def first_choices(choices):
@@ -31,7 +25,7 @@ class FakeDecoder:
     """Captions a window by its counts; `gate(what, cancel)` may block or do other things, `fail` raises.
 
     `streamed` has what came of open windows: the index and the kind of image; `begun` the windows whose
-    answer was begun before they closed.
+    answer was begun before they closed; `options` and `rehearsed` those of the last caption and frame.
     """
 
     def __init__(self, gate=None, fail=False):
@@ -41,11 +35,10 @@ class FakeDecoder:
         target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000, spec=spec)
         self.pair = SimpleNamespace(placement=None, target=target, draft=None, known_as={})
         self.closed = self.gave_up = False
-        self.max_new_tokens = 64
         self.policy = SimpleNamespace(limits=None)
         self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
-        self.grammar, self.first, self.speculates = None, (), True
-        self.rehearsed_question, self.on_rehearsal = "", lambda index, text: None
+        self.options = self.rehearsed = None
+        self.on_rehearsal = lambda index, text: None
         self.is_json = True
 
     def close(self):
@@ -59,50 +52,55 @@ class FakeDecoder:
         if len(question) > 100:
             raise InputError("the question is long: shorten it")
 
-    def ask(self, question, trace, on_words, cancel, grammar=None):
+    def ask(self, options, trace, on_words, cancel):
         self.check()
         if on_words:
             on_words("answer")
         if self.gate:
-            self.gate(question, cancel)
-        is_json = grammar is not None and self.is_json
-        return Caption(f"answer to {question}{grammar or ''}", (1,), "target", 1, is_json=is_json)
+            self.gate(options.question, cancel)
+        is_json = options.grammar is not None and self.is_json
+        text = f"answer to {options.question}{options.grammar or ''}"
+        return Caption(text, (1,), "target", 1, is_json=is_json)
 
     def standing(self, questions):
-        return standing_questions(questions)
+        """As the decoder's, without a target: all of a kind share a pass."""
+        parts = (tuple(one for one in questions if one.is_first == is_first) for is_first in (True, False))
+        return tuple((SimpleNamespace(standing=part),) if part else () for part in parts)
 
     def choose(self, choices, trace, on_answered):
         failed = tried(self.check)
         on_answered(choices, failed or first_choices(choices))
 
-    def stream_frame(self, index, frame, stamp_ns, is_last=False):
+    def stream_frame(self, index, frame, stamp_ns, is_last=False, rehearsed=None):
         self.check()
+        self.rehearsed = rehearsed
         self.streamed.append((index, "frame"))
         done = Future()
         done.set_result(None)
         return None if is_last else done
 
-    def stream_event_image(self, index, image, question, on_draft=lambda text: None):
+    def stream_event_image(self, index, image, options, on_draft=lambda text: None):
         self.check()
         self.streamed.append((index, "event_image"))
         if self.streamed.count((index, "event_image")) == 4:
             on_draft("draft")
 
-    def begin(self, index, question):
+    def begin(self, index, options):
         self.begun.append(index)
 
     def give_up(self):
         self.gave_up = True
 
-    def caption(self, window, question, trace, on_words, cancel, deadline_ns=None, on_first=None):
+    def caption(self, window, options, trace, on_words, cancel, deadline_ns=None, on_first=None, *_):
         self.check()
-        for choices in self.first:
+        self.options = options
+        for choices in options.first:
             self.choose(choices, trace, on_first)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:
                 self.gate(window, cancel)
         self.cancelled.append(cancel.is_set())
-        text = f"{len(window.frames)} frames, {len(window.event_images)} event images: {question}"
+        text = f"{len(window.frames)} frames, {len(window.event_images)} event images: {options.question}"
         source = "event_draft" if len(window.event_images) else "none"
         if len(window.frames):
             source = "target"
@@ -119,5 +117,5 @@ class FakeDecoder:
             {"memory": 20, "event_draft": 5},
             {"memory": 6},
             late=deadline_ns is not None and time.perf_counter_ns() > deadline_ns,
-            is_json=self.grammar is not None and self.is_json,
+            is_json=options.grammar is not None and self.is_json,
         )

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from crossspec_lab.world.phrases import QUESTION
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.policy import Policy
@@ -113,19 +113,21 @@ def caption(
     question: str = QUESTION,
 ) -> Caption:
     """The decoder's caption; every node that is proposed is verified."""
-    decoder = PrefillHiddenDecoder(pair, Policy(proposers, None), limit)
+    decoder = PrefillHiddenDecoder(pair, Policy(proposers, None))
     try:
         if streamed:
             stream(decoder, window)
-        return decoder.caption(window, question, Trace())
+        return decoder.caption(window, Options(question, limit), Trace())
     finally:
         decoder.close()
 
 
-def stream(decoder: PrefillHiddenDecoder, window: Window, count: int = 8) -> None:
+def stream(
+    decoder: PrefillHiddenDecoder, window: Window, count: int = 8, rehearsed: Options | None = None
+) -> None:
     """Give it the first frames of a window that is still open, and let it read each of them."""
     for frame, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:count]:
-        read = decoder.stream_frame(window.index, frame, stamp_ns)
+        read = decoder.stream_frame(window.index, frame, stamp_ns, rehearsed=rehearsed)
         assert read is not None
         read.result(20)
 
@@ -144,7 +146,9 @@ def settled(decoder: PrefillHiddenDecoder) -> None:
 
 def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
     """Give it all images of a window that is still open, and let the event draft finish."""
-    drafts = [decoder.stream_event_image(window.index, image, QUESTION) for image in window.event_images]
+    drafts = [
+        decoder.stream_event_image(window.index, image, Options(QUESTION)) for image in window.event_images
+    ]
     stream(decoder, window)
     for draft in drafts:
         if draft is not None:

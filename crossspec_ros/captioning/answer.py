@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.policy import Policy
@@ -25,47 +25,13 @@ from crossspec_ros.telemetry.trace import Trace
 if TYPE_CHECKING:
     import torch
 
+    from crossspec_ros.captioning.live_windows import LiveWindow
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
 
 REHEARSED_PROB = 0.99
 """Belief in each token of a rehearsal, before the policy has measured it."""
-
-
-class Drafted(Protocol):
-    """An event draft as the proposers see it, see `drafting.draft_model.EventDraft`."""
-
-    @property
-    def text(self) -> str: ...
-
-    def proposal(self) -> Draft: ...
-
-
-class Window(Protocol):
-    """A window as its answers see it: what was drafted about it so far."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def draft(self) -> Drafted | None: ...
-
-    @property
-    def rehearsal(self) -> Rehearsal: ...
-
-
-class Cancel(threading.Event):
-    """Cancellation of a caption, also by `others`. It is asked after each pass, which shows that the caption
-    gets on."""
-
-    def __init__(self, beat: Callable[[], None], others: threading.Event | None = None) -> None:
-        super().__init__()
-        self._beat, self._others = beat, others
-
-    def is_set(self) -> bool:
-        self._beat()
-        return super().is_set() or (self._others is not None and self._others.is_set())
 
 
 class Stop:
@@ -92,7 +58,7 @@ class Answer:
 
     def __init__(
         self,
-        window: Window,
+        window: LiveWindow,
         context: Context,
         policy: Policy,
         trace: Trace,
@@ -211,7 +177,7 @@ class Answer:
         """Let the proposers know what is verified, and what was drafted by now."""
         self._policy.start(self._window.index)
         rehearsed, draft = self._window.rehearsal.token_ids, self._window.draft
-        drafts = {REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
+        drafts = {**self.context.drafts, REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
         with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
             if draft is not None:
                 drafts[EVENT_DRAFT] = draft.proposal()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.engine.runner import Runner
-    from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.base import VideoTarget
 
 
@@ -44,13 +43,15 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
         return load_remote_decoder(settings)
     from crossspec_ros.models.loading import load_pair
 
-    placement, sampling, models = asked_placement(settings), asked_sampling(settings), models_folder(settings)
+    # Bad sampling is refused before the models load.
+    asked_sampling(settings)
+    placement, models = asked_placement(settings), models_folder(settings)
     with enough_memory(placement) if is_live else nullcontext():
         pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
         folder = target_path(models, settings.target)
         memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
         engine = placed_engine(pair, settings.threads, [folder], settings.max_new_tokens)
-        return speculative_decoder(pair, settings.max_new_tokens, sampling, memory, engine)
+        return speculative_decoder(pair, memory, engine)
 
 
 def placed_engine(
@@ -109,9 +110,8 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
             placement = asked_placement(settings)
             draft = load_draft(models_folder(settings), settings.threads, placement, settings.draft)
             pair = ModelPair(target, draft, placement=placement)
-        policy = Policy((), None)
-        decoder = PrefillHiddenDecoder(pair, policy, settings.max_new_tokens, engine=engine, owns_engine=True)
-        decoder.warm_up(with_target=False)
+        decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
+        decoder.warm_up()
     except BaseException:
         engine.close()
         raise
@@ -120,8 +120,6 @@ def load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
 def speculative_decoder(
     pair: ModelPair,
-    max_new_tokens: int = 64,
-    sampling: Sampling | None = None,
     memory: Path | None = None,
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
@@ -133,7 +131,7 @@ def speculative_decoder(
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
 
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), max_new_tokens, sampling, engine, owns_engine=True)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
     try:
         proposers = make_proposers()
         decoder.warm_up()

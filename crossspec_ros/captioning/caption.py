@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from crossspec_ros.errors import InputError
 
 if TYPE_CHECKING:
+    from crossspec_ros.captioning.standing import Choices
+    from crossspec_ros.engine.json_grammar import GrammarState
+    from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.base import VideoTarget
 
 MOST_QUESTION = 10_000
@@ -25,6 +28,21 @@ RESTS_ON = {
     "unchanged": "nothing",
 }
 """Input that a caption rests on, by its source."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The `question` about a window, and how the target answers it.
+
+    The answer follows the `grammar`. The standing questions `first` come before it, those `later` after it.
+    """
+
+    question: str
+    max_new_tokens: int = 64
+    sampling: Sampling | None = None
+    grammar: GrammarState | None = None
+    first: tuple[Choices, ...] = ()
+    later: tuple[Choices, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,15 +101,19 @@ class Caption:
         return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
 
 
-def check_question(target: VideoTarget, question: str) -> None:
-    """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
-    if not question.strip():
-        raise InputError("the question is empty: ask in words")
-    # Before megabytes are made tokens of.
+def check_length(question: str) -> None:
+    """Raise InputError for megabytes, before they wait or are made tokens of."""
     if len(question) > MOST_QUESTION:
         raise InputError(
             f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: shorten it"
         )
+
+
+def check_question(target: VideoTarget, question: str) -> None:
+    """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
+    if not question.strip():
+        raise InputError("the question is empty: ask in words")
+    check_length(question)
     spec = target.spec
     used = sum(map(len, target.prompt_ids(question)))
     room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MOST_TEXT)

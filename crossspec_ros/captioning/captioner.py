@@ -1,7 +1,7 @@
 """Captioner: which window is captioned, when, and what becomes of each; the newest closed window wins.
 
-It has no thread: `step` does the most urgent job, `caption_thread.py` calls it in a node, and a recording
-in code calls it window by window.
+`step` does the most urgent job. In a node a thread calls it, see `start`; a recording in code calls it window
+by window.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossspec_ros.captioning.answer import Cancel
-from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.outcome import Holding, Outcome, asked_about, caption_faults, without_images
-from crossspec_ros.captioning.standing import Choices, OnStanding, StandingQuestions, Told, paired
+from crossspec_ros.captioning.caption import Options, check_length
+from crossspec_ros.captioning.outcome import NO_JSON, UNREACHED, Holding, Listener, Outcome, without_images
+from crossspec_ros.captioning.standing import Choices, Told, paired
+from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
-from crossspec_ros.engine.json_grammar import GrammarState, checked_schema
-from crossspec_ros.errors import InputError, failures_logged, tried
+from crossspec_ros.engine.json_grammar import checked_schema
+from crossspec_ros.errors import InputError, LinkError, failures_logged, tried
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import PATIENCE
-from crossspec_ros.windows.change import ChangeGate, Release
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.quality import flags, trustworthy
-from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+from crossspec_ros.windows.window import FRAMES, Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
@@ -41,11 +42,10 @@ _LOG = logging.getLogger(__name__)
 MAX_QUESTIONS = 16
 """Questions that may wait, the one in work included."""
 _UNREAD = "an image could not be read ahead, its window is read when it closes"
+_DEACTIVATED = "the captioner was deactivated: ask again once it is active"
 
-OnDraft = Callable[[int, str, str], None]
-"""Takes the index of a window, an unverified text about it, and the source of that text."""
-OnAnswer = Callable[["Caption | Exception", "int | None"], None]
-"""Takes an answer, or why there is none, and the index of the window that was asked about."""
+Reply = tuple["Caption", int]
+"""An answer, and the index of the window that was asked about."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class _Closed:
     complete_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Question:
     """Question that waits. Its answer is JSON of the `schema`, if there is one."""
 
     text: str
-    on_answer: OnAnswer
     schema: str
     on_words: Callable[[str], None] | None
-    cancel: Cancel
+    cancel: threading.Event
+    reply: Future[Reply] = field(default_factory=Future)
 
 
 class Captioner:
@@ -74,39 +74,35 @@ class Captioner:
     Frames of open windows go to the decoder as the `gate` admits them. With the frame of the `grid`'s last
     slot the answer begins; without a grid it begins when the window closes, and nothing is rehearsed. A
     caption that is not done `deadline_s` after its window closed is cut short; 0 sets no deadline.
-    `question`, `grammar`, `standing`, `deadline_s` and the gate's settings may be changed at any time. Any
-    thread may call all but `step`. The callbacks are called by the thread of `step` and those of the decoder,
-    none after `stop`: `on_draft` and `on_words` with unverified and verified text so far, `on_outcome` with
-    each window's end, `on_standing` with each answer to a standing question.
+    `options`, `deadline_s` and the gate's settings may be changed at any time. Any thread may call all but
+    `step`. The listener hears nothing after `stop`.
     """
 
     def __init__(
         self,
         decoder: PrefillHiddenDecoder,
-        question: str,
-        on_draft: OnDraft,
-        on_words: Callable[[str], None],
-        on_outcome: Callable[[Outcome], None],
+        options: Options,
+        listener: Listener,
         deadline_s: float = 0.0,
-        standing: StandingQuestions = StandingQuestions(),  # noqa: B008
-        on_standing: OnStanding = lambda *answered: None,
         gate: ChangeGate | None = None,
         grid: WindowGrid | None = None,
-        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._decoder, self._grid, self._beat = decoder, grid, beat
+        self._decoder, self._listener, self._grid = decoder, listener, grid
+        self.options, self.deadline_s = options, deadline_s
         self.gate = gate or ChangeGate()
-        self.question, self.standing, self.deadline_s = question, standing, deadline_s
-        self.grammar: GrammarState | None = None
-        self._on_draft, self._on_words, self._on_outcome = on_draft, on_words, on_outcome
-        self._on_standing = on_standing
+        self.pulse = Pulse("captions")
         self.changed = threading.Condition()
+        self.unanswered = 0
+        """Standing questions that were dropped."""
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        # Under `changed`: closed windows that wait, windows without an outcome and without their pixels, and
+        # questions without an answer.
         self._waiting: list[_Closed] = []
-        # Windows without an outcome, and without their pixels.
         self._unfinished: deque[Window] = deque()
-        self._questions: deque[_Question] = deque()
-        # The newest window that was judged, the last one that was captioned, and the last one that waits for
-        # a question.
+        self._questions: list[_Question] = []
+        # Written by `step` alone: the newest window that was judged, the last one that was captioned, and the
+        # last one that waits for a question.
         self._closed: int | None = None
         self._captioned: int | None = None
         self._unasked: Window | None = None
@@ -114,41 +110,62 @@ class Captioner:
         # A window had closed when the caption before was done.
         self._is_behind = False
         self._arms = Arms()
-        self.unanswered = 0
-        """Standing questions that were dropped."""
-        # Passes of standing questions that are not answered yet.
-        self._passes_left = 0
-        self._stopping = threading.Event()
-        self._cancel = Cancel(beat)
-        decoder.on_rehearsal = partial(self._tell_draft, "rehearsal")
+        decoder.on_rehearsal = lambda index, text: self._listener.drafted(index, text, "rehearsal")
 
     @property
     def waiting(self) -> int:
         """Number of closed windows that wait to be captioned, or skipped."""
         return len(self._waiting)
 
-    @property
-    def has_work(self) -> bool:
-        """Whether `step` has something to do."""
-        return bool(self._waiting) or self._can_answer()
+    def start(self) -> None:
+        """Let a thread step until `stop`."""
+        self._thread = self.pulse.start(self._work, "captioner")
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it was stopped."""
-        return self._stopping.is_set()
+    def is_over(self, timeout_s: float = 0.0) -> bool:
+        """Return whether the thread has ended, or does so within this time."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
-    def add_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
-        """Prefill this frame (H, W, 3) of the window `index`, which is still open, when there is time."""
-        self._stream(index, FRAMES, frame, partial(self._read_ahead, index, frame, stamp_ns))
+    def stop(self, timeout_s: float = 1.0) -> list[Window]:
+        """Cancel the window in work, drop those that wait, and end the thread if it ends in time.
 
-    def add_event_image(self, index: int, image: np.ndarray) -> Future[None] | None:
-        """Give this event image (H, W, 3) of the window `index`, which is still open, to the event draft.
-
-        Returns the draft's work, if it has begun by now.
+        Returns the windows that have no outcome, without their images. Questions that wait or are in work are
+        answered with that.
         """
-        begun: list[Future[None] | None] = []
-        self._stream(index, EVENTS, image, lambda: begun.append(self._draft(index, image)))
-        return begun[-1] if begun else None
+        self.pulse.end()
+        with self.changed:
+            self._stopping.set()
+            self._listener = Listener()
+            for asked in self._questions:
+                asked.cancel.set()
+            self.changed.notify()
+        self.is_over(timeout_s)
+        with self.changed:
+            questions, self._questions = self._questions, []
+            left = list(self._unfinished)
+        for asked in questions:
+            asked.reply.set_exception(InputError(_DEACTIVATED))
+        return left
+
+    def add_image(self, index: int, kind: str, image: np.ndarray, stamp_ns: int) -> Future[None] | None:
+        """Take an image (H, W, 3) of the window `index`, which is still open, once the gate admits it.
+
+        One of kind FRAMES is prefilled when there is time, one of kind EVENTS is for the event draft. Returns
+        the draft's work, if it has begun by now.
+        """
+        closed, draft = self._closed, None
+        # An image that comes after its window has closed is in nobody's caption.
+        if closed is not None and closed - PATIENCE < index <= closed:
+            return None
+        with failures_logged(_LOG, logging.WARNING, _UNREAD):
+            for admitted, pixels, at_ns in self.gate.stream(index, kind, image, stamp_ns):
+                if admitted == FRAMES:
+                    self._read_ahead(index, pixels, at_ns)
+                else:
+                    draft = self._draft(index, pixels)
+        return draft
 
     def close(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; it was announced as closed at `closed_ns` (`perf_counter_ns`)."""
@@ -162,37 +179,31 @@ class Captioner:
     def ask(
         self,
         question: str,
-        on_answer: OnAnswer,
         schema: str = "",
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
-    ) -> None:
+    ) -> Future[Reply]:
         """Answer this about the window captioned last, or the first one there will be.
 
         The answer is JSON of the `schema`, if there is one; once `cancel` is set, it is cut short. `on_words`
-        gets the verified text so far, `on_answer` the answer or why there is none, in the order of the
-        questions.
+        gets the verified text so far. Questions are answered in their order.
 
         Raises:
             InputError: the captioner was stopped, the schema is none, the question is far too long, or too
                 many wait.
         """
-        # Before megabytes wait, or are made tokens of.
-        if len(question) > MOST_QUESTION:
-            raise InputError(
-                f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: "
-                f"shorten it"
-            )
+        check_length(question)
         if schema:
             checked_schema(schema)
         with self.changed:
-            if self.is_stopped:
-                raise _deactivated()
+            if self._stopping.is_set():
+                raise InputError(_DEACTIVATED)
             if sum(not asked.cancel.is_set() for asked in self._questions) >= MAX_QUESTIONS:
                 raise InputError(f"{MAX_QUESTIONS} questions wait already: ask again when some are answered")
-            either = Cancel(self._beat, cancel)
-            self._questions.append(_Question(question, on_answer, schema, on_words, either))
+            asked = _Question(question, schema, on_words, cancel or threading.Event())
+            self._questions.append(asked)
             self.changed.notify()
+        return asked.reply
 
     def step(self) -> bool:
         """Do the most urgent job: the windows that have closed, or else one question.
@@ -202,206 +213,171 @@ class Captioner:
         with self.changed:
             waiting, self._waiting = self._waiting, []
         for item in waiting:
-            outcome = tried(partial(self._outcome, item, is_newest=item is waiting[-1]))
+            options = self.options
+            outcome = tried(partial(self._outcome, item, options, is_newest=item is waiting[-1]))
             if isinstance(outcome, Exception):
-                outcome = Outcome(item.window, Trace(), error=outcome)
+                outcome = Outcome(item.window, options, error=outcome)
             self._finish(outcome)
-            self._ask_standing(outcome)
         if waiting:
             self._is_behind = bool(self._waiting)
             return True
         return self._answer()
 
-    def settle(self) -> None:
-        """Wait for the answers to the standing questions about the window captioned last."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self._passes_left)
+    def _work(self) -> None:
+        stopping = self._stopping
+        while not stopping.is_set():
+            with self.changed:
+                self.changed.wait_for(lambda: self._waiting or self._next_question() or stopping.is_set())
+            with self.pulse.busy():
+                if not stopping.is_set():
+                    self.step()
+        self._decoder.give_up()
 
-    def stop(self) -> None:
-        """Cancel what is in work."""
-        with self.changed:
-            self._stopping.set()
-            for cancel in (self._cancel, *(asked.cancel for asked in self._questions)):
-                cancel.set()
-            self.changed.notify()
-
-    def end(self) -> list[Window]:
-        """Answer the questions that are left; return the windows without an outcome, without images."""
-        while self._questions:
-            self._questions.popleft().on_answer(_deactivated(), None)
-        with self.changed:
-            return list(self._unfinished)
-
-    def _stream(self, index: int, kind: str, image: np.ndarray, give: Release) -> None:
-        # An image that comes after its window has closed is in nobody's caption.
-        closed = self._closed
-        if closed is not None and closed - PATIENCE < index <= closed:
-            return
+    def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
+        grid, options = self._grid, self.options
+        is_last = grid is not None and grid.slot(stamp_ns) == grid.slots - 1
         with failures_logged(_LOG, logging.WARNING, _UNREAD):
-            self.gate.stream(index, kind, image, give)
+            rehearsed = options if grid is not None else None
+            read = self._decoder.stream_frame(index, frame, stamp_ns, is_last, rehearsed)
+            if read is not None:
+                read.add_done_callback(_log_unread)
+            # The answer of a window that may be skipped begins when it closes.
+            if is_last and not self._is_behind and not self._stopping.is_set():
+                self._decoder.begin(index, options)
 
     def _draft(self, index: int, image: np.ndarray) -> Future[None] | None:
         # The window of a captioner that is behind may be skipped, and the processor is busy.
         if self._is_behind:
             return None
-        tell = partial(self._tell_draft, "event_draft", index)
         with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
-            return self._decoder.stream_event_image(index, image, self.question, tell)
+            return self._decoder.stream_event_image(
+                index, image, self.options, lambda text: self._listener.drafted(index, text, "event_draft")
+            )
         return None
-
-    def _tell_draft(self, source: str, index: int, text: str) -> None:
-        if not self.is_stopped:
-            self._on_draft(index, text, source)
-
-    def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
-        with failures_logged(_LOG, logging.WARNING, _UNREAD):
-            grid = self._grid
-            is_last = grid is not None and grid.slot(stamp_ns) == grid.slots - 1
-            self._prepare()
-            read = self._decoder.stream_frame(index, frame, stamp_ns, is_last)
-            if read is not None:
-                read.add_done_callback(_log_unread)
-            # The answer of a window that may be skipped begins when it closes.
-            if is_last and not self._is_behind and not self.is_stopped:
-                self._decoder.begin(index, self.question)
-
-    def _prepare(self) -> None:
-        """Tell the decoder what windows are asked now."""
-        self._decoder.rehearsed_question = self.question if self._grid is not None else ""
-        self._decoder.grammar, self._decoder.first = self.grammar, self.standing.first
-
-    def _can_answer(self) -> bool:
-        """Test for a question that can be answered, if only because it was cancelled."""
-        askable = self._captioned is not None or self._unasked is not None
-        return bool(self._questions) and (askable or self._questions[0].cancel.is_set())
-
-    def _answer(self) -> bool:
-        """Answer one question; return False if there is none, or no window to ask about."""
-        with self.changed:
-            if not self._can_answer():
-                return False
-            asked = self._questions[0]
-        answer = tried(partial(self._asked, asked))
-        with self.changed:
-            # `end` answers what is left, also if it did not wait for this one.
-            if self.is_stopped:
-                return True
-            self._questions.popleft()
-        with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
-            asked.on_answer(answer, self._captioned)
-        return True
-
-    def _asked(self, asked: _Question) -> Caption:
-        """Return the answer about the window captioned last, or a newer one that is captioned only now."""
-        window, how = self._unasked, (Trace(), asked.on_words, asked.cancel)
-        if asked.cancel.is_set():
-            raise InputError("the question was cancelled: ask it again")
-        grammar = self._decoder.grammars.compiled(asked.schema) if asked.schema else None
-        if window is None:
-            return self._decoder.ask(asked.text, *how, grammar=grammar)
-        self._decoder.check_question(asked.text)
-        # No window is open to the decoder while captions wait for questions.
-        self._decoder.grammar, self._decoder.first = grammar, ()
-        faults = flags(window)
-        caption = asked_about(self._decoder.caption(trustworthy(window, faults), asked.text, *how), faults)
-        self._unasked, self._captioned = None, window.index
-        return caption
-
-    def _ask_standing(self, outcome: Outcome) -> None:
-        """Ask the standing questions about a window that was captioned; they wait for frames."""
-        if outcome.caption is not None and outcome.caption.askable:
-            window = without_images(outcome.window)
-            for choices in self.standing.later:
-                with self.changed:
-                    self._passes_left += 1
-                self._decoder.choose(choices, Trace(), partial(self._tell_later, window))
-
-    def _tell_later(self, window: Window, choices: Choices, answers: Told) -> None:
-        self._tell_standing(window, choices, answers)
-        with self.changed:
-            self._passes_left -= 1
-            self.changed.notify()
 
     def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
         for standing, answer in paired(choices, answers):
             self.unanswered += isinstance(answer, Exception)
             # The decoder drops what is left with the window.
-            if self.is_stopped or isinstance(answer, CancelledError):
-                continue
-            with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
-                self._on_standing(standing, answer, window)
+            if not isinstance(answer, CancelledError):
+                with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
+                    self._listener.standing(standing, answer, window)
 
-    def _outcome(self, item: _Closed, is_newest: bool) -> Outcome:
+    def _next_question(self) -> _Question | None:
+        """Return the first question that can be answered, if only because it was cancelled."""
+        askable = self._captioned is not None or self._unasked is not None
+        return next((asked for asked in self._questions if askable or asked.cancel.is_set()), None)
+
+    def _answer(self) -> bool:
+        """Answer one question; return False if there is none, or no window to ask about."""
+        with self.changed:
+            asked = self._next_question()
+        if asked is None:
+            return False
+        reply = tried(partial(self._reply, asked))
+        with self.changed:
+            # `stop` answers what is left, also if it did not wait for this one.
+            if self._stopping.is_set():
+                return True
+            self._questions.remove(asked)
+        if isinstance(reply, Exception):
+            asked.reply.set_exception(reply)
+        else:
+            asked.reply.set_result(reply)
+        return True
+
+    def _reply(self, asked: _Question) -> Reply:
+        """Ask about the window captioned last, or a newer one that is captioned only now."""
+        decoder, window, how = self._decoder, self._unasked, (Trace(), asked.on_words, asked.cancel)
+        if asked.cancel.is_set():
+            raise InputError("the question was cancelled: ask it again")
+        grammar = decoder.grammars.compiled(asked.schema)
+        options = replace(self.options, question=asked.text, grammar=grammar, first=())
+        if window is None:
+            assert self._captioned is not None
+            return decoder.ask(options, *how), self._captioned
+        decoder.check_question(asked.text)
+        faults = flags(window)
+        answer = decoder.caption(trustworthy(window, faults), options, *how)
+        if answer.unreached:
+            raise LinkError(answer.unreached)
+        if not answer.askable:
+            raise InputError(
+                f"the newest window has no frames that show something ({plain(faults)}): ask again when the "
+                f"RGB camera sees"
+            )
+        self._unasked, self._captioned = None, window.index
+        return answer, window.index
+
+    def _outcome(self, item: _Closed, options: Options, is_newest: bool) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""
-        index, holding = item.window.index, self._holding
-        self._closed, self._unasked = index, None
-        verdict = self.gate.judge(item.window, None if holding is None else holding.window.index)
+        window, holding = item.window, self._holding
+        self._closed, self._unasked = window.index, None
+        verdict = self.gate.judge(window, None if holding is None else holding.window.index)
         if verdict != "unchanged":
             self._holding = None
-        if verdict == "caption" and not is_newest:
-            return Outcome(item.window, Trace(), skipped=True)
-        if verdict != "caption":
-            window, unasked = without_images(item.window), verdict == "unasked"
-            self._unasked = item.window if unasked and is_newest else None
-            # Only the newest one has its images still.
-            faults = flags(item.window) if is_newest else ()
-            return Outcome(window, Trace(), flags=faults, holds=self._holding, unasked=unasked)
-        outcome = self._caption(item)
-        self._holding = outcome.holding
-        return outcome
+        if verdict == "caption":
+            return self._caption(item, options) if is_newest else Outcome(window, options, skipped=True)
+        is_unasked = verdict == "unasked"
+        self._unasked = window if is_unasked and is_newest else None
+        # Only the newest one has its images still.
+        faults = flags(window) if is_newest else ()
+        seen = without_images(window)
+        return Outcome(seen, options, flags=faults, holds=self._holding, unasked=is_unasked)
 
-    def _caption(self, item: _Closed) -> Outcome:
-        trace = Trace()
+    def _caption(self, item: _Closed, options: Options) -> Outcome:
+        window, outcome = item.window, Outcome(item.window, options, cancel=self._stopping)
+        trace = outcome.trace
         trace.mark("closed", item.closed_ns)
         trace.add("queue", item.complete_ns, time.perf_counter_ns())
-        self._captioned = item.window.index
-        faults: tuple[str, ...] = ()
-
-        def caption() -> Caption:
-            nonlocal faults
-            with trace.span("check"):
-                faults = flags(item.window)
-                trusted = trustworthy(item.window, faults)
-            deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
-            first = partial(self._tell_standing, item.window)
-            how = trace, self._tell_words, self._cancel, deadline_ns, first
-            return self._decoder.caption(trusted, self.question, *how)
-
-        self._prepare()
-        speculates = self._decoder.speculates = not self._is_behind or self._arms.choose()
-        begun = time.perf_counter()
-        made = tried(caption)
-        self._decoder.speculates = True
+        with trace.span("check"):
+            faults = flags(window)
+            trusted = trustworthy(window, faults)
+        deadline_ns = item.closed_ns + round(self.deadline_s * 1e9) if self.deadline_s else None
+        speculates = not self._is_behind or self._arms.choose()
+        self._captioned, begun = window.index, time.perf_counter()
+        made = tried(
+            lambda: self._decoder.caption(
+                trusted,
+                options,
+                trace,
+                lambda text: self._listener.words(text),
+                self._stopping,
+                deadline_ns,
+                partial(self._tell_standing, window),
+                speculates,
+            )
+        )
         if isinstance(made, Exception):
-            return Outcome(item.window, trace, error=made, flags=faults)
+            return replace(outcome, error=made, flags=faults)
         if self._is_behind and made.source == "target" and not made.late:
             self._arms.observe(speculates, time.perf_counter() - begun)
-        faults = (*faults, *caption_faults(made, self.grammar is not None))
+        own = {UNREACHED: bool(made.unreached), NO_JSON: options.grammar is not None and not made.is_json}
+        faults = (*faults, *(name for name, is_there in own.items() if is_there))
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
-        return Outcome(item.window, trace, made, faults, cancel=self._cancel)
-
-    def _tell_words(self, text: str) -> None:
-        if not self.is_stopped:
-            self._on_words(text)
+        outcome = replace(outcome, caption=made, flags=faults)
+        self._holding = outcome.holding
+        return outcome
 
     def _finish(self, outcome: Outcome) -> None:
-        if self.is_stopped:
-            return
-        untold = f"the outcome of window {outcome.window.index} could not be published"
-        with failures_logged(_LOG, logging.ERROR, untold):
-            self._on_outcome(outcome)
-        # Not before: if `stop` does not wait for it, it may fail, and be in nobody's report.
-        with self.changed:
-            self._unfinished.popleft()
+        """Tell what became of a window, then ask the standing questions about it, which wait for frames."""
+        window = outcome.window
+        if not self._stopping.is_set():
+            untold = f"the outcome of window {window.index} could not be published"
+            with failures_logged(_LOG, logging.ERROR, untold):
+                self._listener.outcome(outcome)
+            # Not before: if `stop` does not wait for it, it may fail, and be in nobody's report.
+            with self.changed:
+                self._unfinished.popleft()
+        if outcome.caption is not None and outcome.caption.askable:
+            tell = partial(self._tell_standing, without_images(window))
+            for choices in outcome.options.later:
+                self._decoder.choose(choices, Trace(), tell)
 
 
 def _log_unread(read: Future[None]) -> None:
     with failures_logged(_LOG, logging.WARNING, _UNREAD):
         if not read.cancelled():
             read.result()
-
-
-def _deactivated() -> InputError:
-    return InputError("the captioner was deactivated: ask again once it is active")

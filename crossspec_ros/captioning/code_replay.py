@@ -6,16 +6,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.asked_models import asked_placement
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
-from crossspec_ros.captioning.outcome import Outcome
+from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
@@ -31,7 +32,7 @@ from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.quality import flags
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -59,7 +60,7 @@ class Captioned:
     answers: tuple[tuple[Standing, Answered], ...] = ()
 
 
-class CodeReplay:
+class CodeReplay(Listener):
     """Captions each window of a recording; what is wrong with its streams is in `counts`.
 
     The event draft gets the time that it needs, and nothing is rehearsed, so that two runs in float32 give
@@ -73,21 +74,12 @@ class CodeReplay:
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._outcomes: list[Outcome] = []
-        self._answers: list[tuple[Standing, Answered | Exception]] = []
-        self._captioner = Captioner(
-            decoder,
-            question,
-            on_draft=lambda *draft: None,
-            on_words=lambda text: None,
-            on_outcome=self._outcomes.append,
-            standing=decoder.standing(read_standing(setup.captioner.questions)),
-            on_standing=self._take_answer,
-            gate=ChangeGate(setup.captioner.gate),
-        )
-        schema = setup.captioner.schema
-        self._captioner.grammar = decoder.grammars.compiled(schema) if schema else None
+        self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
+        grammar = decoder.grammars.compiled(setup.captioner.schema)
+        how = setup.captioner.max_new_tokens, asked_sampling(setup.captioner), grammar
+        options = Options(question, *how, *decoder.standing(read_standing(setup.captioner.questions)))
+        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(setup.captioner.gate))
         self._event_image_stamps: dict[int, list[int]] = {}
-        self._draft: Future[None] | None = None
         self._unusable: Counter[str] = Counter()
 
     @property
@@ -122,24 +114,28 @@ class CodeReplay:
     def _take(self, update: Update) -> Iterator[Captioned]:
         grid = self._pipeline.grid
         if isinstance(update, FrameReady):
-            self._captioner.add_frame(grid.index(update.stamp_ns), update.image, update.stamp_ns)
+            index = grid.index(update.stamp_ns)
+            self._captioner.add_image(index, FRAMES, update.image, update.stamp_ns)
             windows = self._assembler.add_frame(update.stamp_ns, update.image)
         elif isinstance(update, EventImageReady):
             index = grid.index(update.stamp_ns - 1)
             self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
-            self._wait_for_draft()  # another one would end it
-            self._draft = self._captioner.add_event_image(index, update.image) or self._draft
+            if draft := self._captioner.add_image(index, EVENTS, update.image, update.stamp_ns):
+                wait([draft])
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
             windows = self._assembler.close(*update)
         yield from map(self._caption, windows)
 
+    def outcome(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+
+    def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
+        self._answers.put((standing, answer))
+
     def _caption(self, window: Window) -> Captioned:
-        self._wait_for_draft()
-        self._answers = []
         self._captioner.close(window, time.perf_counter_ns())
         self._captioner.step()
-        self._captioner.settle()
         outcome = self._outcomes.pop()
         stamps, faults = self._event_image_stamps.pop(window.index, []), flags(window)
         if outcome.holds is not None:
@@ -148,20 +144,17 @@ class CodeReplay:
         if outcome.error is not None:
             raise outcome.error
         assert outcome.caption is not None
+        later = outcome.options.later if outcome.caption.askable else ()
+        awaited = {standing for choices in later for standing in choices.standing}
         answers: list[tuple[Standing, Answered]] = []
-        for standing, answered in self._answers:
+        while awaited or not self._answers.empty():
+            standing, answered = self._answers.get()
             if isinstance(answered, Exception):
                 raise answered
+            awaited.discard(standing)
             answers.append((standing, answered))
         own = outcome.flags, outcome.caption, outcome.trace
         return Captioned(window, stamps, *own, answers=tuple(answers))
-
-    def _take_answer(self, standing: Standing, answered: Answered | Exception, window: Window) -> None:
-        self._answers.append((standing, answered))
-
-    def _wait_for_draft(self) -> None:
-        if self._draft is not None:
-            wait([self._draft])
 
 
 def captions(

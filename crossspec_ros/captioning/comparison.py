@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +15,10 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import page
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+    from crossspec_ros.captioning.outcome import Outcome
 
 NEXT = (
     f"Next: crossspec info and crossspec replay with a recording of your own; {page('reference/formats.md')} "
@@ -61,7 +59,7 @@ def check_comparison(settings: CaptionerSettings) -> None:
 
 def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
     """Return a comparison with the models of this decoder, warm, if the parameter `compare` asks for it."""
-    return Comparison(decoder.alone(), decoder) if settings.compare else None
+    return Comparison(decoder.alone()) if settings.compare else None
 
 
 class Comparison:
@@ -71,25 +69,21 @@ class Comparison:
     frame had come then: nothing was read ahead, and nobody drafts.
     """
 
-    def __init__(self, alone: PrefillHiddenDecoder, ours: PrefillHiddenDecoder) -> None:
-        self._alone, self._ours = alone, ours
+    def __init__(self, alone: PrefillHiddenDecoder) -> None:
+        self._alone = alone
         self._compared: list[Compared] = []
 
-    def add(
-        self,
-        window: Window,
-        question: str,
-        caption: Caption,
-        ours_ms: float,
-        cancel: threading.Event,
-    ) -> str:
+    def add(self, outcome: Outcome, ours_ms: float) -> str:
         """Compare with a caption that was ready `ours_ms` after the last frame; returns the result in words.
 
-        Once `cancel` is set, the target's own is cut short; then nothing is compared, and no words come.
+        Once the outcome's `cancel` is set, the target's own is cut short. Then nothing is compared, and no
+        words come, nor do they for a caption that is not the target's.
         """
-        self._alone.grammar = self._ours.grammar
-        started = time.perf_counter()
-        alone = self._alone.caption(window, question, Trace(), cancel=cancel)
+        caption, cancel = outcome.caption, outcome.cancel
+        if caption is None or caption.source != "target":
+            return ""
+        options, started = replace(outcome.options, first=()), time.perf_counter()
+        alone = self._alone.caption(outcome.window, options, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3
         # The engine has buffers for the windows of a decoder, not of two.
         self._alone.forget()

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop
-from crossspec_ros.captioning.caption import Caption, Rehearsal, check_question
-from crossspec_ros.captioning.event_drafts import EventDrafts, draft_model
+from crossspec_ros.captioning.caption import Caption, Options, Rehearsal, check_question
+from crossspec_ros.captioning.event_drafts import EventDrafts
 from crossspec_ros.captioning.live_windows import OPEN_WINDOWS, LiveWindow, LiveWindows
-from crossspec_ros.captioning.standing import Choices, OnAnswered, Standing, StandingQuestions
+from crossspec_ros.captioning.standing import Choices, OnAnswered, Standing, shared_passes
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.engine.json_grammar import GrammarCompiler, GrammarState
+from crossspec_ros.engine.json_grammar import GrammarCompiler
 from crossspec_ros.engine.protocols import Engine
 from crossspec_ros.errors import InputError, LinkError, failures_logged, forget_frames
-from crossspec_ros.telemetry.pulse import Pulse
+from crossspec_ros.telemetry.pulse import Pulse, waited
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
-    from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.pair import ModelPair
 
 _LOG = logging.getLogger(__name__)
@@ -45,30 +44,20 @@ class PrefillHiddenDecoder:
     """Reads windows while they are open and captions them once they close.
 
     `stream_frame`, `stream_event_image` and `begin` never wait; all else is for one captioning thread. Engine
-    and draft have threads of their own, and proposers run in the engine's. Windows are rehearsed with
-    `rehearsed_question`, if there is one, and `on_rehearsal` gets the index and the text of each complete
-    rehearsal. `max_new_tokens`, `sampling`, `rehearsed_question`, the `grammar` that captions and answers
-    follow, the standing questions that come `first`, and whether the decoder `speculates` may be changed
-    between two windows.
+    and draft have threads of their own, and proposers run in the engine's. `on_rehearsal` gets the index of a
+    window and the text of each complete rehearsal.
     """
 
     def __init__(
         self,
         pair: ModelPair,
         policy: Policy,
-        max_new_tokens: int = 64,
-        sampling: Sampling | None = None,
         engine: Engine | None = None,
         owns_engine: bool = False,
         drafts: DraftModel | None = None,
     ) -> None:
         self.pair, self.policy = pair, policy
-        self.max_new_tokens, self.sampling = max_new_tokens, sampling
-        self.rehearsed_question = ""
         self.on_rehearsal: Callable[[int, str], None] = lambda index, text: None
-        self.grammar: GrammarState | None = None
-        self.first: tuple[Choices, ...] = ()
-        self.speculates = True
         self._owns_engine = engine is None or owns_engine
         if engine is None:
             from crossspec_ros.engine.local import LocalEngine
@@ -76,7 +65,11 @@ class PrefillHiddenDecoder:
             engine = LocalEngine(pair.target)
         self.engine = engine
         self.grammars = GrammarCompiler(pair.target, engine)
-        self._drafts = drafts or draft_model(pair)
+        if drafts is None and pair.draft is not None:
+            from crossspec_ros.drafting.draft_model import DraftModel
+
+            drafts = DraftModel(pair.draft, pair.translation)
+        self._drafts = drafts
         event_images = pair.draft.event_images if pair.draft else 0
         self._live = LiveWindows(event_images, self._open, self._drop)
         self._event_drafts = EventDrafts(pair, self._drafts, self._live)
@@ -95,42 +88,47 @@ class PrefillHiddenDecoder:
     def alone(self) -> PrefillHiddenDecoder:
         """Return the target alone, on the same engine; to be closed before this one."""
         pair = replace(self.pair, draft=None, translation=None)
-        return PrefillHiddenDecoder(pair, Policy((), None), self.max_new_tokens, engine=self.engine)
+        return PrefillHiddenDecoder(pair, Policy((), None), self.engine)
 
     def stream_frame(
-        self, index: int, frame: np.ndarray, stamp_ns: int, is_last: bool = False
+        self,
+        index: int,
+        frame: np.ndarray,
+        stamp_ns: int,
+        is_last: bool = False,
+        rehearsed: Options | None = None,
     ) -> Future[None] | None:
         """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index` when there is
         time; return its future.
 
-        The last frame of the window is read together with the question instead, see `begin`. If it fails, its
-        window is read when it closes.
+        From now on the window is `rehearsed` with these options, if there are any. Its last frame is read
+        together with the question instead, see `begin`. If one fails, its window is read when it closes.
         """
         live = self._live.add_frame(index, frame, stamp_ns)
+        live.rehearsed = rehearsed
         if is_last:
             live.last_frame_ns = time.perf_counter_ns()
-        else:
-            return self.engine.add_frame(live.handle, frame, stamp_ns)
-        return None
+            return None
+        return self.engine.add_frame(live.handle, frame, stamp_ns)
 
     def stream_event_image(
-        self, index: int, image: np.ndarray, question: str, on_draft: Callable[[str], None] | None = None
+        self, index: int, image: np.ndarray, options: Options, on_draft: Callable[[str], None] | None = None
     ) -> Future[None] | None:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
         `on_draft` gets the draft's text, in the draft's thread; a draft that is not done in time is dropped.
         Returns the draft's work once it has begun.
         """
-        return self._event_drafts.take(index, image, question, self.max_new_tokens, on_draft)
+        return self._event_drafts.take(index, image, options, on_draft)
 
-    def begin(self, index: int, question: str) -> None:
+    def begin(self, index: int, options: Options) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
 
-        `caption` uses it if frames and question are the same.
+        `caption` uses it if frames and options are the same.
         """
         live = self._live.find(index)
         if live is not None and live.frames and live.answer is None:
-            self._answer(live, question)
+            self._answer(live, options, self.policy)
 
     def give_up(self) -> None:
         """Give back what is held of all windows: nobody waits for a caption or an answer."""
@@ -146,12 +144,13 @@ class PrefillHiddenDecoder:
     def caption(
         self,
         window: Window,
-        question: str,
+        options: Options,
         trace: Trace,
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
         on_first: OnAnswered = lambda *answered: None,
+        speculates: bool = True,
     ) -> Caption:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
 
@@ -160,28 +159,22 @@ class PrefillHiddenDecoder:
             cancel: once set, the caption is cut short after the pass in flight.
             deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
             on_first: gets the answers to the questions that come first, before the caption is made.
+            speculates: whether an answer that begins now is drafted.
         """
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
         live = self._live.close(window)
         self.forget()
-        if not self._event_drafts.is_beside:
-            live.end_draft()
-        alone = partial(self._event_drafts.caption, live, window, question, self.max_new_tokens, stop)
+        alone = partial(self._event_drafts.caption, live, window, options, stop)
         try:
             if not len(window.frames):
                 return alone()
             live.frames, live.stamps_ns = list(window.frames), list(window.frame_stamps_ns)
-            asked = (
-                self.first,
-                self._context(question, self.grammar).subject,
-                self.max_new_tokens,
-                self.sampling,
-            )
-            answer = live.begun(*asked)
+            answer = live.begun(options)
             if answer is not None:
                 begun_ns = live.last_frame_ns
             else:
-                answer = self._answer(live, question)
+                policy = self.policy if speculates else Policy((), self.policy.cost)
+                answer = self._answer(live, options, policy)
             for choices, scores in live.first:
                 on_first(choices, choices.answered(scores))
             caption = self._finish(live, answer, live.trace, stop, on_words)
@@ -202,29 +195,27 @@ class PrefillHiddenDecoder:
 
     def ask(
         self,
-        question: str,
+        options: Options,
         trace: Trace,
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
-        grammar: GrammarState | None = None,
     ) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay prefilled.
 
-        The answer follows the `grammar`, if there is one. Raises InputError if the window had no frames, if
-        there is none, and as `check_question`.
+        Raises InputError if the window had no frames, if there is none, and as `check_question`.
         """
-        self.check_question(question)
+        self.check_question(options.question)
         live = self._askable()
-        answer = self._new_answer(live, question, trace, grammar)
+        answer = self._new_answer(live, options, self.policy, trace)
         self.engine.ask(live.handle, answer, live.given)
         return self._finish(live, answer, trace, Stop(cancel), on_words)
 
-    def standing(self, questions: Sequence[Standing]) -> StandingQuestions:
-        """Return standing questions, ready to come `first` and for `choose`.
+    def standing(self, questions: Sequence[Standing]) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
+        """Return standing questions in passes, those that come first and those for `choose`.
 
         Raises InputError for one that cannot be asked.
         """
-        return StandingQuestions.of(questions, self.pair.target, self.engine)
+        return shared_passes(questions, self.pair.target, self.engine)
 
     def choose(self, choices: Choices, trace: Trace, on_answered: OnAnswered) -> None:
         """Let the target answer standing questions about the window captioned last when there is time.
@@ -233,19 +224,18 @@ class PrefillHiddenDecoder:
         in the engine's thread. Raises InputError as `ask` does.
         """
         live = self._askable()
-        scores = choices.score(self.engine, live.handle, trace, live.given, can_wait=True)
+        scores = self.engine.score(live.handle, choices.tree, trace, live.given, can_wait=True)
         scores.add_done_callback(lambda done: on_answered(choices, choices.answered(done)))
 
     def check_question(self, question: str) -> None:
         """Raise InputError for a question that the target cannot take."""
         check_question(self.pair.target, question)
 
-    def warm_up(self, with_target: bool = True, with_draft: bool = True) -> None:
+    def warm_up(self) -> None:
         """Take all buffers, capture all graphs, and do what is slow the first time."""
-        if with_target:
-            # For those that are open and the last one.
-            self.engine.warm_up(OPEN_WINDOWS + 1)
-        if with_draft and self._drafts is not None:
+        # For the windows that are open and the last one.
+        self.engine.warm_up(OPEN_WINDOWS + 1)
+        if self._drafts is not None:
             self._drafts.warm_up()
 
     def close(self) -> None:
@@ -253,42 +243,37 @@ class PrefillHiddenDecoder:
         if self._is_closed:
             return
         self._is_closed = True
-        self._event_drafts.stop()
+        self.give_up()
         if self._drafts is not None:
             self._drafts.close()
-        self.forget()
-        self._live.clear()
         if self._owns_engine:
             self.engine.close()
         if self.memory_file is not None:
             self.memory_file.close()
 
-    def _answer(self, live: LiveWindow, question: str) -> Answer:
+    def _answer(self, live: LiveWindow, options: Options, policy: Policy) -> Answer:
         """Begin the answer of a caption, after the standing questions that come first."""
         handle, given = live.handle, live.given
         self.engine.cancel(handle)
         live.first = [
-            (choices, choices.score(self.engine, handle, live.trace, given)) for choices in self.first
+            (choices, self.engine.score(handle, choices.tree, live.trace, given)) for choices in options.first
         ]
-        answer = self._new_answer(live, question, live.trace, self.grammar)
-        live.answer, live.answered_ns = answer, given[1]
+        answer = self._new_answer(live, options, policy, live.trace)
+        live.answer, live.answered = answer, (options, given[1])
         self.engine.ask(handle, answer, given)
         return answer
 
-    def _new_answer(
-        self, live: LiveWindow, question: str, trace: Trace, grammar: GrammarState | None
-    ) -> Answer:
+    def _new_answer(self, live: LiveWindow, options: Options, policy: Policy, trace: Trace) -> Answer:
         self._event_drafts.give_way(live)
-        policy = self.policy if self.speculates else Policy((), self.policy.cost)
-        context = self._context(question, grammar)
-        return Answer(live, context, policy, trace, self.max_new_tokens, self.sampling)
+        context = self._context(options)
+        return Answer(live, context, policy, trace, options.max_new_tokens, options.sampling)
 
     def _rehearsal(self, live: LiveWindow) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""
-        question = self.rehearsed_question
-        if not question or not self.speculates or live.answer is not None:
+        options = live.rehearsed
+        if options is None or live.answer is not None:
             return None
-        ours = live, self._context(question, self.grammar), self.policy, live.trace, self.max_new_tokens
+        ours = live, self._context(options), self.policy, live.trace, options.max_new_tokens
         return Answer(*ours, on_rehearsed=partial(self._was_rehearsed, live))
 
     def _was_rehearsed(self, live: LiveWindow, answer: Answer) -> None:
@@ -321,7 +306,7 @@ class PrefillHiddenDecoder:
         answer.stop, answer.on_step = stop, tell
         if answer.tokens:
             tell(answer)
-        answer.future.result()
+        waited(answer.future)
         self._last = live
         return answer.caption(self._text(answer))
 
@@ -344,6 +329,5 @@ class PrefillHiddenDecoder:
         live.answer = None
         self.engine.drop(live.handle)
 
-    def _context(self, question: str, grammar: GrammarState | None) -> Context:
-        own = grammar.copy() if grammar else None
-        return Context(question, grammar=own)
+    def _context(self, options: Options) -> Context:
+        return Context(options.question, grammar=options.grammar.copy() if options.grammar else None)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.live_windows import LiveWindow, LiveWindows
+from crossspec_ros.telemetry.pulse import waited
 from crossspec_ros.windows.assembler import MAX_IMAGES
 from crossspec_ros.windows.window import Window
 
@@ -19,32 +20,22 @@ if TYPE_CHECKING:
     from crossspec_ros.models.pair import ModelPair
 
 
-def draft_model(pair: ModelPair) -> DraftModel | None:
-    """Return the event draft of a pair, or None without one."""
-    if pair.draft is None:
-        return None
-    from crossspec_ros.drafting.draft_model import DraftModel
-
-    return DraftModel(pair.draft, pair.translation)
-
-
 class EventDrafts:
     """Drafts of each of the `windows`; none without a `model`. One draft runs at a time."""
 
     def __init__(self, pair: ModelPair, model: DraftModel | None, windows: LiveWindows) -> None:
         self.model, self._windows = model, windows
-        self.is_beside = pair.draft is not None and str(pair.draft.device) != str(pair.target.device)
-        """Whether the draft has a device of its own, so that it slows nobody."""
+        # It slows nobody.
+        self._has_own_device = model is not None and str(model.model.device) != str(pair.target.device)
 
     def take(
         self,
         index: int,
         image: np.ndarray,
-        question: str,
-        max_new_tokens: int,
+        options: Options,
         on_draft: Callable[[str], None] | None = None,
     ) -> Future[None] | None:
-        """Take the next event image of the open window `index`; return the draft's work once it has begun.
+        """See `PrefillHiddenDecoder.stream_event_image`.
 
         All images but the last are enough to begin, so that the draft is done when the window closes.
         """
@@ -56,7 +47,8 @@ class EventDrafts:
         live.event_images.append(image)
         if self._windows.can_draft(live):
             self.stop()
-            live.draft = self.model.draft(np.stack(live.event_images), question, max_new_tokens)
+            images = np.stack(live.event_images)
+            live.draft = self.model.draft(images, options.question, options.max_new_tokens)
             live.drafting = self.model.start(live.draft, live.trace, live.stop_draft.is_set, on_draft)
         return live.drafting
 
@@ -67,25 +59,23 @@ class EventDrafts:
                 live.stop_draft.set()
 
     def give_way(self, live: LiveWindow) -> None:
-        """Stop the draft of a window whose answer begins, unless it slows nobody."""
-        if not self.is_beside:
+        """Stop the draft of a window whose answer begins, unless it has a device of its own."""
+        if not self._has_own_device:
             live.stop_draft.set()
 
     def caption(
-        self,
-        live: LiveWindow,
-        window: Window,
-        question: str,
-        max_new_tokens: int,
-        stopped: Callable[[], bool],
+        self, live: LiveWindow, window: Window, options: Options, stopped: Callable[[], bool]
     ) -> Caption:
         """Return the draft's own caption of a window that has closed; it is late if it was `stopped`."""
-        live.end_draft()
+        live.stop_draft.set()
+        # It has nothing more to say and must not slow the target.
+        if live.drafting is not None and not live.drafting.cancel():
+            waited(live.drafting)
         if not len(window.event_images) or self.model is None:
             return Caption("", (), "none")
         draft, is_finished = live.draft, True
-        if draft is None or not draft.ended or draft.question != question:
+        if draft is None or not draft.ended or draft.question != options.question:
             self.stop()
-            draft = self.model.draft(window.event_images, question, max_new_tokens)
-            is_finished = self.model.submit(draft.run, live.trace, stopped).result()
+            draft = self.model.draft(window.event_images, options.question, options.max_new_tokens)
+            is_finished = waited(self.model.submit(draft.run, live.trace, stopped))
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.captioning.answer import Answer
-from crossspec_ros.captioning.caption import Rehearsal
+from crossspec_ros.captioning.caption import Options, Rehearsal
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import MAX_IMAGES
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
+    from crossspec_ros.captioning.answer import Answer
     from crossspec_ros.captioning.standing import Choices
     from crossspec_ros.drafting.draft_model import EventDraft
     from crossspec_ros.engine.request import Frames
@@ -29,9 +29,9 @@ OPEN_WINDOWS = 2
 class LiveWindow:
     """One window: its images so far, in order of their stamps, and what was made of them.
 
-    `handle` is the engine's. `answer` is about the frames of the stamps `answered_ns`; the scores of the
-    standing questions that come `first` are about the same. The last frame came at `last_frame_ns`
-    (`perf_counter_ns`).
+    `handle` is the engine's. The window is rehearsed with the options `rehearsed`, if there are any. The
+    options and stamps of `answered` are those of `answer` and of the scores of standing questions, `first`.
+    The last frame came at `last_frame_ns` (`perf_counter_ns`).
     """
 
     index: int
@@ -43,9 +43,10 @@ class LiveWindow:
     draft: EventDraft | None = None
     drafting: Future[None] | None = None
     stop_draft: threading.Event = field(default_factory=threading.Event)
+    rehearsed: Options | None = None
     rehearsal: Rehearsal = field(default_factory=Rehearsal)
     answer: Answer | None = None
-    answered_ns: Sequence[int] = ()
+    answered: tuple[Options, Sequence[int]] | None = None
     first: list[tuple[Choices, Future[tuple[float, ...]]]] = field(default_factory=list)
     last_frame_ns: int = 0
 
@@ -54,23 +55,13 @@ class LiveWindow:
         """Return its frames and their stamps, as they are now."""
         return self.frames.copy(), self.stamps_ns.copy()
 
-    def begun(self, first: tuple[Choices, ...], subject: str, *limits: object) -> Answer | None:
-        """Return the answer that was begun, if it is about these frames and was asked the same, within the
-        same `limits`: max_new_tokens and sampling."""
-        answer, is_same = self.answer, self.answered_ns == self.stamps_ns
-        if answer is None or not is_same or tuple(one for one, _ in self.first) != first:
+    def begun(self, options: Options) -> Answer | None:
+        """Return the answer that was begun, if it is about these frames and options and has not failed."""
+        answer = self.answer
+        if answer is None or self.answered != (options, self.stamps_ns):
             return None
-        # One that failed is made anew.
-        if answer.future.done() and answer.future.exception() is not None:
-            return None
-        is_same = (answer.context.subject, answer.max_new_tokens, answer.sampling) == (subject, *limits)
-        return answer if is_same else None
-
-    def end_draft(self) -> None:
-        """End a draft that is still writing: it has nothing more to say and must not slow the target."""
-        self.stop_draft.set()
-        if self.drafting is not None and not self.drafting.cancel():
-            self.drafting.result()
+        has_failed = answer.future.done() and answer.future.exception() is not None
+        return None if has_failed else answer
 
 
 class LiveWindows:
@@ -88,12 +79,16 @@ class LiveWindows:
     ) -> None:
         self._expected_images, self._open_window, self._drop_window = event_images, open_window, drop
         self._windows: dict[int, LiveWindow] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, index: int) -> LiveWindow:
         """Return the window of this index, or a new one; the oldest is dropped if there are too many."""
         with self._lock:
-            return self._get(index)
+            if index not in self._windows:
+                self._windows[index] = self._new(index)
+                while len(self._windows) > OPEN_WINDOWS:
+                    self._drop(next(iter(self._windows)))
+            return self._windows[index]
 
     def find(self, index: int) -> LiveWindow | None:
         """Return the window of this index, if it is open."""
@@ -107,10 +102,10 @@ class LiveWindows:
         does one more than a window may have.
         """
         with self._lock:
-            live = self._get(index)
+            live = self.get(index)
             if (live.stamps_ns and stamp_ns <= live.stamps_ns[-1]) or len(live.frames) >= MAX_IMAGES:
                 self._drop(index)
-                live = self._get(index)
+                live = self.get(index)
             live.frames.append(frame)
             live.stamps_ns.append(stamp_ns)
             return live
@@ -138,13 +133,6 @@ class LiveWindows:
         """Return the open windows."""
         with self._lock:
             return list(self._windows.values())
-
-    def _get(self, index: int) -> LiveWindow:
-        if index not in self._windows:
-            self._windows[index] = self._new(index)
-            while len(self._windows) > OPEN_WINDOWS:
-                self._drop(next(iter(self._windows)))
-        return self._windows[index]
 
     def _new(self, index: int) -> LiveWindow:
         live = LiveWindow(index)

@@ -1,19 +1,19 @@
-"""Outcome of a window: what its captioner tells of it."""
+"""Outcome of a window: what its captioner tells of it, and who hears that."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.captioning.caption import Caption
-from crossspec_ros.captioning.wording import plain
-from crossspec_ros.errors import InputError, LinkError
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
+
+if TYPE_CHECKING:
+    from crossspec_ros.captioning.standing import Answered, Standing
 
 UNREACHED = "target_unreached"
 """Beside the faults of inputs: the target's server did not answer in time."""
@@ -30,15 +30,16 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one window: a caption, or the reason why there is none.
+    """Outcome of one window: the caption by these `options`, or the reason why there is none.
 
     `flags` say what was wrong with its inputs (windows/quality.py). Of a window that shows nothing new,
-    `holds` has the caption that holds still; one that nobody has asked about is `unasked`. Whoever takes long
-    over it asks `cancel` after each step whether to go on: that shows that the worker's thread gets on, too.
+    `holds` has the caption that holds still; one that nobody has asked about is `unasked`. Once `cancel` is
+    set nobody waits for what is made of it.
     """
 
     window: Window
-    trace: Trace
+    options: Options
+    trace: Trace = field(default_factory=Trace)
     caption: Caption | None = None
     flags: tuple[str, ...] = ()
     skipped: bool = False
@@ -56,27 +57,25 @@ class Outcome:
         return Holding(self.caption, without_images(self.window))
 
 
+class Listener:
+    """Hears of windows, in the captioner's thread and those of its decoder; this one makes nothing of it."""
+
+    def drafted(self, index: int, text: str, source: str) -> None:
+        """Take an unverified text about the window `index`, and its source."""
+
+    def words(self, text: str) -> None:
+        """Take the verified text so far of the window in work."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take what became of a window."""
+
+    def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
+        """Take the answer to a standing question about a window, or why there is none."""
+
+
 def without_images(window: Window) -> Window:
     """Return the window without its pixels: times and counts, and images of no size in their number."""
     frames, event_images = (
         np.zeros((len(images), 0, 0, 3), np.uint8) for images in (window.frames, window.event_images)
     )
     return replace(window, event_images=event_images, frames=frames)
-
-
-def caption_faults(caption: Caption, has_schema: bool) -> tuple[str, ...]:
-    """Faults of a caption, beside those of its window."""
-    found = {UNREACHED: bool(caption.unreached), NO_JSON: has_schema and not caption.is_json}
-    return tuple(name for name, is_there in found.items() if is_there)
-
-
-def asked_about(answer: Caption, faults: Sequence[str]) -> Caption:
-    """An answer about a window with these faults; raises InputError where the target has not made it."""
-    if answer.unreached:
-        raise LinkError(answer.unreached)
-    if not answer.askable:
-        raise InputError(
-            f"the newest window has no frames that show something ({plain(faults)}): ask again when the RGB "
-            f"camera sees"
-        )
-    return answer

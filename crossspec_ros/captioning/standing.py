@@ -11,20 +11,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import InputError, tried
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.telemetry.pulse import waited
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.protocols import Engine
-    from crossspec_ros.engine.request import Frames
     from crossspec_ros.models.base import VideoTarget
-    from crossspec_ros.telemetry.trace import Trace
-    from crossspec_ros.windows.window import Window
 
 MOST_STANDING = 16
 """Standing questions of a captioner, at most."""
@@ -104,18 +102,12 @@ class Choices:
 
     def __init__(self, asked: Sequence[_Asked]) -> None:
         self.standing = tuple(one.standing for one in asked)
-        self._tree = _tree(asked)
-        self._asked = [(one, one.nodes(self._tree)) for one in asked]
-
-    def score(
-        self, engine: Engine, window: Any, trace: Trace, frames: Frames, can_wait: bool = False
-    ) -> Future[tuple[float, ...]]:
-        """Let the target score the tree behind a window's frames, see `Engine.score`."""
-        return engine.score(window, self._tree, trace, frames, can_wait)
+        self.tree = _tree(asked)
+        self._asked = [(one, one.nodes(self.tree)) for one in asked]
 
     def answered(self, scores: Future[tuple[float, ...]]) -> Told:
-        """Return the choices that the target makes, question by question."""
-        made = tried(scores.result)
+        """Return the choices that the target makes by the tree's `scores`, question by question."""
+        made = tried(lambda: waited(scores))
         if isinstance(made, Exception):
             return made
         return tuple(one.answered(nodes, made) for one, nodes in self._asked)
@@ -125,8 +117,6 @@ Told = tuple[Answered, ...] | Exception
 """Answers of a pass, question by question, or why there are none."""
 OnAnswered = Callable[[Choices, Told], None]
 """Takes the answers of a pass."""
-OnStanding = Callable[[Standing, Answered | Exception, "Window"], None]
-"""Takes the answer to a standing question about a window, or why there is none."""
 
 
 def paired(choices: Choices, told: Told) -> Iterator[tuple[Standing, Answered | Exception]]:
@@ -135,27 +125,24 @@ def paired(choices: Choices, told: Told) -> Iterator[tuple[Standing, Answered | 
     return zip(choices.standing, answers, strict=True)
 
 
-@dataclass(frozen=True)
-class StandingQuestions:
-    """Questions of a captioner by passes: those that come before a caption, and those that come after it."""
+def shared_passes(
+    questions: Sequence[Standing], target: VideoTarget, engine: Engine
+) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
+    """Return questions in as few passes as have room: those before a caption, and those after it.
 
-    first: tuple[Choices, ...] = ()
-    later: tuple[Choices, ...] = ()
-
-    @classmethod
-    def of(cls, questions: Sequence[Standing], target: VideoTarget, engine: Engine) -> StandingQuestions:
-        """Questions in as few passes as have room.
-
-        Raises InputError for an engine that cannot score, for a choice that the target cannot write, and
-        where a question and its choices are too long.
-        """
-        if questions and not engine.scores:
-            raise InputError(
-                "standing questions need draft trees: name a target on this machine, in torch or in float32, "
-                "or leave questions empty"
-            )
-        parts = ([one for one in questions if one.is_first == is_first] for is_first in (True, False))
-        return cls(*(tuple(_packed([_Asked.of(one, target) for one in part])) for part in parts))
+    Raises InputError for an engine that cannot score, for a choice that the target cannot write, and where a
+    question and its choices are too long.
+    """
+    if questions and not engine.scores:
+        raise InputError(
+            "standing questions need draft trees: name a target on this machine, in torch or in float32, "
+            "or leave questions empty"
+        )
+    first, later = (
+        tuple(_packed([_Asked.of(one, target) for one in questions if one.is_first == is_first]))
+        for is_first in (True, False)
+    )
+    return first, later
 
 
 @dataclass(frozen=True)
@@ -168,7 +155,7 @@ class _Asked:
 
     @classmethod
     def of(cls, standing: Standing, target: VideoTarget) -> _Asked:
-        """Raises InputError as `StandingQuestions.of`."""
+        """Raises InputError as `shared_passes`."""
         try:
             check_question(target, standing.question)
         except InputError as error:

@@ -14,18 +14,19 @@ from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.asked_models import asked_sampling
 from crossspec_ros.captioning.assembly import load_decoder
-from crossspec_ros.captioning.caption_thread import CaptionThread
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
-from crossspec_ros.captioning.standing import StandingQuestions, read_standing
+from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.engine.json_grammar import GrammarState, read_schema
+from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.plain_text import plain_text
@@ -41,7 +42,7 @@ from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
     from rclpy.subscription import MessageInfo
@@ -82,16 +83,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._load = load
         self._inputs: list = []
         self._decoder: Decoder | None = None
-        self._worker: CaptionThread | None = None
-        # Made of the settings, ready to be asked.
-        self._standing = StandingQuestions()
-        self._grammar: GrammarState | None = None
+        # Made of the settings, once there is a decoder.
+        self._options: Options | None = None
+        self._captioner: Captioner | None = None
         # One that was stopped, and is still in the middle of a pass.
-        self._old: CaptionThread | None = None
+        self._old: Captioner | None = None
         self._closed_ns: dict[int, int] = {}
         self._assembler = WindowAssembler(WindowGrid.at(self._settings.window_phase_s))
         self._health = CaptionHealth()
-        self._outcomes = Outcomes(self, self._health)
+        self._outcomes = Outcomes(self, self._health, self._settings.stages)
         self._unusable = self._windows = 0
         self._active_s = math.inf
         self._questions: Questions | None = None
@@ -159,23 +159,19 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return super().on_activate(state)
 
     def _activate(self) -> None:
-        assert self._decoder is not None
-        self._outcomes.open()
+        assert self._decoder is not None and self._options is not None
         grid = self._assembler.grid
-        self._worker = CaptionThread(
+        self._outcomes.open(grid)
+        self._captioner = Captioner(
             self._decoder,
-            self._settings.question,
-            on_draft=lambda index, *draft: self._outcomes.drafted(index, grid.end(index), *draft),
-            on_words=lambda text: self._outcomes.text("caption_partial", text),
-            on_outcome=lambda outcome: self._outcomes.tell(outcome, self._settings),
-            deadline_s=self._settings.deadline_s,
-            standing=self._standing,
-            on_standing=self._outcomes.standing,
-            gate=ChangeGate(self._settings.gate),
-            grid=replace(grid, slots=self._decoder.pair.target.spec.frames),
+            self._options,
+            self._outcomes,
+            self._settings.deadline_s,
+            ChangeGate(self._settings.gate),
+            replace(grid, slots=self._decoder.pair.target.spec.frames),
         )
-        self._worker.captioner.grammar = self._grammar
-        self._questions = Questions(self, self._worker.captioner, self._outcomes, grid)
+        self._captioner.start()
+        self._questions = Questions(self, self._captioner, self._outcomes, grid)
         # Last, because a player takes it as the sign to start: by then the synchronizer must know this node.
         self._await_synchronizer()
         self._outcomes.open_report()
@@ -232,7 +228,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Cancel what is in work, close the decoder and print the figures of the run."""
         self._end()
         self._close_decoder()
-        self._outcomes.print_figures(self._settings.stages)
+        self._outcomes.print_figures()
 
     def _close_decoder(self) -> None:
         self._health.unloaded()
@@ -247,7 +243,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         except Exception as error:  # whatever it is, the node has to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
         # Not before, so that its threads are watched to their end.
-        self._decoder = self._grammar = None
+        self._decoder = self._options = None
 
     def _await_old(self, task: str) -> None:
         """Raises InputError where the window that was in work at the deactivation still is: two threads would
@@ -275,10 +271,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return FAILURE
 
     def _end(self) -> None:
-        if self._worker is not None:
-            self._outcomes.miss(self._worker.stop())
-            self._old = None if self._worker.is_over() else self._worker
-            self._worker = None
+        if self._captioner is not None:
+            self._outcomes.miss(self._captioner.stop())
+            self._old = None if self._captioner.is_over() else self._captioner
+            self._captioner = None
         if self._bond is not None:
             self._bond.stop()
             self._bond = None
@@ -315,12 +311,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         add = self._assembler.add_frame if is_frame else self._assembler.add_event_image
         windows = add(stamp_ns, image, info["source_timestamp"])
         reads_ahead = self._settings.mode != "autoregressive" and self._assembler.taken > taken
-        if self._worker is not None and reads_ahead:
-            grid = self._assembler.grid
-            if is_frame:
-                self._worker.captioner.add_frame(grid.index(stamp_ns), image, stamp_ns)
-            else:
-                self._worker.captioner.add_event_image(grid.index(stamp_ns - 1), image)
+        if self._captioner is not None and reads_ahead:
+            # An event image is of the time before its stamp.
+            kind, at_ns = (FRAMES, stamp_ns) if is_frame else (EVENTS, stamp_ns - 1)
+            self._captioner.add_image(self._assembler.grid.index(at_ns), kind, image, stamp_ns)
         return windows
 
     def _take_closed(self, message: WindowClosed, info: MessageInfo) -> None:
@@ -341,8 +335,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         for window in windows:
             self._windows += 1
             closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
-            if self._worker is not None:
-                self._worker.captioner.close(window, closed_ns)
+            if self._captioner is not None:
+                self._captioner.close(window, closed_ns)
             else:
                 self._outcomes.miss([without_images(window)])
 
@@ -350,45 +344,44 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Take over what was set, also while the node runs; InputError for what the models cannot take."""
         if self._decoder is not None:
             self._decoder.check_question(settings.question)
-            grammar = self._grammar
-            if grammar is None or settings.schema != self._settings.schema:
+            # An answer that was begun is about the objects that it knows.
+            before, now = self._options, self._settings
+            if before is not None and settings.schema == now.schema:
+                grammar = before.grammar
+            else:
                 grammar = self._decoder.grammars.compiled(read_schema(settings.schema))
-            standing = self._standing
-            # An answer that was begun is about the questions that it knows.
-            if self._worker is None or settings.questions != self._settings.questions:
+            if before is not None and settings.questions == now.questions:
+                standing = before.first, before.later
+            else:
                 standing = self._decoder.standing(read_standing(settings.questions))
-            self._decoder.sampling = asked_sampling(settings)
-            self._decoder.max_new_tokens = settings.max_new_tokens
+            how = settings.max_new_tokens, asked_sampling(settings), grammar
+            self._options = Options(settings.question, *how, *standing)
             proposers = () if settings.mode == "autoregressive" else settings.asked_proposers
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
-            self._standing, self._grammar = standing, grammar
-        if self._worker is not None:
-            captioner = self._worker.captioner
-            captioner.question, captioner.deadline_s = settings.question, settings.deadline_s
-            captioner.standing, captioner.grammar = self._standing, self._grammar
-            # Once more, whatever was set: what it changes is to be seen.
-            captioner.gate.settings = settings.gate
+            if self._captioner is not None:
+                self._captioner.options, self._captioner.deadline_s = self._options, settings.deadline_s
+                # Once more, whatever was set: what it changes is to be seen.
+                self._captioner.gate.settings = settings.gate
         self._settings = settings
 
     def _pulses(self) -> list[Pulse]:
-        parts = (self._worker, self._old, self._questions)
+        parts = (self._captioner, self._old, self._questions)
         pulses = [part.pulse for part in parts if part is not None]
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _read_counters(self) -> dict[str, Reading]:
-        counts = self._outcomes.summary.counts
+        counts, captioner = self._outcomes.summary.counts, self._captioner
         unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
         wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
         wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": self._worker.captioner.unanswered if self._worker else 0}
+        wrong |= {"unanswered_questions": captioner.unanswered if captioner else 0}
         wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
         # Those that came in, so that a captioner that is inactive does not say that none do.
         flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}
-        worker = self._worker
-        waiting = worker.captioner.waiting if worker else None
+        waiting = captioner.waiting if captioner else None
         health = self._health.readings(self._settings.deadline_s, waiting)
-        if worker and not self._windows and time.monotonic() - self._active_s > HOLD_S:
+        if captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
             health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
         return {"captions": Reading(flow, wrong, unread), **health, **link_reading(self._decoder)}
 

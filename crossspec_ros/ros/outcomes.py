@@ -19,9 +19,8 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
-from crossspec_ros.captioning.outcome import Outcome
+from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.errors import InputError, LinkError, described, forget_frames
@@ -33,6 +32,7 @@ from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.reports import caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
+from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
 SETTLE_S = 0.5
@@ -58,19 +58,21 @@ _TOPICS: dict[str, Any] = {
 }
 
 
-class Outcomes:
+class Outcomes(Listener):
     """Publishes while it is open; windows that nobody captioned wait until it is.
 
-    `tell` is called by the thread that captions, `text` by any, all else by the node's.
+    The captioner's threads call the methods of a listener, any thread calls `text`, the node's all else.
     """
 
-    def __init__(self, node: Node, health: CaptionHealth) -> None:
+    def __init__(self, node: Node, health: CaptionHealth, stages: bool) -> None:
+        """With `stages` the log and the figures of the run have where the time went."""
         self.summary = Summary()
         self.comparison: Comparison | None = None
         self.view: RerunLog | None = None
         self.answers = 0
-        self._node, self._health = node, health
+        self._node, self._health, self._stages = node, health, stages
         self._topics: dict[str, Publisher] = {}
+        self._grid = WindowGrid()
         self._missed: deque[Window] = deque(maxlen=MOST_MISSED)
         self._forgotten = 0
         self._telling: Timer | None = None
@@ -78,8 +80,9 @@ class Outcomes:
         # Texts of event drafts by the index of their window, until its caption is published.
         self._drafts: dict[int, str] = {}
 
-    def open(self) -> None:
-        """Publish all topics but `~/report`."""
+    def open(self, grid: WindowGrid) -> None:
+        """Publish all topics but `~/report`, about the windows of this grid."""
+        self._grid = grid
         for topic, kind in _TOPICS.items():
             self._topics[topic] = self._node.create_publisher(kind, f"~/{topic}", RELIABLE)
 
@@ -103,9 +106,11 @@ class Outcomes:
         if publisher is not None and self._node.context.ok():
             publisher.publish(String(data=text))
 
-    def drafted(self, index: int, end_ns: int, text: str, source: str) -> None:
-        """Publish an unverified text about the window `index`, which ends at `end_ns`; an event draft is kept
-        for its caption."""
+    def words(self, text: str) -> None:
+        self.text("caption_partial", text)
+
+    def drafted(self, index: int, text: str, source: str) -> None:
+        """Publish an unverified text about a window; an event draft is kept for its caption."""
         if source == "event_draft":
             self._drafts[index] = text
             # The thread that publishes captions takes texts out at the same time.
@@ -114,7 +119,7 @@ class Outcomes:
         publisher = self._topics.get("caption_draft")
         # Told to end, ROS fails in whatever is under way.
         if publisher is not None and self._node.context.ok():
-            publisher.publish(caption_message(Caption(text, (), source), end_ns))
+            publisher.publish(caption_message(Caption(text, (), source), self._grid.end(index)))
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
         """Publish the answer to a standing question about a window, or log why there is none."""
@@ -165,13 +170,13 @@ class Outcomes:
         )
         self._telling = self._node.create_timer(SETTLE_S, self._tell_missed, clock=STEADY)
 
-    def tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
+    def outcome(self, outcome: Outcome) -> None:
         """Tell what became of a window, unless the node is inactive by now."""
         # Told to end, ROS fails in whatever is under way.
         if not self._node.context.ok():
             return
         try:
-            self._tell(outcome, settings)
+            self._tell(outcome)
         except Exception:
             if self._node.context.ok():
                 raise
@@ -186,9 +191,9 @@ class Outcomes:
         forget_frames(error)
         return str(error)
 
-    def print_figures(self, stages: bool) -> None:
-        """Print the figures of the run, with `stages` where the time went as well."""
-        if stages and self.summary.counts:
+    def print_figures(self) -> None:
+        """Print the figures of the run."""
+        if self._stages and self.summary.counts:
             print(self.summary.table(), flush=True)
         brief = self.summary.brief()
         if text := self.comparison.text(brief) if self.comparison else brief:
@@ -206,7 +211,7 @@ class Outcomes:
         if not self._missed:
             self._telling.cancel()
 
-    def _tell(self, outcome: Outcome, settings: CaptionerSettings) -> None:
+    def _tell(self, outcome: Outcome) -> None:
         window, topics = outcome.window, self._topics
         if not topics:
             return  # deactivated meanwhile
@@ -214,7 +219,7 @@ class Outcomes:
             self._origin_ns = window.start_ns
         self.summary.count(late_events=window.late_events, late_frames=window.late_frames)
         if outcome.caption is not None:
-            self._tell_caption(outcome, outcome.caption, topics, settings)
+            self._tell_caption(outcome, outcome.caption, topics)
             return
         kind, text = self._without_caption(outcome)
         self.summary.count(windows=1, **{kind: 1})
@@ -246,9 +251,7 @@ class Outcomes:
         log.info(f"{time}: {text}")
         return "unchanged", text
 
-    def _tell_caption(
-        self, outcome: Outcome, caption: Caption, topics: dict[str, Publisher], settings: CaptionerSettings
-    ) -> None:
+    def _tell_caption(self, outcome: Outcome, caption: Caption, topics: dict[str, Publisher]) -> None:
         stages, window = latencies(outcome.trace), outcome.window
         dropped = self.summary.counts["skipped"]
         message = captioned_report(window, caption, outcome.trace, outcome.flags, dropped)
@@ -260,8 +263,8 @@ class Outcomes:
                 self.text("caption_json", caption.text)
             self._count(caption, stages, outcome.flags)
             line = caption_line(window, self._origin_ns or 0, caption, outcome.flags)
-            self._node.get_logger().info(log_lines(line, caption, stages) if settings.stages else line)
-            times_sooner = self._compare(outcome, caption, settings.question, stages)
+            self._node.get_logger().info(log_lines(line, caption, stages) if self._stages else line)
+            times_sooner = self._compare(outcome, stages)
         finally:
             topics["report"].publish(message)
             self.summary.count(windows=1)
@@ -299,14 +302,13 @@ class Outcomes:
             **{f"accepted of {name}": n for name, n in caption.accepted.items()},
         )
 
-    def _compare(self, outcome: Outcome, caption: Caption, question: str, stages: dict[str, float]) -> float:
+    def _compare(self, outcome: Outcome, stages: dict[str, float]) -> float:
         """Times that the caption came sooner than the target alone, 0 where that is not told."""
-        # No other caption than the target's is compared with it.
-        if self.comparison is None or caption.source != "target":
+        if self.comparison is None:
             return 0.0
         try:
-            window, cancel = outcome.window, outcome.cancel
-            if told := self.comparison.add(window, question, caption, stages["answer"], cancel):
+            if told := self.comparison.add(outcome, stages.get("answer", 0.0)):
+                window = outcome.window
                 time = seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
                 self._node.get_logger().info(f"{time}: {told}")
                 return self.comparison.last_ratio

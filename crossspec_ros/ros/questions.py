@@ -11,7 +11,8 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 from crossspec_msgs.action import Ask as AskAction
 from crossspec_msgs.srv import Ask
@@ -23,9 +24,9 @@ from rclpy.qos import QoSProfile
 from std_msgs.msg import String
 
 from crossspec_ros.captioning.caption import MOST_QUESTION
-from crossspec_ros.captioning.captioner import Captioner, OnAnswer
+from crossspec_ros.captioning.captioner import Captioner, Reply
 from crossspec_ros.engine.json_grammar import MOST_SCHEMA
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, tried
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE
@@ -33,9 +34,6 @@ from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.reports import caption_message
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.grid import WindowGrid
-
-if TYPE_CHECKING:
-    from crossspec_ros.captioning.caption import Caption
 
 STEP_S = 0.1
 Response = TypeVar("Response", Ask.Response, AskAction.Result)
@@ -121,8 +119,8 @@ class Questions:
                     raise
 
     def _take(self, message: String) -> None:
-        def tell(answer: Caption | Exception, index: int | None) -> None:
-            text = f"(no answer: {answer})" if isinstance(answer, Exception) else answer.text
+        def tell(reply: Reply | Exception) -> None:
+            text = f"(no answer: {reply})" if isinstance(reply, Exception) else reply[0].text
             self._outcomes.text("answer", text)
 
         self._ask(message.data.strip(), tell)
@@ -130,8 +128,8 @@ class Questions:
     def _serve(self, request: Ask.Request, response: Ask.Response) -> Ask.Response:
         answered = threading.Event()
 
-        def tell(answer: Caption | Exception, index: int | None) -> None:
-            self._fill(response, request.schema, answer, index)
+        def tell(reply: Reply | Exception) -> None:
+            self._fill(response, request.schema, reply)
             answered.set()
 
         self._ask(request.question, tell, request.schema)
@@ -141,14 +139,12 @@ class Questions:
                 break
         return response
 
-    def _fill(
-        self, response: Response, schema: str, answer: Caption | Exception, index: int | None
-    ) -> Response:
+    def _fill(self, response: Response, schema: str, reply: Reply | Exception) -> Response:
         """The response with an answer, or why there is none, or none that is whole JSON of the schema."""
-        if isinstance(answer, Exception):
-            response.reason = str(answer)
+        if isinstance(reply, Exception):
+            response.reason = str(reply)
             return response
-        assert index is not None
+        answer, index = reply
         response.answer = caption_message(answer, self._grid.end(index))
         response.success = answer.is_json or not schema
         if not response.success:
@@ -161,8 +157,8 @@ class Questions:
     def _accept(self, goal: ServerGoalHandle) -> None:
         key = bytes(goal.goal_id.uuid)
 
-        def tell(answer: Caption | Exception, index: int | None) -> None:
-            result = self._fill(AskAction.Result(), goal.request.schema, answer, index)
+        def tell(reply: Reply | Exception) -> None:
+            result = self._fill(AskAction.Result(), goal.request.schema, reply)
             if result.success and goal.is_cancel_requested:
                 result.success, result.reason = False, "cancelled: these are the words so far"
             self._results[key] = result
@@ -198,27 +194,30 @@ class Questions:
     def _ask(
         self,
         question: str,
-        tell: OnAnswer,
+        tell: Callable[[Reply | Exception], None],
         schema: str = "",
         hear: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> None:
         """Ask, or tell at once why not."""
 
-        def answered(answer: Caption | Exception, index: int | None) -> None:
+        def answered(done: Future[Reply]) -> None:
             self._outcomes.answers += 1
-            if isinstance(answer, Exception):
-                if not isinstance(answer, InputError):
-                    answer = InputError(f"failed: {self._outcomes.reason(answer)}")
-                self._owner.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {answer}")
+            reply = tried(done.result)
+            if isinstance(reply, Exception):
+                if not isinstance(reply, InputError):
+                    reply = InputError(f"failed: {self._outcomes.reason(reply)}")
+                self._owner.get_logger().warning(f"no answer to '{plain_text(question[:200])}': {reply}")
             else:
-                assert index is not None
+                answer, index = reply
                 self._outcomes.answered(question, answer, self._grid.end(index))
-            tell(answer, index)
+            tell(reply)
 
         try:
             if not question.strip():
                 raise InputError("the question is empty: ask a sentence")
-            self._captioner.ask(question, answered, schema, hear, cancel)
+            asked = self._captioner.ask(question, schema, hear, cancel)
         except InputError as error:
-            tell(error, None)
+            tell(error)
+        else:
+            asked.add_done_callback(answered)

@@ -58,33 +58,30 @@ class FleetSettings:
     limits: Limits = field(default_factory=Limits)
 
 
+@dataclass(eq=False)
 class Robot:
-    """Robot whose stream lasts: its policy, with proposers of its own, which the engine's thread uses."""
+    """Robot whose stream lasts: its policy, with proposers of its own, which the engine's thread uses.
 
-    def __init__(
-        self,
-        name: str,
-        policy: Policy,
-        period_ns: int,
-        phase_ns: int,
-        keep: MemoryFile | None,
-    ) -> None:
-        self.name, self.policy = name, policy
-        self.period_ns, self.phase_ns = period_ns, phase_ns
-        self.heard_s = time.monotonic()
-        self.on_gone: Callable[[str], None] = lambda reason: None
-        """Told why the robot was let go."""
-        self._keep = keep
+    `on_gone` hears why the robot was let go.
+    """
+
+    name: str
+    policy: Policy
+    period_ns: int
+    phase_ns: int
+    keep: MemoryFile | None
+    on_gone: Callable[[str], None]
+    heard_s: float = field(default_factory=time.monotonic)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
         """Pulse of the thread that saves what it remembers."""
-        keep = self._keep
+        keep = self.keep
         return (keep.pulse,) if keep is not None else ()
 
     def close(self) -> None:
         """Save what it remembers."""
-        keep, self._keep = self._keep, None
+        keep, self.keep = self.keep, None
         if keep is not None:
             keep.close()
 
@@ -149,9 +146,9 @@ class Fleet:
                     f"the server has room for {self.settings.robots} robots and has as many: wait until one "
                     f"has gone, or start it with more --robots"
                 )
-            # Its place, while its memory is read.
-            robot = self._robots[name] = self._made(name, period_ns, phase_ns % period_ns)
-            robot.on_gone = on_gone
+            policy, keep = self._policy(name)
+            robot = Robot(name, policy, period_ns, phase_ns % period_ns, keep, on_gone)
+            self._robots[name] = robot
             self.counts["admitted"] += 1
         return robot
 
@@ -202,7 +199,8 @@ class Fleet:
         pulses = [*self.engine.pulses, *self.lanes.pulses]
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
-    def _made(self, name: str, period_ns: int, phase_ns: int) -> Robot:
+    def _policy(self, name: str) -> tuple[Policy, MemoryFile | None]:
+        """Return a robot's policy, and the file of its captions, if they are kept."""
         proposers = make_proposers(self.settings.proposers)
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
@@ -211,8 +209,7 @@ class Fleet:
         keep = None
         if memory is not None and self.settings.memories is not None:
             keep = self._memory_file(name, memory)
-        policy = Policy(proposers, self.cost, self.settings.limits)
-        return Robot(name, policy, period_ns, phase_ns, keep)
+        return Policy(proposers, self.cost, self.settings.limits), keep
 
     def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
         assert self.settings.memories is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
 from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.sampling import Sampling
@@ -50,21 +48,10 @@ def asked_sampling(ask: wire.Ask) -> Sampling | None:
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-@dataclass(frozen=True)
-class Hint:
-    """The text that a robot's event draft has written, as a draft of the answer."""
-
-    text: str
-    tokens: tuple[int, ...]
-
-    @classmethod
-    def of(cls, ask: wire.Ask, target: VideoTarget) -> Hint:
-        """Return the hint of a question."""
-        text = ask.hint[:MAX_HINT]
-        return cls(text, hint_ids(target, text))
-
-    def proposal(self) -> Draft:
-        return Draft(self.tokens, (HINT_PROB,) * len(self.tokens))
+def hinted(ask: wire.Ask, target: VideoTarget) -> Draft:
+    """Return the text that a robot's event draft has written, as a draft of the answer."""
+    tokens = hint_ids(target, ask.hint[:MAX_HINT])
+    return Draft(tokens, (HINT_PROB,) * len(tokens))
 
 
 def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:

@@ -6,25 +6,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-import numpy as np
-
-from crossspec_ros.captioning.answer import Answer, Drafted
+from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Rehearsal
-from crossspec_ros.drafting.proposer import Context
+from crossspec_ros.captioning.live_windows import LiveWindow
+from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
-from crossspec_ros.serving.robot_asks import (
-    Hint,
-    QuestionError,
-    asked_sampling,
-    check_question,
-)
+from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -40,18 +32,6 @@ _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
 }
 
 
-@dataclass(eq=False)
-class _Window:
-    """Window of a robot: its frames by stamp, and what was drafted. `handle` is the engine's."""
-
-    index: int
-    handle: Any = None
-    frames: dict[int, np.ndarray] = field(default_factory=dict)
-    draft: Drafted | None = None
-    rehearsal: Rehearsal = field(default_factory=Rehearsal)
-    was_asked: bool = False
-
-
 class RobotStream:
     """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
 
@@ -63,7 +43,7 @@ class RobotStream:
         self._robot: Robot | None = None
         # The question about the robot's last window, with which the next one is rehearsed.
         self._asked: wire.Ask | None = None
-        self._windows: OrderedDict[int, _Window] = OrderedDict()
+        self._windows: OrderedDict[int, LiveWindow] = OrderedDict()
         self._is_over = False
 
     def take(self, message: wire.Up) -> None:
@@ -136,7 +116,7 @@ class RobotStream:
         self._send(None)
 
     def _take_frame(self, index: int, message: wire.Frame) -> None:
-        held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames.values())
+        held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames)
         pixels = message.height * message.width
         if pixels > MAX_PIXELS or held + 3 * pixels > 3 * MAX_PIXELS_HELD:
             raise InputError(
@@ -145,11 +125,11 @@ class RobotStream:
             )
         frame = read_frame(message)
         window = self._windows.get(index) or self._opened(index)
-        if message.stamp_ns in window.frames:
+        if message.stamp_ns in window.stamps_ns:
             raise InputError(
                 f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
             )
-        first = next(iter(window.frames.values()), frame)
+        first = next(iter(window.frames), frame)
         if frame.shape != first.shape:
             raise InputError(
                 f"window {index} has frames of {first.shape[1]}x{first.shape[0]} and one of "
@@ -159,8 +139,9 @@ class RobotStream:
             raise InputError(
                 f"window {index} has {len(window.frames)} frames, as many as the target takes: send no more"
             )
-        window.frames[message.stamp_ns] = frame
-        if not window.was_asked and list(window.frames) == sorted(window.frames):
+        window.frames.append(frame)
+        window.stamps_ns.append(message.stamp_ns)
+        if window.answer is None and window.stamps_ns == sorted(window.stamps_ns):
             self._fleet.engine.add_frame(window.handle, frame, message.stamp_ns)
 
     def _ask(self, index: int, ask: wire.Ask) -> None:
@@ -169,11 +150,13 @@ class RobotStream:
         fleet.engine.cancel(window.handle)
         check_question(ask, fleet.target)
         frames = self._frames(window, ask)
-        if not window.was_asked:
+        if window.answer is None:
             # Further questions about a window are not those of the next one.
-            self._asked, window.was_asked = ask, True
-        window.draft = Hint.of(ask, fleet.target)
-        answer = self._answer(window, ask, sampling=asked_sampling(ask))
+            self._asked = ask
+        assert self._robot is not None
+        context = Context(ask.question, drafts={EVENT_DRAFT: hinted(ask, fleet.target)})
+        how = self._robot.policy, Trace(), ask.max_new_tokens, asked_sampling(ask)
+        answer = window.answer = Answer(window, context, *how)
         pieces = Pieces(index, ask.number, fleet.target.tokenizer.decode, begun_ns, self._send_down)
         answer.on_step = pieces
         answer.future.add_done_callback(partial(self._ended, window, pieces))
@@ -184,7 +167,7 @@ class RobotStream:
         if (window := self._windows.get(index)) is not None:
             self._fleet.engine.cancel(window.handle)
 
-    def _frames(self, window: _Window, ask: wire.Ask) -> Frames:
+    def _frames(self, window: LiveWindow, ask: wire.Ask) -> Frames:
         """Return the frames that a question is about, and their stamps."""
         # Lists are measured before they are copied: one message may hold millions.
         if len(ask.stamps_ns) > self._fleet.target.spec.frames:
@@ -192,33 +175,28 @@ class RobotStream:
                 f"window {window.index} is asked about with {len(ask.stamps_ns)} frames, more than the "
                 f"target takes: send {self._fleet.target.spec.frames} at most"
             )
-        stamps_ns = list(ask.stamps_ns)
-        missing = [stamp for stamp in stamps_ns if stamp not in window.frames]
+        stamps_ns, frames = list(ask.stamps_ns), dict(zip(window.stamps_ns, window.frames, strict=True))
+        missing = [stamp for stamp in stamps_ns if stamp not in frames]
         if missing or not stamps_ns:
             raise InputError(
                 f"window {window.index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked "
                 f"for: send frames before they are asked about"
             )
-        return [window.frames[stamp] for stamp in stamps_ns], stamps_ns
+        return [frames[stamp] for stamp in stamps_ns], stamps_ns
 
-    def _answer(self, window: _Window, ask: wire.Ask, **options: Any) -> Answer:
-        assert self._robot is not None
-        return Answer(
-            window, Context(ask.question), self._robot.policy, Trace(), ask.max_new_tokens, **options
-        )
-
-    def _rehearsal(self, window: _Window) -> Answer | None:
+    def _rehearsal(self, window: LiveWindow) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""
-        ask = self._asked
-        if ask is None or window.was_asked or self._is_over:
+        ask, robot = self._asked, self._robot
+        if ask is None or robot is None or window.answer is not None or self._is_over:
             return None
 
         def keep(answer: Answer) -> None:
             window.rehearsal = answer.rehearsal(window.rehearsal)
 
-        return self._answer(window, ask, on_rehearsed=keep)
+        how = robot.policy, Trace(), ask.max_new_tokens
+        return Answer(window, Context(ask.question), *how, on_rehearsed=keep)
 
-    def _ended(self, window: _Window, pieces: Pieces, over: Future[None]) -> None:
+    def _ended(self, window: LiveWindow, pieces: Pieces, over: Future[None]) -> None:
         """Count an answer, or send why there is none; mostly the engine's thread calls this."""
         error = over.exception()
         if error is None:
@@ -231,25 +209,27 @@ class RobotStream:
             self._refuse(window.index, pieces.number, error)
             forget_frames(error)
 
-    def _known(self, index: int) -> _Window:
+    def _known(self, index: int) -> LiveWindow:
         """Return the window of this index; raise InputError without its frames, which may be dropped."""
         if index not in self._windows:
             raise InputError(f"window {index} has no frames: send them before a question")
         return self._windows[index]
 
-    def _opened(self, index: int) -> _Window:
+    def _opened(self, index: int) -> LiveWindow:
         """Return a new window; close the oldest if there are too many."""
         assert self._robot is not None
         while len(self._windows) >= MAX_WINDOWS:
             self._close(next(iter(self._windows)))
-        window = self._windows[index] = _Window(index)
+        window = self._windows[index] = LiveWindow(index)
         plan = partial(self._rehearsal, window)
-        window.handle = self._fleet.engine.open(index, Trace(), self._robot.name, plan)
+        window.handle = self._fleet.engine.open(index, window.trace, self._robot.name, plan)
         return window
 
     def _close(self, index: int) -> None:
         window = self._windows.pop(index, None)
         if window is not None:
+            # The answer holds the window.
+            window.answer = None
             self._fleet.engine.drop(window.handle)
 
     def _refuse(self, index: int, number: int, error: BaseException) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
 
 from crossspec_ros.errors import described
 
@@ -16,8 +19,12 @@ PATIENCE_S = 60
 """A thread is stuck that is busy for so long without a step; whoever loads models adds what these need."""
 FAREWELL_S = 3
 """A fault is reported for so long before it is the end."""
+_BEAT_S = 1.0
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_OWN: ContextVar[Pulse | None] = ContextVar("own", default=None)
+"""The pulse of the thread that looks."""
 
 
 class Pulse:
@@ -52,6 +59,7 @@ class Pulse:
     def adopt(self) -> None:
         """The thread that calls is this one."""
         self._thread = threading.current_thread()
+        _OWN.set(self)
 
     def end(self) -> None:
         """The thread is told to end: from now on its end is no fault."""
@@ -73,6 +81,7 @@ class Pulse:
 
     def _run(self, work: Callable[[], None]) -> None:
         reason = "its work returned"
+        _OWN.set(self)
         try:
             work()
         except BaseException as error:  # it ends here, and Python would print it as it is
@@ -81,6 +90,15 @@ class Pulse:
             reason = f"{reason}: {error}"
         finally:
             self._reason = reason
+
+
+def waited(work: Future[_T]) -> _T:
+    """Wait for what another thread does, and return it. That thread has a pulse; this one beats meanwhile."""
+    pulse = _OWN.get()
+    while not wait([work], _BEAT_S).done:
+        if pulse is not None:
+            pulse.beat()
+    return work.result()
 
 
 class ThreadWatch:

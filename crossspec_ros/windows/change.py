@@ -9,7 +9,6 @@ frames (docs/use_captions.md has the curves).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,8 +29,8 @@ _MAX_SIGHTS = 8
 """Maximum number of windows that the gate keeps."""
 
 Verdict = Literal["caption", "unchanged", "unasked"]
-Release = Callable[[], object]
-"""Callback that forwards a held-back image."""
+Streamed = tuple[str, np.ndarray, int]
+"""Kind, pixels (H, W, 3) and stamp of an image."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class _Sight:
     index: int
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    held: list[Release] = field(default_factory=list)
+    held: list[Streamed] = field(default_factory=list)
     has_changed: bool = False
     is_closed: bool = False
 
@@ -96,21 +95,22 @@ class ChangeGate:
             self._settings = settings
             self._start_anew()
 
-    def stream(self, index: int, kind: str, image: np.ndarray, release: Release) -> None:
+    def stream(self, index: int, kind: str, image: np.ndarray, stamp_ns: int) -> list[Streamed]:
         """Add an image (H, W, 3) of the open window `index`, of kind FRAMES or EVENTS.
 
-        Call `release`, and those held back before it, once the window has changed. For one thread only.
+        Return the images that are held back no more: none before the window has changed. For one thread only.
         """
+        one = kind, image, stamp_ns
         with self._lock:
-            released = [release] if self._settings.when == "always" else []
-            if self._settings.when == "changed":
-                sight = self._sight(index)
-                sight.held.append(release)
-                sight.add(kind, image)
-                if self._has_changed(sight):
-                    released, sight.held = sight.held, []
-        for call in released:
-            call()
+            if self._settings.when != "changed":
+                return [one] if self._settings.when == "always" else []
+            sight = self._sight(index)
+            sight.held.append(one)
+            sight.add(kind, image)
+            released: list[Streamed] = []
+            if self._has_changed(sight):
+                released, sight.held = sight.held, released
+            return released
 
     def judge(self, window: Window, holds: int | None) -> Verdict:
         """Return the verdict on a closed window; `holds` is the index of the window with the last caption."""

@@ -8,6 +8,7 @@ from plain_target import QUESTION, generated, live
 from refusals import refused
 
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -19,7 +20,7 @@ def test_the_memory_goes_on_where_the_last_session_ended(
     path, passes = tmp_path / "memory.json", []
     for _ in range(2):
         decoder = speculative_decoder(pair, memory=path)
-        caption = decoder.caption(windows[0], QUESTION, Trace())
+        caption = decoder.caption(windows[0], Options(QUESTION), Trace())
         assert caption.token_ids == generated(pair, windows[0])
         passes.append(caption.target_passes)
         decoder.close()
@@ -30,7 +31,7 @@ def test_everything_together_writes_what_generate_writes(pair: ModelPair, window
     decoder = speculative_decoder(pair)
     for window in [*windows, *windows]:
         live(decoder, window)
-        caption = decoder.caption(window, QUESTION, Trace())
+        caption = decoder.caption(window, Options(QUESTION), Trace())
         assert caption.token_ids == generated(pair, window)
     assert caption.target_passes < 12 and set(caption.drafted) == {"memory", "event_draft"}
     decoder.close()
@@ -44,5 +45,5 @@ def test_a_memory_that_cannot_be_kept_is_refused(pair: ModelPair, tmp_path: Path
 def test_warming_up_leaves_no_window_to_ask_about(pair: ModelPair) -> None:
     decoder = speculative_decoder(pair)
     with refused("no-window-after-warm-up"):
-        decoder.ask(QUESTION, Trace())
+        decoder.ask(Options(QUESTION), Trace())
     decoder.close()

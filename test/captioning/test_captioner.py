@@ -5,22 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fakes import FakeDecoder
 from refusals import refused
 
-from crossspec_ros.captioning.caption_thread import CaptionThread
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
+from crossspec_ros.captioning.outcome import Listener
 from crossspec_ros.captioning.standing import Standing
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, tried
 from crossspec_ros.windows.change import ChangeGate, GateSettings
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 WAIT_S = 20.0
 PIXELS = np.zeros((2, 2, 3), np.uint8)
+OPTIONS = Options("what?")
 
 
 def window(index, frames=1):
@@ -29,20 +32,25 @@ def window(index, frames=1):
     return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
 
 
-class Stage:
+class Stage(Listener):
     """A captioner without a thread, its decoder and what it told."""
 
-    def __init__(self, decoder=None, when="", **options):
+    def __init__(self, decoder=None, when="always", options=OPTIONS, **more):
         self.decoder = decoder or FakeDecoder()
-        self.outcomes, self.answers, self.standing, self.words, self.drafts = [], [], [], [], []
-        told = {"on_draft": lambda *draft: self.drafts.append(draft), "on_words": self.words.append}
-        told |= {"on_outcome": self.outcomes.append}
-        told |= {
-            "on_standing": lambda one, told, about: self.standing.append((one.question, told, about.index))
-        }
-        if when:
-            told["gate"] = ChangeGate(GateSettings(when))
-        self.captioner = Captioner(self.decoder, "what?", **(told | options))
+        self.outcomes, self.asked, self.standings, self.heard, self.drafts = [], [], [], [], []
+        self.captioner = Captioner(self.decoder, options, self, gate=ChangeGate(GateSettings(when)), **more)
+
+    def drafted(self, *draft):
+        self.drafts.append(draft)
+
+    def words(self, text):
+        self.heard.append(text)
+
+    def outcome(self, outcome):
+        self.outcomes.append(outcome)
+
+    def standing(self, standing, answer, about):
+        self.standings.append((standing.question, answer, about.index))
 
     def close(self, *windows, ago_s=0.0):
         """Close windows, given as such or by their numbers."""
@@ -63,16 +71,16 @@ class Stage:
     def film(self, index, frames, slot=0, images=0):
         """Let frames come, the first of them in this slot of eight, and event images."""
         for i in range(slot, slot + frames):
-            self.captioner.add_frame(index, PIXELS, index * 10**9 + i * 10**9 // 8)
-        for _ in range(images):
-            self.captioner.add_event_image(index, PIXELS)
+            self.captioner.add_image(index, FRAMES, PIXELS, index * 10**9 + i * 10**9 // 8)
+        for i in range(images):
+            self.captioner.add_image(index, EVENTS, PIXELS, index * 10**9 + i)
 
     def bring(self, index, level):
         """Let a window of this brightness come image by image, and close it."""
         pixels = np.full((2, 2, 2, 3), level, np.uint8)
         for i, frame in enumerate(pixels):
-            self.captioner.add_frame(index, frame, index * 10**9 + i)
-            self.captioner.add_event_image(index, frame)
+            for kind in (FRAMES, EVENTS):
+                self.captioner.add_image(index, kind, frame, index * 10**9 + i)
         self.close(Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels))
 
     def show(self, index, level):
@@ -82,24 +90,25 @@ class Stage:
         return self.outcomes[-1]
 
     def ask(self, *questions, **how):
-        for one in questions:
-            self.captioner.ask(one, lambda *answer, one=one: self.answers.append((one, *answer)), **how)
+        self.asked += [(one, self.captioner.ask(one, **how)) for one in questions]
+
+    @property
+    def answers(self):
+        """Questions that have an answer, with it and the index of the window, or with why there is none."""
+        return [(question, tried(reply.result)) for question, reply in self.asked if reply.done()]
 
     def answer(self, question):
         """Ask, and return the answer."""
         self.ask(question)
         self.run()
-        return self.answers[-1][1]
-
-    def end(self):
-        """End everything, and return the windows that are left."""
-        self.captioner.stop()
-        return self.captioner.end()
+        reply = self.answers[-1][1]
+        return reply if isinstance(reply, Exception) else reply[0]
 
 
-def asked(*questions, first=()):
+def with_standing(*questions, first=()):
     standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
-    return FakeDecoder().standing(standing)
+    first, later = FakeDecoder().standing(standing)
+    return replace(OPTIONS, first=first, later=later)
 
 
 def test_newest_window_wins_and_skipped_ones_are_told_in_order():
@@ -115,7 +124,7 @@ def test_newest_window_wins_and_skipped_ones_are_told_in_order():
     assert begun == [0, 3, 6] and [o.window.index for o in stage.outcomes] == list(range(7))
     assert [o.window.index for o in stage.outcomes if not o.skipped] == begun
     assert last.caption.text == "1 frames, 1 event images: what?"
-    assert stage.words == [last.caption.text] * 3
+    assert stage.heard == [last.caption.text] * 3
     stages = last.trace.stages
     assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
 
@@ -159,9 +168,9 @@ def test_grid_says_when_an_answer_begins_and_that_windows_are_rehearsed():
     stage.film(1, 1, slot=2)
     stage.film(1, 1, slot=7)
     assert (stage.decoder.begun, alone.decoder.begun) == ([0, 1], [])
-    assert (stage.decoder.rehearsed_question, alone.decoder.rehearsed_question) == ("what?", "")
+    assert (stage.decoder.rehearsed, alone.decoder.rehearsed) == (OPTIONS, None)
     stage.decoder.on_rehearsal(0, "words")
-    stage.end()
+    stage.captioner.stop()
     stage.decoder.on_rehearsal(0, "too late")
     assert stage.drafts == [(0, "words", "rehearsal")]
 
@@ -171,8 +180,8 @@ def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun
 
     class Decoder(FakeDecoder):
         def caption(self, window, *how):
-            arms.append(self.speculates)
-            time.sleep(0.05 if self.speculates else 0.01)
+            arms.append(how[-1])
+            time.sleep(0.05 if arms[-1] else 0.01)
             # Each caption finds the next window closed.
             if window.index < 8:
                 stage.close(window.index + 1)
@@ -195,14 +204,14 @@ def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun
 
 def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(caplog):
     class Decoder(FakeDecoder):
-        def stream_frame(self, index, frame, stamp_ns, is_last):
+        def stream_frame(self, index, frame, stamp_ns, *how):
             if stamp_ns % 10**9 == 0:
                 raise RuntimeError("out of memory")
             read = Future()
             read.set_exception(RuntimeError("no place"))
             return read
 
-        def begin(self, index, question):
+        def begin(self, index, options):
             raise RuntimeError("no engine")
 
     stage = Stage(Decoder(), grid=WindowGrid())
@@ -217,10 +226,11 @@ def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(cap
     def tell(outcome):
         told.append(outcome.window.index)
         if len(told) == 2:
-            left.extend(stage.end())
+            left.extend(stage.captioner.stop())
         raise RuntimeError("no publisher")
 
-    stage = Stage(on_outcome=tell)
+    stage = Stage()
+    stage.outcome = tell
     for index in (0, 1):
         stage.close(index)
         stage.run()
@@ -231,7 +241,7 @@ def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(cap
 def test_deadline_and_question_hold_from_the_next_window_on():
     stage = Stage()
     stage.caption(0, ago_s=1)
-    stage.captioner.question, stage.captioner.deadline_s = "where?", 0.5
+    stage.captioner.options, stage.captioner.deadline_s = Options("where?"), 0.5
     stage.caption(1, ago_s=1)
     stage.caption(2, ago_s=-WAIT_S)
     told = [(o.caption.text.split(": ")[1], o.caption.late) for o in stage.outcomes]
@@ -239,27 +249,28 @@ def test_deadline_and_question_hold_from_the_next_window_on():
 
 
 def test_stopping_cancels_the_window_in_work_and_nothing_of_it_is_told():
+    left = []
+
     def gate(seen, cancel):
         stage.close(4)
         stage.ask("why?")
-        stage.captioner.stop()
+        left.extend(stage.captioner.stop())
 
     stage = Stage(FakeDecoder(gate))
     stage.close(3)
     stage.captioner.step()
-    left = stage.captioner.end()
     stage.film(5, 0, images=4)
-    assert stage.decoder.cancelled == [True] and not stage.outcomes and not stage.words and not stage.drafts
+    assert stage.decoder.cancelled == [True] and not stage.outcomes and not stage.heard and not stage.drafts
     assert [(one.index, one.frames.size) for one in left] == [(3, 0), (4, 0)]
     assert "deactivated" in str(stage.answers[0][1])
 
 
 def test_window_that_closes_twice_has_two_outcomes():
     """As after a step back of the clock."""
-    stage = Stage(FakeDecoder(lambda seen, cancel: stage.end() if len(seen.frames) == 2 else None))
+    stage = Stage(FakeDecoder(lambda seen, cancel: stage.captioner.stop() if len(seen.frames) == 2 else None))
     stage.caption(5)
     stage.caption(window(5, frames=2))
-    assert len(stage.outcomes) == 1 and [one.index for one in stage.end()] == [5]
+    assert len(stage.outcomes) == 1 and [one.index for one in stage.captioner.stop()] == [5]
 
 
 def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
@@ -267,21 +278,22 @@ def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_wa
         if isinstance(what, Window) and what.index == 0:
             stage.ask("late?")
             stage.close(1)
-            assert stage.captioner.has_work and not stage.answers
+            assert not stage.answers
 
     stage = Stage(FakeDecoder(gate))
     stage.ask("early?")
-    assert not stage.captioner.has_work and not stage.captioner.step()
+    assert not stage.captioner.step()
     stage.caption(0)
     # Both windows came before the first answer.
-    told = [(question, answer.text, index) for question, answer, index in stage.answers]
+    told = [(question, answer.text, index) for question, (answer, index) in stage.answers]
     assert told == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
 
 
 def test_questions_that_are_too_many_or_too_long_are_refused():
     stage, cancel = Stage(), threading.Event()
+    stage.ask("0?")
     stage.ask("cancelled?", cancel=cancel)
-    stage.ask(*(f"{i}?" for i in range(1, MAX_QUESTIONS)))
+    stage.ask(*(f"{i}?" for i in range(2, MAX_QUESTIONS)))
     for question in ("one more?", 10_000_000 * "?"):
         with pytest.raises(InputError):
             stage.ask(question)
@@ -289,36 +301,33 @@ def test_questions_that_are_too_many_or_too_long_are_refused():
     cancel.set()
     stage.ask("one more?")
     stage.run()
-    assert [(question, "cancelled" in str(answer)) for question, answer, _ in stage.answers] == [
-        ("cancelled?", True)
-    ]
+    ((question, answer),) = stage.answers
+    assert question == "cancelled?" and "cancelled" in str(answer)
     stage.caption(0)
-    assert len(stage.answers) == MAX_QUESTIONS + 1 and stage.end() == []
+    assert len(stage.answers) == MAX_QUESTIONS + 1 and stage.captioner.stop() == []
 
 
 def test_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order():
     def gate(what, cancel):
         if isinstance(what, str):
             assert not cancel.is_set()
-            stage.end()
+            stage.captioner.stop()
             assert cancel.is_set()
 
     stage = Stage(FakeDecoder(gate))
     stage.ask("first?", "second?")
     stage.caption(3)
-    assert [question for question, *_ in stage.answers] == ["first?", "second?"]
-    assert all("deactivated" in str(answer) for _, answer, _ in stage.answers)
+    assert [question for question, _ in stage.answers] == ["first?", "second?"]
+    assert all("deactivated" in str(answer) for _, answer in stage.answers)
     with refused("captioner-deactivated"):
         stage.ask("third?")
 
 
 def test_standing_questions_are_told_before_or_after_the_caption_of_each_window():
     told = []
-    stage = Stage(
-        standing=asked("later?", first=("now?",)),
-        on_outcome=lambda outcome: told.append(outcome.window.index),
-        on_standing=lambda standing, answer, about: told.append((standing.question, about.index)),
-    )
+    stage = Stage(options=with_standing("later?", first=("now?",)))
+    stage.outcome = lambda outcome: told.append(outcome.window.index)
+    stage.standing = lambda standing, answer, about: told.append((standing.question, about.index))
     # About a window without frames nothing is asked later.
     for one in (0, 1, window(2, 0)):
         stage.close(one)
@@ -333,14 +342,13 @@ def test_standing_questions_that_fail_or_are_dropped_are_counted_and_only_failur
         def choose(self, choices, trace, on_answered):
             self.tell = lambda made: on_answered(choices, made)
 
-    stage = Stage(Decoder(), standing=asked("who?", "where?"))
+    stage = Stage(Decoder(), options=with_standing("who?", "where?"))
     error = RuntimeError("out of memory")
     for index, made in enumerate((CancelledError(), error, ["me", "here"])):
         stage.caption(index)
-        threading.Timer(0.05, stage.decoder.tell, [made]).start()
-        stage.captioner.settle()
+        stage.decoder.tell(made)
     told = [("who?", error, 1), ("where?", error, 1), ("who?", "me", 2), ("where?", "here", 2)]
-    assert stage.standing == told and stage.captioner.unanswered == 4
+    assert stage.standings == told and stage.captioner.unanswered == 4
 
 
 def test_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds():
@@ -385,7 +393,7 @@ def test_where_only_questions_are_answered_they_are_about_the_newest_window():
     stage.show(1, 100)
     stage.ask("what?", "and?")
     stage.run()
-    assert [(answer.text, index) for _, answer, index in stage.answers] == [
+    assert [(answer.text, index) for _, (answer, index) in stage.answers] == [
         ("2 frames, 2 event images: early?", 0),
         ("2 frames, 2 event images: what?", 1),
         ("answer to and?", 1),
@@ -406,23 +414,6 @@ def test_question_about_a_window_that_shows_nothing_has_no_answer_and_is_asked_a
     assert stage.answer("what?").text == "2 frames, 2 event images: what?"
 
 
-def test_caption_and_answer_tell_that_they_get_on():
-    beats, counts = [], [0]
-    stage = Stage(FakeDecoder(lambda what, cancel: cancel.is_set()), beat=lambda: beats.append(1))
-    for do in (
-        lambda: stage.caption(0),
-        # Telling it may take as long.
-        lambda: stage.outcomes[0].cancel.is_set(),
-        lambda: stage.answer("why?"),
-    ):
-        do()
-        counts.append(len(beats))
-    assert len(set(counts)) == 4
-    # What the event draft says in its own thread is no step of this one.
-    stage.film(1, 0, images=4)
-    assert stage.drafts and len(beats) == counts[-1]
-
-
 class Hold:
     """Holds the decoder up until it is released or, where it `obeys`, cancelled."""
 
@@ -440,15 +431,12 @@ class Hold:
 @pytest.mark.parametrize("obeys", [True, False])
 def test_thread_ends_in_time_and_says_where_it_does_not(obeys):
     hold = Hold(obeys)
-    decoder, ignore = FakeDecoder(hold), lambda *told: None
-    thread = CaptionThread(decoder, "what?", ignore, ignore, ignore)
-    thread.captioner.close(window(0), 0)
-    assert hold.begun.wait(WAIT_S)
-    before = thread.pulse.beats
-    time.sleep(0.05)
-    # What gets on, as a caption that is asked whether to, is not stuck.
-    assert thread.pulse.is_busy and (thread.pulse.beats > before) == obeys
-    assert [one.index for one in thread.stop(WAIT_S if obeys else 0.05)] == [0]
-    assert thread.is_over() == decoder.gave_up == obeys
+    decoder = FakeDecoder(hold)
+    captioner = Captioner(decoder, OPTIONS, Listener())
+    captioner.start()
+    captioner.close(window(0), 0)
+    assert hold.begun.wait(WAIT_S) and captioner.pulse.is_busy
+    assert [one.index for one in captioner.stop(WAIT_S if obeys else 0.05)] == [0]
+    assert captioner.is_over() == decoder.gave_up == obeys
     hold.released.set()
-    assert thread.is_over(WAIT_S) and decoder.gave_up and not thread.pulse.death
+    assert captioner.is_over(WAIT_S) and decoder.gave_up and not captioner.pulse.death

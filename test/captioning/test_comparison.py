@@ -10,12 +10,11 @@ import pytest
 from refusals import refused
 
 from crossspec_ros.captioning import comparison as module
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, check_comparison
 from crossspec_ros.captioning.settings import CaptionerSettings
 
 GO_ON = threading.Event()
-
-OURS = SimpleNamespace(grammar=None)
 
 
 class Alone:
@@ -26,7 +25,7 @@ class Alone:
     def perf_counter(self):
         return self.now_s
 
-    def caption(self, window, question, trace, cancel):
+    def caption(self, window, options, trace, cancel):
         self.now_s += 0.02
         return SimpleNamespace(token_ids=() if cancel.is_set() else (1, 2, 3))
 
@@ -34,8 +33,9 @@ class Alone:
         pass
 
 
-def caption(*tokens, source="target"):
-    return SimpleNamespace(token_ids=tokens, source=source)
+def captioned(*tokens, source="target", cancel=GO_ON):
+    caption = SimpleNamespace(token_ids=tokens, source=source)
+    return SimpleNamespace(window=None, options=Options("?"), caption=caption, cancel=cancel)
 
 
 def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
@@ -44,8 +44,8 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     load = [0.5]
     monkeypatch.setattr(module.os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
-    comparison = Comparison(alone, OURS)
-    told = [comparison.add(None, "?", caption(1, 2, last), ms, GO_ON) for last, ms in ((3, 2.0), (4, 4.0))]
+    comparison = Comparison(alone)
+    told = [comparison.add(captioned(1, 2, last), ms) for last, ms in ((3, 2.0), (4, 4.0))]
     assert "2 ms" in told[0] and "20 ms" in told[0]
     assert [", in other words" in each for each in told] == [False, True]
     text = comparison.text("9 of 9 seconds captioned")
@@ -57,15 +57,16 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_captions_without_the_target_are_not_compared_and_that_is_said():
-    comparison = Comparison(Alone(), OURS)
+    comparison = Comparison(Alone())
+    assert comparison.add(captioned(1, 2, 3, source="event_draft"), 2.0) == ""
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
 
 
 def test_a_comparison_that_is_cut_short_counts_for_nothing():
-    comparison, over = Comparison(Alone(), OURS), threading.Event()
+    comparison, over = Comparison(Alone()), threading.Event()
     over.set()
-    assert comparison.add(None, "?", caption(1, 2, 3), 2.0, over) == ""
+    assert comparison.add(captioned(1, 2, 3, cancel=over), 2.0) == ""
     assert NOTHING in comparison.text("0 of 1 seconds captioned")
 
 

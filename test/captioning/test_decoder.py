@@ -19,6 +19,7 @@ from plain_target import QUESTION, Guess, chain, first_frames, generated, script
 from refusals import refused
 
 from crossspec_ros.captioning.answer import Answer
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.live_windows import LiveWindow
 from crossspec_ros.drafting.policy import Policy
@@ -32,6 +33,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
+OPTIONS = Options(QUESTION)
 
 
 @pytest.fixture
@@ -42,12 +44,12 @@ def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
     decoder.close()
 
 
-def begin(decoder: PrefillHiddenDecoder, window: Window, question: str = QUESTION) -> None:
+def begin(decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTIONS) -> None:
     """Let the window's frames come, and begin its answer before it closes."""
     last = len(window.frames) - 1
     stream(decoder, window, last)
     assert decoder.stream_frame(window.index, window.frames[last], window.frame_stamps_ns[last], True) is None
-    decoder.begin(window.index, question)
+    decoder.begin(window.index, options)
 
 
 def encoded(trace: Trace) -> list[str]:
@@ -61,12 +63,12 @@ def test_window_that_loses_a_frame_at_its_close_is_read_anew(
     kept = [0, 2, 3, 6, 7]
     stamps = tuple(windows[0].frame_stamps_ns[i] for i in kept)
     window = replace(windows[0], frames=windows[0].frames[kept], frame_stamps_ns=stamps)
-    said = decoder.caption(window, QUESTION, trace := Trace())
+    said = decoder.caption(window, OPTIONS, trace := Trace())
     assert said.token_ids == generated(pair, window)
     # What was not read ahead is encoded together.
     assert encoded(trace) == [f"frame_encode[{i}]" for i in (0, 1, 2, 3, 4, 4)]
     # A further question encodes nothing.
-    decoder.ask("Is it dark?", trace := Trace())
+    decoder.ask(Options("Is it dark?"), trace := Trace())
     assert encoded(trace) == []
 
 
@@ -74,7 +76,7 @@ def test_two_frames_with_one_stamp_are_two_frames(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     doubled = replace(windows[0], frame_stamps_ns=(0, 0, *windows[0].frame_stamps_ns[2:]))
-    assert decoder.caption(doubled, QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.caption(doubled, OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
 def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(
@@ -83,7 +85,7 @@ def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(
     stream(decoder, windows[1], 5)
     again = replace(windows[0], index=1)
     stream(decoder, again, 7)
-    assert decoder.caption(again, QUESTION, Trace()).token_ids == generated(pair, again)
+    assert decoder.caption(again, OPTIONS, Trace()).token_ids == generated(pair, again)
 
 
 def test_frame_that_cannot_be_read_ahead_costs_no_caption(
@@ -95,7 +97,7 @@ def test_frame_that_cannot_be_read_ahead_costs_no_caption(
         reads = [decoder.stream_frame(0, windows[0].frames[i], windows[0].frame_stamps_ns[i]) for i in (1, 2)]
         # The second would be read without the first.
         assert all(read and isinstance(read.exception(WAIT_S), ZeroDivisionError) for read in reads)
-    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
 def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwards(
@@ -108,11 +110,11 @@ def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwar
             i = len(reads)
             reads.append(decoder.stream_frame(1, windows[1].frames[i], windows[1].frame_stamps_ns[i]))
 
-    first = decoder.caption(windows[0], QUESTION, Trace(), next_window_comes)
+    first = decoder.caption(windows[0], OPTIONS, Trace(), next_window_comes)
     for read in reads:
         assert read is not None
         read.result(WAIT_S)
-    second = decoder.caption(windows[1], QUESTION, trace := Trace())
+    second = decoder.caption(windows[1], OPTIONS, trace := Trace())
     assert first.token_ids == generated(pair, windows[0])
     assert second.token_ids == generated(pair, windows[1])
     assert [span.stage for span in trace.spans].count("target_prefill") == 2
@@ -131,7 +133,7 @@ def test_question_that_cannot_be_asked_is_refused(
     decoder: PrefillHiddenDecoder, question: str, code: str
 ) -> None:
     with refused(code):
-        decoder.ask(question, Trace())
+        decoder.ask(Options(question), Trace())
 
 
 def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(
@@ -141,12 +143,12 @@ def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(
         raise RuntimeError("no listener")
 
     window = windows[0]
-    assert decoder.caption(window, QUESTION, Trace(), fail).token_ids == generated(decoder.pair, window)
+    assert decoder.caption(window, OPTIONS, Trace(), fail).token_ids == generated(decoder.pair, window)
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", fail)
         with pytest.raises(RuntimeError):
-            decoder.ask(QUESTION, Trace())
-    assert decoder.ask(QUESTION, Trace(), fail).token_ids == generated(decoder.pair, window)
+            decoder.ask(OPTIONS, Trace())
+    assert decoder.ask(OPTIONS, Trace(), fail).token_ids == generated(decoder.pair, window)
 
 
 def test_verified_words_are_told_as_they_come_and_in_order(
@@ -168,7 +170,7 @@ def test_verified_words_are_told_as_they_come_and_in_order(
     decoder.policy = Policy((Guess(guess),), None)
     begin(decoder, windows[0])
     assert begun.wait(WAIT_S)
-    said = decoder.caption(windows[0], QUESTION, Trace(), tell)
+    said = decoder.caption(windows[0], OPTIONS, Trace(), tell)
     assert len(words) > 1 and words[-1] == said.text
     assert all(later.startswith(earlier) for earlier, later in pairwise(words))
 
@@ -178,12 +180,12 @@ def test_cancelling_and_deadlines_end_after_the_pass_in_flight(
 ) -> None:
     cancel = threading.Event()
     cancel.set()
-    said = decoder.caption(windows[0], QUESTION, Trace(), cancel=cancel)
+    said = decoder.caption(windows[0], OPTIONS, Trace(), cancel=cancel)
     assert 0 < len(said.token_ids) < 9 and not said.late
-    said = decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=time.perf_counter_ns())
+    said = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=time.perf_counter_ns())
     assert 0 < len(said.token_ids) < 9 and said.late
     later = time.perf_counter_ns() + 60 * 10**9
-    assert not decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=later).late
+    assert not decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=later).late
 
 
 def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(
@@ -192,7 +194,7 @@ def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(
     for deadline_ns in (None, 0):
         guess = Guess(lambda context: chain([]))
         decoder.policy = Policy((guess,), None)
-        said = decoder.caption(windows[0], QUESTION, Trace(), deadline_ns=deadline_ns)
+        said = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=deadline_ns)
         settled(decoder)
         assert [one.ended for one in guess.results] == [False] * (len(said.token_ids) - 1) + [True]
         assert sum((one.tokens for one in guess.results), ()) == said.token_ids
@@ -209,7 +211,7 @@ def test_answer_that_was_begun_before_the_close_is_told_after_it(
         settled(decoder)
     trace, words = Trace(), list[str]()
     trace.mark("closed")
-    said = decoder.caption(windows[0], QUESTION, trace, words.append)
+    said = decoder.caption(windows[0], OPTIONS, trace, words.append)
     assert said.token_ids == wanted and words[-1] == said.text
     assert said.target_passes == 1 + len(wanted) - 21
     # The last frame is encoded and read together with the question.
@@ -219,9 +221,19 @@ def test_answer_that_was_begun_before_the_close_is_told_after_it(
     assert (answer.end_ns < trace.marks["closed"]) == is_done
 
 
-@pytest.mark.parametrize("other", ["question", "frames", "sampling", "length", "no frames"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        Options("Is it dark?"),
+        Options(QUESTION, sampling=Sampling(3.0, 1.0, 1)),
+        Options(QUESTION, 5),
+        "frames",
+        "no frames",
+    ],
+    ids=["question", "sampling", "length", "frames", "no frames"],
+)
 def test_answer_about_something_else_is_thrown_away(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, other: str
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, other: Options | str
 ) -> None:
     window, held, release = windows[0], threading.Event(), threading.Event()
 
@@ -233,24 +245,20 @@ def test_answer_about_something_else_is_thrown_away(
 
     guess = Guess(hold)
     decoder.policy = Policy((guess,), None)
-    decoder.sampling = Sampling(3.0, 1.0, 1) if other == "sampling" else None
-    begin(decoder, window, "Is it dark?" if other == "question" else QUESTION)
+    begin(decoder, window, other if isinstance(other, Options) else OPTIONS)
     assert held.wait(WAIT_S)
-    decoder.sampling = None
-    if other == "length":
-        decoder.max_new_tokens = 5
-    elif other == "frames":
+    if other == "frames":
         # One of them turned out to be blind.
         window = replace(window, frames=window.frames[1:], frame_stamps_ns=window.frame_stamps_ns[1:])
     elif other == "no frames":
         window = replace(first_frames(window, 0), event_images=window.event_images[:0])
     threading.Timer(0.1, release.set).start()
-    said = decoder.caption(window, QUESTION, Trace())
+    said = decoder.caption(window, OPTIONS, Trace())
     settled(decoder)
     if other == "no frames":
         assert said.source == "none" and not any(result.ended for result in guess.results)
         return
-    assert said.token_ids == generated(pair, window, decoder.max_new_tokens)
+    assert said.token_ids == generated(pair, window)
     assert sum(result.ended for result in guess.results) == 1
 
 
@@ -261,7 +269,7 @@ def test_answer_that_fails_early_is_made_anew_at_the_close(
         broken.setattr(Answer, "take", lambda self, tree, step: 1 / 0)
         begin(decoder, windows[0])
         settled(decoder)
-    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+    assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
 def test_buffers_come_back_whatever_happens(
@@ -269,7 +277,7 @@ def test_buffers_come_back_whatever_happens(
 ) -> None:
     engine = LocalEngine(pair.target)
     engine.warm_up(3)
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine=engine)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine)
     alone = decoder.alone()
 
     def free() -> int:
@@ -279,18 +287,18 @@ def test_buffers_come_back_whatever_happens(
     begin(decoder, windows[0])
     # Time begins anew.
     stream(decoder, windows[0], 1)
-    decoder.caption(windows[0], QUESTION, Trace())
+    decoder.caption(windows[0], OPTIONS, Trace())
     begin(decoder, windows[1])
     decoder.give_up()
-    decoder.caption(windows[1], QUESTION, Trace())
-    alone.caption(windows[1], QUESTION, Trace())
+    decoder.caption(windows[1], OPTIONS, Trace())
+    alone.caption(windows[1], OPTIONS, Trace())
     alone.forget()
     # All but that of the window captioned last.
     assert free() == 2
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            decoder.caption(windows[2], QUESTION, Trace())
+            decoder.caption(windows[2], OPTIONS, Trace())
     assert free() == 3
     stream(decoder, windows[3], 1)
     assert free() == 2
@@ -317,7 +325,7 @@ def test_dropped_window_is_freed(decoder: PrefillHiddenDecoder, windows: list[Wi
         frees = weakref.ref(live), weakref.ref(live.answer)
         del live
         for window in windows[:2]:
-            decoder.caption(window, QUESTION, Trace())
+            decoder.caption(window, OPTIONS, Trace())
         # The engine's thread may still hold the last turn.
         end_s = time.monotonic() + WAIT_S
         while any(free() for free in frees) and time.monotonic() < end_s:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
@@ -18,6 +19,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
+OPTIONS = Options(QUESTION)
 
 
 @pytest.fixture
@@ -45,12 +47,12 @@ def test_draft_is_written_before_the_window_closes(
 ) -> None:
     texts: list[str] = []
     images = windows[0].event_images
-    works = [decoder.stream_event_image(0, image, QUESTION, texts.append) for image in images]
+    works = [decoder.stream_event_image(0, image, OPTIONS, texts.append) for image in images]
     assert works[:3] == [None] * 3 and works[3] is works[4] is not None
     works[3].result(WAIT_S)
     trace = Trace()
     trace.mark("closed")
-    decoder.caption(windows[0], QUESTION, trace)
+    decoder.caption(windows[0], OPTIONS, trace)
     assert len(texts) == 1 and texts[0].startswith("The key elements")
     early = event_draft(pair, images[:4], QUESTION, 64)
     early.run(Trace())
@@ -81,9 +83,9 @@ def test_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came
     monkeypatch.setattr(EventDraft, "_append", slowly)
     texts: list[str] = []
     for image in windows[0].event_images:
-        decoder.stream_event_image(0, image, QUESTION, texts.append)
+        decoder.stream_event_image(0, image, OPTIONS, texts.append)
     assert two.wait(WAIT_S)
-    said = decoder.caption(windows[0], QUESTION, Trace())
+    said = decoder.caption(windows[0], OPTIONS, Trace())
     assert said.token_ids == generated(pair, windows[0])
     assert texts == [] and {len(context.drafts[EVENT_DRAFT].tokens) for context in seen} == {2}
 
@@ -92,13 +94,13 @@ def test_draft_for_another_question_is_no_answer_to_this_one(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     for image in windows[0].event_images:
-        running = decoder.stream_event_image(0, image, "Who?")
+        running = decoder.stream_event_image(0, image, Options("Who?"))
     assert running is not None
     running.result(WAIT_S)
     blind = first_frames(windows[0], 0)
     alone = event_draft(pair, blind.event_images, QUESTION, 64)
     alone.run(Trace())
-    assert decoder.caption(blind, QUESTION, Trace()).token_ids == tuple(alone.tokens)
+    assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)
 
 
 def test_draft_that_fails_costs_no_caption(
@@ -110,6 +112,6 @@ def test_draft_that_fails_costs_no_caption(
 ) -> None:
     monkeypatch.setattr(EventGPT, "encode", lambda self, images: 1 / 0)
     for image in windows[0].event_images:
-        decoder.stream_event_image(0, image, QUESTION)
-    assert decoder.caption(windows[0], QUESTION, Trace()).token_ids == generated(pair, windows[0])
+        decoder.stream_event_image(0, image, OPTIONS)
+    assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
     assert "the event draft failed" in caplog.text

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from plain_target import QUESTION, Guess, chain, first_frames, generated, settled, stream
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer, make_proposers
@@ -20,6 +21,7 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
+OPTIONS = Options(QUESTION)
 
 
 class Hold(Guess):
@@ -50,7 +52,6 @@ def told() -> list[tuple[int, str]]:
 @pytest.fixture
 def decoder(pair: ModelPair, told: list[tuple[int, str]]) -> Iterator[PrefillHiddenDecoder]:
     decoder = PrefillHiddenDecoder(pair, Policy(make_proposers((REHEARSAL, "memory")), None))
-    decoder.rehearsed_question = QUESTION
     decoder.on_rehearsal = lambda index, text: told.append((index, text))
     yield decoder
     decoder.close()
@@ -58,7 +59,7 @@ def decoder(pair: ModelPair, told: list[tuple[int, str]]) -> Iterator[PrefillHid
 
 def give(decoder: PrefillHiddenDecoder, window: Window, i: int) -> None:
     """Let one frame come, and what follows from it be done."""
-    read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i])
+    read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i], rehearsed=OPTIONS)
     assert read is not None
     read.result(WAIT_S)
     settled(decoder)
@@ -73,8 +74,8 @@ def test_window_is_rehearsed_after_each_frame_from_the_middle_on(
         for i in range(7):
             give(decoder, window, i)
         assert [index for index, _ in told] == [window.index] * 4
-        decoder.begin(window.index, QUESTION)
-        said = decoder.caption(window, QUESTION, trace := Trace())
+        decoder.begin(window.index, OPTIONS)
+        said = decoder.caption(window, OPTIONS, trace := Trace())
         assert said.token_ids == generated(pair, window)
         rehearsal = said.rehearsal
         assert rehearsal.is_complete and said.accepted[REHEARSAL] > 0
@@ -93,7 +94,7 @@ def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
 ) -> None:
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     window = windows[1]
-    stream(decoder, window, 7)
+    stream(decoder, window, 7, OPTIONS)
     assert hold.begun.wait(WAIT_S)
     last = decoder.stream_frame(window.index, window.frames[7], window.frame_stamps_ns[7])
     hold.release.set()
@@ -102,7 +103,7 @@ def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
     settled(decoder)
     part = decoder._live.get(window.index).rehearsal
     assert 4 <= len(part.token_ids) < 20 and not part.is_complete and told == []
-    said = decoder.caption(window, QUESTION, Trace())
+    said = decoder.caption(window, OPTIONS, Trace())
     assert said.token_ids == generated(pair, window) and said.accepted[REHEARSAL] > 0
 
 
@@ -114,11 +115,11 @@ def test_window_may_be_dropped_while_it_is_rehearsed(
     hold: Hold,
 ) -> None:
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
-    stream(decoder, windows[0], 5)
+    stream(decoder, windows[0], 5, OPTIONS)
     assert hold.begun.wait(WAIT_S)
     threading.Timer(0.1, hold.release.set).start()
     later = replace(windows[1], index=5)
-    assert decoder.caption(later, QUESTION, Trace()).token_ids == generated(pair, later)
+    assert decoder.caption(later, OPTIONS, Trace()).token_ids == generated(pair, later)
     assert told == [] and hold.results[-1].ended
 
 
@@ -127,15 +128,15 @@ def test_proposers_do_not_learn_from_rehearsals(
 ) -> None:
     memory, guess = CaptionMemory(), Guess(lambda context: chain([]))
     decoder.policy = Policy((ChainProposer(REHEARSAL), memory, guess), None)
-    stream(decoder, windows[0], 7)
+    stream(decoder, windows[0], 7, OPTIONS)
     settled(decoder)
     assert told and guess.results == []
-    said = decoder.caption(windows[0], QUESTION, Trace())
+    said = decoder.caption(windows[0], OPTIONS, Trace())
     settled(decoder)
     assert sum((one.tokens for one in guess.results), ()) == said.token_ids and memory.learned == 1
 
 
-@pytest.mark.parametrize("without", ["proposer", "question", "speculation"])
+@pytest.mark.parametrize("without", ["proposer", "options"])
 def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
     windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]], without: str
 ) -> None:
@@ -153,10 +154,7 @@ def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
     decoder.policy = Policy((ChainProposer(REHEARSAL), preparing := Preparing()), None)
     if without == "proposer":
         decoder.policy.limits = Limits(proposers=(preparing.name,))
-    decoder.speculates = without != "speculation"
-    if without == "question":
-        decoder.rehearsed_question = ""
-    stream(decoder, windows[0], 5)
+    stream(decoder, windows[0], 5, None if without == "options" else OPTIONS)
     settled(decoder)
     assert (preparing.more <= 0) == (without == "proposer")
-    assert decoder.caption(windows[0], QUESTION, Trace()).rehearsal.passes == 0 and told == []
+    assert decoder.caption(windows[0], OPTIONS, Trace()).rehearsal.passes == 0 and told == []

@@ -11,6 +11,7 @@ import torch
 from plain_target import QUESTION, generated, logits, prompt, settled, stream
 from refusals import refused
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
 from crossspec_ros.drafting.policy import Policy
@@ -89,7 +90,7 @@ def chosen(
 def test_a_choice_is_that_of_generate_within_the_same_tree(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
 ) -> None:
-    (choices,) = decoder.standing([Standing(PERSON, listed)]).later
+    _, (choices,) = decoder.standing([Standing(PERSON, listed)])
     begin = len(prompt(pair, pair.target.spec.frames, PERSON))
     written = _written(pair, listed)
 
@@ -99,7 +100,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
         return list({way[len(said)] for way in ways})
 
     for window in windows[:3]:
-        decoder.caption(window, QUESTION, Trace())
+        decoder.caption(window, Options(QUESTION), Trace())
         (answered,) = chosen(decoder, choices)
         assert answered.caption.token_ids == generated(
             pair, window, 64, PERSON, prefix_allowed_tokens_fn=allowed
@@ -107,7 +108,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
         assert answered.caption.text in listed and answered.caption.target_passes == 1
         assert answered.probabilities == pytest.approx(_probabilities(pair, window, listed), rel=1e-3)
     # A further question finds the window as it was.
-    assert decoder.ask(QUESTION, Trace()).token_ids == generated(pair, windows[2])
+    assert decoder.ask(Options(QUESTION), Trace()).token_ids == generated(pair, windows[2])
 
 
 @pytest.mark.parametrize("begun", ["not", "early", "about other frames", "without the questions"])
@@ -118,19 +119,18 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
     asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
-    (choices,) = decoder.standing(asked).first
-    decoder.caption(window, QUESTION, Trace())
-    wanted = chosen(decoder, choices)
-    decoder.first = () if begun == "without the questions" else (choices,)
+    first, _ = decoder.standing(asked)
+    decoder.caption(window, Options(QUESTION), Trace())
+    wanted = chosen(decoder, first[0])
+    options = Options(QUESTION, first=first)
     if begun != "not":
         stream(decoder, shown)
-        decoder.begin(0, QUESTION)
+        decoder.begin(0, Options(QUESTION) if begun == "without the questions" else options)
         settled(decoder)
-    decoder.first = (choices,)
     trace, told = Trace(), list[object]()
     caption = decoder.caption(
         window,
-        QUESTION,
+        options,
         trace,
         told.append,
         on_first=lambda one, answered: told.append([(a, b.caption) for a, b in paired(one, answered)]),
@@ -140,7 +140,7 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     # Once about these frames, and so it is with what is asked after it.
     stages = [span.stage for span in trace.spans]
     assert stages.count("standing") == 1 + (begun == "about other frames")
-    assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
+    assert decoder.ask(Options(QUESTION), Trace()).token_ids == caption.token_ids
 
 
 def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> list[float]:
@@ -170,14 +170,14 @@ def test_questions_of_one_pass_are_answered_as_each_alone(
     pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
 ) -> None:
     asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
-    decoder.caption(windows[0], QUESTION, Trace())
+    decoder.caption(windows[0], Options(QUESTION), Trace())
     trace = Trace()
-    shared = decoder.standing(asked).later
+    _, shared = decoder.standing(asked)
     together = [one for choices in shared for one in chosen(decoder, choices, trace)]
     assert 1 < len(shared) < 8, "as few as have room"
     assert [span.stage for span in trace.spans].count("standing") == len(shared)
     for standing, answered in zip(asked, together, strict=True):
-        (choices,) = decoder.standing([standing]).later
+        _, (choices,) = decoder.standing([standing])
         (alone,) = chosen(decoder, choices)
         assert alone.caption == answered.caption
         assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
@@ -205,15 +205,16 @@ def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
     def fail(*given: object) -> None:
         raise MemoryError("no memory")
 
-    decoder.first = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)]).first
+    first, _ = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)])
+    options = Options(QUESTION, first=first)
     monkeypatch.setattr(loop, "node_scores", fail)
     for index, window in enumerate(windows[:2]):
         told, window = list[object](), replace(window, index=index)
         stream(decoder, window)
         if index:
-            decoder.begin(index, QUESTION)
+            decoder.begin(index, options)
         caption = decoder.caption(
-            window, QUESTION, Trace(), on_first=lambda one, answers, told=told: told.append(answers)
+            window, options, Trace(), on_first=lambda one, answers, told=told: told.append(answers)
         )
         assert caption.token_ids == generated(pair, window)
         assert [str(one) for one in told] == ["no memory"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine import json_grammar as module
 from crossspec_ros.engine.accept import accepted
@@ -179,20 +181,18 @@ def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
 
 
 def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
+    free = Options("What is there?")
     with closing(speculative_decoder(pair)) as decoder:
-        plain = decoder.caption(windows[0], "What is there?", Trace())
-        decoder.grammar = decoder.grammars.compiled(SCHEMA)
-        caption = decoder.caption(windows[0], "What is there?", Trace())
+        bound = replace(free, grammar=decoder.grammars.compiled(SCHEMA))
+        plain, caption = (decoder.caption(windows[0], options, Trace()) for options in (free, bound))
         assert caption.is_json and not plain.is_json
         told = json.loads(caption.text)
         assert list(told) == ["vehicle", "person", "words"] and isinstance(told["person"], bool)
         with closing(decoder.alone()) as alone:
-            alone.grammar = decoder.grammar
-            slow = alone.caption(windows[0], "What is there?", Trace())
+            slow = alone.caption(windows[0], bound, Trace())
         assert slow.token_ids == caption.token_ids and slow.target_passes > 2 * caption.target_passes
-        again = decoder.ask("What is there?", Trace(), grammar=decoder.grammar)
+        again = decoder.ask(bound, Trace())
         assert again.token_ids == caption.token_ids and again.target_passes < caption.target_passes
         assert again.accepted["memory"]
-        assert decoder.ask("What is there?", Trace()).token_ids == plain.token_ids
-        decoder.max_new_tokens = 5
-        assert not decoder.ask("What is there?", Trace(), grammar=decoder.grammar).is_json, "it was cut"
+        assert decoder.ask(free, Trace()).token_ids == plain.token_ids
+        assert not decoder.ask(replace(bound, max_new_tokens=5), Trace()).is_json, "it was cut"

@@ -15,6 +15,7 @@ import torch
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.assembly import load_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
@@ -124,8 +125,8 @@ def test_captioner_runs_it_by_parameters(
     settings = CaptionerSettings.of({"models.engine": "llama.cpp", "models.dtype": "int8", "memory": "none"})
     for _ in range(2):
         with closing(load_decoder(settings, is_live=True)) as decoder, closing(decoder.alone()) as alone:
-            caption = decoder.caption(windows[0], QUESTION, Trace())
-            assert alone.caption(windows[0], QUESTION, Trace()).token_ids == caption.token_ids
+            caption = decoder.caption(windows[0], Options(QUESTION), Trace())
+            assert alone.caption(windows[0], Options(QUESTION), Trace()).token_ids == caption.token_ids
             assert str(decoder.pair.placement) == "int8 on cpu by llama.cpp"
         # The second decoder finds the file.
         monkeypatch.setattr(gguf_file, "write_gguf", None)

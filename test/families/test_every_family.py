@@ -14,6 +14,7 @@ from crossspec_lab.baselines.generate_inputs import continued
 from plain_target import settled
 from tiny_targets import TINY_FAMILIES, noise
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.drafting.policy import Policy
@@ -46,11 +47,12 @@ def test_probabilities_of_choices_equal_transformers(family: tuple[str, Path], r
     window = Window(0, 0, 10**9, np.empty((0, 0, 0, 3), np.uint8), seen, tuple(range(7)))
     with (
         closing(LocalEngine(target, runner=made)) as engine,
-        closing(PrefillHiddenDecoder(pair, Policy((), None), 4, engine=engine)) as decoder,
+        closing(PrefillHiddenDecoder(pair, Policy((), None), engine)) as decoder,
     ):
-        decoder.first = decoder.standing([Standing(QUESTIONS[1], choices, is_first=True)]).first
-        decoder.caption(window, QUESTIONS[0], Trace(), on_first=lambda _, found: answers.extend(found))
-        decoder.choose(decoder.first[0], Trace(), lambda _, found: answers.extend(found))
+        first, _ = decoder.standing([Standing(QUESTIONS[1], choices, is_first=True)])
+        options = Options(QUESTIONS[0], 4, first=first)
+        decoder.caption(window, options, Trace(), on_first=lambda _, found: answers.extend(found))
+        decoder.choose(first[0], Trace(), lambda _, found: answers.extend(found))
         settled(decoder)
     prompt, module = tiny.inputs(folder, seen, QUESTIONS[1]), tiny.loaded(folder)
 

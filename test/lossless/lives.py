@@ -18,7 +18,7 @@ from plain_target import settled
 from tiny_targets import TINY_FAMILIES, noise
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
@@ -103,7 +103,7 @@ class Target:
         made = [ours[name] if name in ours else make_proposers([name])[0] for name in names]
         self._head.load(self.pair.target)
         pair = self.pair if "event_draft" in names else replace(self.pair, draft=None, translation=None)
-        with closing(PrefillHiddenDecoder(pair, Policy(made, None), LIMIT, engine=engine)) as decoder:
+        with closing(PrefillHiddenDecoder(pair, Policy(made, None), engine)) as decoder:
             yield decoder
 
     @torch.inference_mode()
@@ -142,7 +142,7 @@ class Draws(LogitsProcessor):
 
 
 def lived(
-    decoder: PrefillHiddenDecoder, window: Window, question: str, read_ahead: int, rehearse: bool
+    decoder: PrefillHiddenDecoder, window: Window, options: Options, read_ahead: int, rehearse: bool
 ) -> Caption:
     """Let a window pass: its event images, so many frames, rehearsals in between, and its close.
 
@@ -150,20 +150,19 @@ def lived(
     window it comes unmarked. Frames end rehearsals, but the last one comes to its end.
     """
     for image in window.event_images:
-        if draft := decoder.stream_event_image(window.index, image, question):
+        if draft := decoder.stream_event_image(window.index, image, options):
             draft.result(WAIT_S)
     count, spec = len(window.frames), decoder.pair.target.spec
-    decoder.rehearsed_question = question if rehearse else ""
     for i in range(read_ahead):
         is_last = i + 1 == count and window.index % 2 == 0
         frame = window.index, window.frames[i], window.frame_stamps_ns[i], is_last
-        if read := decoder.stream_frame(*frame):
+        if read := decoder.stream_frame(*frame, options if rehearse else None):
             read.result(WAIT_S)
         if is_last:
-            decoder.begin(window.index, question)
+            decoder.begin(window.index, options)
         elif i + 3 > read_ahead:
             settled(decoder)
-    caption = decoder.caption(window, question, Trace())
+    caption = decoder.caption(window, options, Trace())
     if rehearse and spec.is_half(read_ahead // spec.frames_per_unit):
         assert caption.rehearsal.is_complete
     return caption

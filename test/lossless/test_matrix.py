@@ -16,7 +16,7 @@ import pytest
 from lives import LIMIT, OTHER_QUESTION, PROPOSERS, QUESTION, Target, lived
 from tiny_targets import TINY_FAMILIES
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL
@@ -79,7 +79,8 @@ def compared(
 ) -> Caption:
     """Return the decoder's caption, whose tokens `generate` writes as well."""
     wanted = target.adversary.answer = target.generated(window, **how)
-    caption = lived(decoder, window, QUESTION, read_ahead, rehearse)
+    options = Options(QUESTION, how.get("limit", LIMIT), how.get("sampling"))
+    caption = lived(decoder, window, options, read_ahead, rehearse)
     assert caption.token_ids == wanted
     return caption
 
@@ -96,10 +97,10 @@ def test_captions_equal_generate(
             caption = compared(target, decoder, window, ahead(len(window.frames)), rehearse)
             drafted.update(caption.drafted)
         target.adversary.answer = target.generated(window, OTHER_QUESTION)
-        assert decoder.ask(OTHER_QUESTION, Trace()).token_ids == target.adversary.answer
+        assert decoder.ask(Options(OTHER_QUESTION, LIMIT), Trace()).token_ids == target.adversary.answer
         # Nothing of the proposers is left.
         decoder.policy = Policy((), None)
-        assert decoder.ask(QUESTION, Trace()).token_ids == caption.token_ids
+        assert decoder.ask(Options(QUESTION, LIMIT), Trace()).token_ids == caption.token_ids
         compared(target, decoder, single, ahead(1), False)
     rehearsed = {REHEARSAL} if rehearse and read_ahead != "none" else set()
     assert set(drafted) == {*PROPOSERS[proposers], *rehearsed}
@@ -134,7 +135,6 @@ def test_captions_end_where_generate_ends(
     ends += [(LIMIT, token) for token in dict.fromkeys(whole)]
     with target.decoder(runner, proposers, True) as decoder:
         for i, (limit, eos_id) in enumerate(ends):
-            decoder.max_new_tokens = limit
             monkeypatch.setattr(model, "spec", replace(spec, eos_ids=(*spec.eos_ids, eos_id)))
             again, ahead = replace(window, index=i), frames - i % 3
             caption = compared(target, decoder, again, ahead, True, limit=limit, eos_id=eos_id)
@@ -146,7 +146,7 @@ def test_sampled_captions_equal_sampling_one_by_one(targets: Targets, family: st
     target, captions = targets(family), list[tuple[int, ...]]()
     with target.decoder("torch", "adversary", True) as decoder:
         for seed, window in enumerate(target.windows):
-            decoder.sampling = sampling = Sampling(5.0, 1.0, seed, top_k=4)
+            sampling = Sampling(5.0, 1.0, seed, top_k=4)
             ahead = min(7, len(window.frames))
             caption = compared(target, decoder, window, ahead, ahead > 1, sampling=sampling)
             captions.append(caption.token_ids)

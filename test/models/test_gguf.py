@@ -191,6 +191,7 @@ ALONE = """
 import sys
 import numpy as np, psutil
 from crossspec_ros.captioning.assembly import load_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -201,7 +202,7 @@ frames, stamps = np.load(sys.argv[2]), tuple(i * 125_000_000 for i in range(8))
 for frame, stamp in zip(frames[:7], stamps):
     decoder.stream_frame(0, frame, stamp).result(20)
 window = Window(0, 0, 10**9, frames[:0], frames, stamps)
-caption = decoder.caption(window, asked["question"], Trace())
+caption = decoder.caption(window, Options(asked["question"]), Trace())
 decoder.close()
 print(len(caption.token_ids) > 5, "torch" in sys.modules, psutil.Process().memory_info().rss < 400e6)
 """

@@ -215,8 +215,7 @@ def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
     view = SimpleNamespace(text=lambda *told: texts.append(told), captioned=lambda *told: None)
     monkeypatch.setattr(stage.node._outcomes, "view", view)
     for index in (0, 1):
-        end_ns = (stage.start + index + 1) * SECOND
-        stage.node._outcomes.drafted(stage.start + index, end_ns, f"draft {index}", "event_draft")
+        stage.node._outcomes.drafted(stage.start + index, f"draft {index}", "event_draft")
     for index in (0, 1):
         stage.report(index)
     stage.wait(lambda: len(texts) == 2)
@@ -229,7 +228,7 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     assert reached()
     for index in range(1, 5):
         stage.send(index)
-    stage.wait(lambda: stage.node._worker.captioner.waiting == 4)
+    stage.wait(lambda: stage.node._captioner.waiting == 4)
     release()
     told = [(stage.index(report), report.events, report.outcome) for report in stage.reports(5)]
     skipped = [(index, 1000 * index, "skipped") for index in (1, 2, 3)]
@@ -302,7 +301,9 @@ def test_questions_on_the_topic_are_answered_one_by_one_if_only_with_why_not(sta
 def test_live_parameters_are_followed_and_bad_values_refused(stage):
     decoder, change = stage.decoder, stage.change
     assert change("question", "where?").successful and change("max_new_tokens", 7).successful
-    assert stage.report(0).message == "1 frames, 1 event images: where?" and decoder.max_new_tokens == 7
+    assert (
+        stage.report(0).message == "1 frames, 1 event images: where?" and decoder.options.max_new_tokens == 7
+    )
     assert decoder.policy.limits == Limits(128, 1e-4, (REHEARSAL, *USUAL))
     assert change("proposers", "memory").successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
@@ -313,14 +314,14 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert change("rehearse", False).successful and decoder.policy.limits.proposers == ("memory",)
     assert change("rehearse", True).successful
     assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
-    assert decoder.sampling == Sampling(0.7, 0.9, 0)
+    assert stage.node._captioner.options.sampling == Sampling(0.7, 0.9, 0)
     bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
     bad |= {"temperature": 1e-9, "question": 101 * "x", "when": "sometimes", "schema": "{"}
     for name, value in (*bad.items(), ("questions", "who? [yes]")):
         assert not change(name, value).successful, name
-    assert decoder.max_new_tokens == 7 and decoder.policy.limits.proposers == (REHEARSAL, "memory")
-    assert decoder.sampling.temperature == 0.7 and stage.report(1).message.endswith("where?")
-    assert change("temperature", 0.0).successful and decoder.sampling is None
+    assert decoder.options.max_new_tokens == 7 and decoder.policy.limits.proposers == (REHEARSAL, "memory")
+    assert stage.report(1).message.endswith("where?") and decoder.options.sampling.temperature == 0.7
+    assert change("temperature", 0.0).successful and stage.node._captioner.options.sampling is None
 
 
 def test_windows_that_close_while_it_is_inactive_are_reported_as_such(stage, capfd):

@@ -31,7 +31,7 @@ def fleet(pair: ModelPair, tmp_path: Path) -> Iterator[Fleet]:
 def test_killed_thread_is_a_fault(fleet: Fleet) -> None:
     robot = fleet.admit("one", SECOND_NS, 0, lambda reason: None)
     assert fleet.threads.look() == "" and len(fleet.threads.values) == 2
-    keep = robot._keep
+    keep = robot.keep
     assert keep is not None and keep._thread is not None
     kill(keep._thread, keep._closing.set)
     assert "the caption memory has ended (Killed" in fleet.threads.look()

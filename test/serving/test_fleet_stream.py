@@ -18,7 +18,7 @@ import pytest
 from plain_target import QUESTION, generated
 from refusals import refused
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.link import Address, Link
@@ -96,7 +96,7 @@ def connect(server: Server, name: str) -> PrefillHiddenDecoder:
     engine = RemoteEngine(Address(server.url, name), WAIT_S, WAIT_S)
     target = RemoteTarget(server.url, engine.link.welcome)
     pair = ModelPair(target)
-    return PrefillHiddenDecoder(pair, Policy((), None), engine=engine, owns_engine=True)
+    return PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
 
 
 def link(server: Server, name: str, on_lost: Callable[[str], None] = lambda reason: None) -> Link:
@@ -106,8 +106,8 @@ def link(server: Server, name: str, on_lost: Callable[[str], None] = lambda reas
 def caption(decoder: PrefillHiddenDecoder, window: Window) -> Caption:
     for i, frame in enumerate(window.frames):
         decoder.stream_frame(window.index, frame, window.frame_stamps_ns[i], i + 1 == len(window.frames))
-    decoder.begin(window.index, QUESTION)
-    return decoder.caption(window, QUESTION, Trace())
+    decoder.begin(window.index, Options(QUESTION))
+    return decoder.caption(window, Options(QUESTION), Trace())
 
 
 def settles(is_so: Callable[[], object]) -> bool:
@@ -135,7 +135,7 @@ def test_captions_of_many_robots_equal_target(
                 assert up > sum(len(frame_message(frame, 0).data) for frame in windows[i].frames)
                 assert 0 < down < up and 0 < answer.round_trip_s < WAIT_S and answer.target_passes > 0
             assert sum(answer.drafted.values()) >= sum(answer.accepted.values()) > 0
-            answer = decoder.ask(OTHER, Trace())
+            answer = decoder.ask(Options(OTHER), Trace())
             assert answer.token_ids == generated(pair, windows[i], question=OTHER)
 
     with ExitStack() as stack:
@@ -160,17 +160,17 @@ def test_lost_link_fails_one_window(server: Server, pair: ModelPair, windows: li
         server.stop()
         assert settles(lambda: not made.up.is_set())
         with refused("server-lost", LinkError, library_text=True, url=server.url):
-            decoder.caption(windows[1], QUESTION, Trace())
+            decoder.caption(windows[1], Options(QUESTION), Trace())
         server.start()
         assert made.up.wait(WAIT_S)
         # A server has only the frames of this stream: the decoder sends them again.
-        assert decoder.caption(windows[1], QUESTION, Trace()).token_ids == wanted[1]
+        assert decoder.caption(windows[1], Options(QUESTION), Trace()).token_ids == wanted[1]
         server.stop()
         assert settles(lambda: not made.up.is_set())
         server.start()
         assert made.up.wait(WAIT_S)
         # So it does for a further question.
-        assert decoder.ask(QUESTION, Trace()).token_ids == wanted[1]
+        assert decoder.ask(Options(QUESTION), Trace()).token_ids == wanted[1]
         assert caption(decoder, windows[0]).token_ids == wanted[0]
 
 

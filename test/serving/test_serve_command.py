@@ -18,6 +18,7 @@ from plain_target import generated
 from refusals import refused
 
 from crossspec_ros.captioning.assembly import load_remote_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.health import link_reading
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine
@@ -143,23 +144,23 @@ def test_two_servers_share_no_port(served: Served, tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_served_captions_equal_target(served: Served, pair: ModelPair, windows: list[Window]) -> None:
     with closing(load_remote_decoder(served.settings())) as decoder:
-        assert decoder.caption(windows[0], QUESTION, Trace()).text == target_text(pair, windows[0])
+        assert decoder.caption(windows[0], Options(QUESTION), Trace()).text == target_text(pair, windows[0])
 
 
 @pytest.mark.nightly
 def test_killed_replica_fails_one_window(served: Served, pair: ModelPair, windows: list[Window]) -> None:
     with closing(load_remote_decoder(served.settings())) as decoder:
         for window in windows[:2]:
-            assert decoder.caption(window, QUESTION, Trace()).text == target_text(pair, window)
+            assert decoder.caption(window, Options(QUESTION), Trace()).text == target_text(pair, window)
         name = "ServeReplica:crossspec:target"
         next(one for one in served.children() if name in " ".join(one.cmdline())).kill()
         with pytest.raises(LinkError):
-            [decoder.caption(windows[0], QUESTION, Trace()) for _ in range(50)]
+            [decoder.caption(windows[0], Options(QUESTION), Trace()) for _ in range(50)]
         reading = link_reading(decoder)["link"]
         assert reading.wrong["lost_links"] == 1 and "cannot be reached" in reading.warnings["unreached"]
         # Ray Serve starts another one, and the link tries again.
         assert decoder.engine.link.up.wait(90)
-        assert decoder.caption(windows[2], QUESTION, Trace()).text == target_text(pair, windows[2])
+        assert decoder.caption(windows[2], Options(QUESTION), Trace()).text == target_text(pair, windows[2])
 
 
 def test_services_of_ray_listen_at_loopback() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from killing import WAIT_S, kill
 
-from crossspec_ros.captioning.caption_thread import CaptionThread
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.outcome import Listener
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.telemetry.pulse import FAREWELL_S, PATIENCE_S, Pulse, ThreadWatch
+from crossspec_ros.telemetry.pulse import FAREWELL_S, PATIENCE_S, Pulse, ThreadWatch, waited
 
 
 def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits() -> None:
@@ -41,6 +45,21 @@ def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits
         assert looks(1) == ("", "busy") and not watch.is_final
 
 
+def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crossspec_ros.telemetry.pulse._BEAT_S", 0.01)
+    work: Future[int] = Future()
+    pulse = Pulse("work")
+    thread = pulse.start(lambda: waited(work) and None, "work")
+    end_s = time.monotonic() + WAIT_S
+    while pulse.beats < 3 and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert pulse.beats >= 3
+    work.set_result(7)
+    thread.join(WAIT_S)
+    # Also in a thread without a pulse.
+    assert not thread.is_alive() and waited(work) == 7
+
+
 def test_a_thread_that_was_told_to_end_is_not_dead() -> None:
     go = threading.Event()
     pulse = Pulse("work")
@@ -64,7 +83,8 @@ def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
 def test_each_thread_of_a_captioner_that_is_killed_is_told(
     decoder: PrefillHiddenDecoder, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captions = CaptionThread(decoder, "?", print, print, print)
+    captions = Captioner(decoder, Options("?"), Listener())
+    captions.start()
     assert decoder._drafts is not None and decoder.memory_file is not None
     decoder._drafts.submit(lambda: None).result(WAIT_S)
     watch = ThreadWatch(lambda: [captions.pulse, *decoder.pulses])
@@ -73,7 +93,7 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(
         "target": lambda: notify(decoder.engine._changed),
         "draft": lambda: decoder._drafts.submit(lambda: None),
         "memory": lambda: decoder.memory_file._closing.set(),
-        "captioner": lambda: notify(captions.captioner.changed),
+        "captioner": lambda: notify(captions.changed),
     }
     # Earlier tests may have left such threads; the newest comes last.
     *_, thread = [each for each in threading.enumerate() if each.name.startswith(name)]

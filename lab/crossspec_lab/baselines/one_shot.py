@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.local import LocalEngine
@@ -22,6 +24,7 @@ Guess = Callable[[tuple[int, ...]], DraftTree]
 """Returns the tree for the tokens so far."""
 Accept = Callable[[DraftTree, Any], tuple[tuple[int, ...], int]]
 """Returns the accepted nodes of a tree and the token behind them, from the logits of a pass."""
+_OPTIONS = Options("")
 
 
 class GuessedAnswer:
@@ -111,11 +114,11 @@ class Alone(OneShot):
 class Whole:
     """A decoder of ours after the last frame: nothing is read, drafted or looked up before."""
 
-    def __init__(self, decoder: PrefillHiddenDecoder) -> None:
-        self._decoder = decoder
+    def __init__(self, decoder: PrefillHiddenDecoder, options: Options = _OPTIONS) -> None:
+        self._decoder, self._options = decoder, options
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        caption = self._decoder.caption(window, question, trace)
+        caption = self._decoder.caption(window, replace(self._options, question=question), trace)
         return Written(caption.token_ids, caption.accept_lengths)
 
     def close(self) -> None:

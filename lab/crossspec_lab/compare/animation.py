@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from crossspec_lab.compare.held_out import live, window_of
+from crossspec_lab.compare.held_out import OPTIONS, live, window_of
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
-from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
@@ -62,7 +61,7 @@ class Second:
 def live_second(decoder: PrefillHiddenDecoder, scenes: list[Scene], seed: int, second: int) -> Second:
     """Caption one second of the drive in real time."""
     window, trace = window_of(decoder.pair, scenes, seed, second), Trace()
-    caption = live(decoder, window, trace, QUESTION)
+    caption = live(decoder, window, trace)
     last_ns = trace.marks["last_frame"]
     ends = [span.end_ns for span in trace.spans if span.stage == "answer"]
     words = [((ends[-1] - last_ns) / 1e6, caption.text)]
@@ -74,7 +73,7 @@ def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
     """Words of a decoder that gets the window at its last frame."""
     words, started = Words(), time.perf_counter()
     decoder.caption(
-        window, QUESTION, Trace(), lambda text: words.append((1e3 * (time.perf_counter() - started), text))
+        window, OPTIONS, Trace(), lambda text: words.append((1e3 * (time.perf_counter() - started), text))
     )
     return words
 

@@ -26,6 +26,7 @@ from crossspec_lab.world import english, phrases
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes
 from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_lab.world.scene import Scene
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.drafting.policy import Policy
@@ -80,10 +81,10 @@ def _measure(
     tally: Tally,
     forces: bool,
 ) -> None:
-    target = decoder.caption(window, QUESTION, Trace())
+    target = decoder.caption(window, Options(QUESTION), Trace())
     tally.captions.append(target.token_ids)
     for question in ANSWERS:
-        said = decoder.ask(question, Trace()).text
+        said = decoder.ask(Options(question), Trace()).text
         tally.answers[question] += said.strip() == answer(question, scene)
     draft = drafts.draft(window.event_images[:-1], QUESTION, 64)
     drafts.submit(draft.run, Trace()).result()

@@ -22,7 +22,13 @@ from transformers.utils import logging
 
 from crossspec_lab.compare.after_tokens import said_after_tokens
 from crossspec_lab.compare.harness import check_windows, in_turns, spread, table, tell
-from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair, stream
+from crossspec_lab.compare.held_out import (
+    OPTIONS,
+    WINDOWS_PER_DRIVE,
+    held_out_windows,
+    measured_pair,
+    stream,
+)
 from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.heads.decoder import load_heads, watched_drafts
 from crossspec_lab.heads.head import Head, Pairs
@@ -193,10 +199,10 @@ def measure_live(
 
 def _captioned(decoder: PrefillHiddenDecoder, window: Window, drive: int) -> Captioned:
     """The caption of a window whose frames but the last were read, and drafted from as they came."""
-    trace, preparing = Trace(), 1e3 * stream(decoder, window, QUESTION, len(window.frames) - 1)
+    trace, preparing = Trace(), 1e3 * stream(decoder, window, frames=len(window.frames) - 1)
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
-    decoder.begin(window.index, QUESTION)
-    caption, stages = decoder.caption(window, QUESTION, trace), trace.stages
+    decoder.begin(window.index, OPTIONS)
+    caption, stages = decoder.caption(window, OPTIONS, trace), trace.stages
     proposing = stages.get("propose", 0.0) + stages.get("learn", 0.0)
     passes = caption.target_passes
     return Captioned(drive, len(caption.token_ids), passes, stages["answer"], proposing, preparing)

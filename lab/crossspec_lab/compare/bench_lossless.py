@@ -26,6 +26,7 @@ from crossspec_lab.heads.head import Head
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
@@ -187,7 +188,7 @@ def count_by_llama(
         ways = _ways(pair, stack, heads, _adversary(pair), engine)
         plain = stack.enter_context(closing(_unlimited(pair, engine=engine)))
         cases = [
-            Asked(window, question, plain.caption(window, question, Trace()).token_ids)
+            Asked(window, question, plain.caption(window, Options(question), Trace()).token_ids)
             for window in track(windows, f"asking llama.cpp in {dtype}")
             for question in QUESTIONS
         ]
@@ -214,9 +215,9 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
 
     def answer(case: Asked, trace: Trace) -> Written:
         adversary.answer = case.wanted
-        decoder.grammar = decoder.grammars.compiled(case.schema)
-        stream(decoder, case.window, case.question)
-        return Written(decoder.caption(case.window, case.question, Trace()).token_ids)
+        options = Options(case.question, grammar=decoder.grammars.compiled(case.schema))
+        stream(decoder, case.window, options)
+        return Written(decoder.caption(case.window, options, Trace()).token_ids)
 
     return answer
 
@@ -260,10 +261,10 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str,
     one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> Written:
-        grammar = one_shot.grammar = one_shot.grammars.compiled(case.schema)
+        options = Options(case.question, grammar=one_shot.grammars.compiled(case.schema))
         if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
-            return Written(one_shot.caption(case.window, case.question, Trace()).token_ids)
-        return Written(one_shot.ask(case.question, Trace(), grammar=grammar).token_ids)
+            return Written(one_shot.caption(case.window, options, Trace()).token_ids)
+        return Written(one_shot.ask(options, Trace()).token_ids)
 
     found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
     if pair.target.dtype == torch.float32 and llama_cpps(pair):

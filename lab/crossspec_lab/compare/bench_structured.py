@@ -25,8 +25,10 @@ from crossspec_lab.compare.harness import (
 )
 from crossspec_lab.compare.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.world import questions
+from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.assembly import speculative_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.windows.window import Window
 
 MOST_TOKENS = 128
@@ -39,13 +41,11 @@ def run(args: argparse.Namespace) -> int:
     pair, schema = measured_pair(args), json.dumps(questions.SCHEMA)
     cases = list(track(held_out_windows(pair, args.windows), "rendering windows", args.windows))
     with ExitStack() as stack:
-        ours = speculative_decoder(pair, MOST_TOKENS)
-        alone = ours.alone()
-        for decoder in (ours, alone):
-            decoder.grammar = decoder.grammars.compiled(schema)
+        ours = speculative_decoder(pair)
+        options = Options(QUESTION, MOST_TOKENS, grammar=ours.grammars.compiled(schema))
         decoders: dict[str, Decoder[Window]] = {
-            OURS: timed(ours, stack),
-            ALONE: timed(Whole(alone), stack),
+            OURS: timed(ours, stack, options),
+            ALONE: timed(Whole(ours.alone(), options), stack),
             GENERATE: timed(TransformersGenerate(pair, "plain", schema, MOST_TOKENS), stack),
         }
         windows = [window for window, _ in cases]

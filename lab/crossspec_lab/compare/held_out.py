@@ -16,7 +16,7 @@ from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.dataset import HELD_OUT
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene, drive
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.models.loading import load_pair
@@ -30,6 +30,7 @@ from crossspec_ros.windows.resize import resize_shortest
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Synchronizer
 from crossspec_ros.windows.window import FRAMES, Window
 
+OPTIONS = Options(QUESTION)
 FIRST_SEED = HELD_OUT + 500_000
 WINDOWS_PER_DRIVE = 4
 _IDLE_S = 0.1
@@ -76,7 +77,7 @@ def live(
     decoder: PrefillHiddenDecoder,
     window: Window,
     trace: Trace,
-    question: str,
+    options: Options = OPTIONS,
     on_draft: Callable[[str], None] | None = None,
     opened_ns: int | None = None,
 ) -> Caption:
@@ -87,17 +88,16 @@ def live(
     opened at `opened_ns` (`perf_counter_ns`), by default now; images that should have come since then come at
     once.
     """
-    decoder.rehearsed_question = question
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
     arrivals: list[tuple[int, Callable[[], Future[None] | None]]] = []
     for i, (image, stamp_ns) in enumerate(zip(window.frames, window.frame_stamps_ns, strict=True)):
         is_last = i + 1 == len(window.frames)
-        take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last)
+        take = partial(decoder.stream_frame, window.index, image, stamp_ns, is_last, options)
         arrivals.append((stamp_ns - window.start_ns, take))
         if is_last:
-            arrivals.append((stamp_ns - window.start_ns, partial(decoder.begin, window.index, question)))
+            arrivals.append((stamp_ns - window.start_ns, partial(decoder.begin, window.index, options)))
     for i, image in enumerate(window.event_images):
-        draft = partial(decoder.stream_event_image, window.index, image, question, on_draft)
+        draft = partial(decoder.stream_event_image, window.index, image, options, on_draft)
         arrivals.append(((i + 1) * length // slices, draft))
     opened = time.perf_counter_ns() if opened_ns is None else opened_ns
     last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
@@ -108,7 +108,7 @@ def live(
     # Not now: what is still to be read when the second is over counts as waiting.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
-    return decoder.caption(window, question, trace)
+    return decoder.caption(window, options, trace)
 
 
 def sleep_until(at_ns: int) -> None:
@@ -116,21 +116,22 @@ def sleep_until(at_ns: int) -> None:
     time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
 
 
-def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
+def timed(decoder: Any, stack: ExitStack, options: Options = OPTIONS) -> Decoder[Window]:
     """Captioning by a decoder in real time: ours lives through the window, others begin at its last frame.
 
     The decoder is closed with the stack.
     """
     if hasattr(decoder, "close"):
         stack.enter_context(closing(decoder))
-    return lived(decoder) if isinstance(decoder, PrefillHiddenDecoder) else begun_at_last_frame(decoder)
+    is_ours = isinstance(decoder, PrefillHiddenDecoder)
+    return lived(decoder, options) if is_ours else begun_at_last_frame(decoder)
 
 
-def lived(decoder: PrefillHiddenDecoder) -> Decoder[Window]:
+def lived(decoder: PrefillHiddenDecoder, options: Options = OPTIONS) -> Decoder[Window]:
     """Read the window while it is open."""
 
     def run(window: Window, trace: Trace) -> Written:
-        caption = live(decoder, window, trace, QUESTION)
+        caption = live(decoder, window, trace, options)
         return Written(caption.token_ids, caption.accept_lengths)
 
     return run
@@ -149,19 +150,21 @@ def begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
     return run
 
 
-def stream(decoder: PrefillHiddenDecoder, window: Window, question: str, frames: int | None = None) -> float:
+def stream(
+    decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTIONS, frames: int | None = None
+) -> float:
     """Give a decoder the window's images as while it is open, but only so many `frames`.
 
     All of it is read, drafted, rehearsed and prepared for, however long that takes. Returns the seconds that
     rehearsing and preparing took.
     """
-    decoder.rehearsed_question, seconds = question, 0.0
-    drafting = [decoder.stream_event_image(window.index, image, question) for image in window.event_images]
+    seconds = 0.0
+    drafting = [decoder.stream_event_image(window.index, image, options) for image in window.event_images]
     for work in drafting:
         if work is not None:
             work.result()
     for shown, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:frames]:
-        read = decoder.stream_frame(window.index, shown, stamp_ns)
+        read = decoder.stream_frame(window.index, shown, stamp_ns, rehearsed=options)
         if read is not None:
             read.result()
         begun = time.perf_counter()

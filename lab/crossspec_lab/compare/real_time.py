@@ -14,15 +14,14 @@ from functools import partial
 from typing import Any
 
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.compare.held_out import sleep_until
+from crossspec_lab.compare.held_out import OPTIONS, sleep_until
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.caption_thread import CaptionThread
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.outcome import Outcome
+from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.telemetry.trace import TARGET_STAGES, Trace
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.window import Window
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 _START_S = 0.2
 _WAIT_S = 120.0
@@ -63,8 +62,9 @@ def _by_captioner(
     """By the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
     grid = WindowGrid(period_ns, decoder.pair.target.spec.frames)
-    thread = CaptionThread(decoder, QUESTION, lambda *draft: None, lambda text: None, outcomes.put, grid=grid)
-    arrivals = _arrivals(thread.captioner, windows, begun_ns)
+    captioner = Captioner(decoder, OPTIONS, _Queued(outcomes), grid=grid)
+    captioner.start()
+    arrivals = _arrivals(captioner, windows, begun_ns)
     try:
         told = 0
         for at_ns, do in sorted(arrivals, key=lambda one: one[0]):
@@ -77,7 +77,15 @@ def _by_captioner(
             told += 1
             yield from _told(outcomes.get(timeout=_WAIT_S), windows)
     finally:
-        thread.stop(_WAIT_S)
+        captioner.stop(_WAIT_S)
+
+
+class _Queued(Listener):
+    def __init__(self, outcomes: queue.Queue[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
 
 
 def _arrivals(
@@ -86,12 +94,12 @@ def _arrivals(
     """Yield what comes, with its time in the stream."""
     for window in windows:
         for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
-            yield stamp_ns, partial(captioner.add_frame, window.index, image, stamp_ns)
+            yield stamp_ns, partial(captioner.add_image, window.index, FRAMES, image, stamp_ns)
         slice_ns = (window.end_ns - window.start_ns) // max(1, len(window.event_images))
         for i, image in enumerate(window.event_images, 1):
             # The last slice ends before its window is told to have closed.
             at_ns = window.start_ns + i * slice_ns - 1
-            yield at_ns, partial(captioner.add_event_image, window.index, image)
+            yield at_ns, partial(captioner.add_image, window.index, EVENTS, image, at_ns)
         yield window.end_ns, partial(captioner.close, window, begun_ns + window.end_ns)
 
 

@@ -22,6 +22,7 @@ from crossspec_lab.experiments.result import SOONER, TOKENS, WALL, Cell, P, Resu
 from crossspec_lab.experiments.setting import Setting
 from crossspec_lab.experiments.ways import ALONE, OURS, PARALLEL, SEQUENTIAL, made
 from crossspec_lab.heads.decoder import head_decoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
@@ -74,7 +75,7 @@ class Streamed(Whole):
     time."""
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        stream(self._decoder, window, question)
+        stream(self._decoder, window, Options(question))
         return super().__call__(window, question, trace)
 
 

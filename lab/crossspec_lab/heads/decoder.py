@@ -19,16 +19,13 @@ def head_decoder(
     heads: Sequence[Head] = (),
     names: Sequence[str] = (REHEARSAL, *USUAL),
     engine: Engine | None = None,
-    max_new_tokens: int = 64,
 ) -> PrefillHiddenDecoder:
     """Return a decoder that is warm, knows its costs, and has the proposers of these `names` and the `heads`.
 
     The `engine` becomes the decoder's own.
     """
     engine, drafts = engine or LocalEngine(pair.target), watched_drafts(pair)
-    decoder = PrefillHiddenDecoder(
-        pair, Policy((), None), max_new_tokens, engine=engine, owns_engine=True, drafts=drafts
-    )
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True, drafts=drafts)
     load_heads(pair, heads, engine)
     decoder.warm_up()
     decoder.policy = Policy((*make_proposers(names), *heads), engine.measure())

@@ -31,7 +31,6 @@ from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import StandingQuestions
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -189,9 +188,8 @@ def synthetic(work: Path, count: int, progress: Progress, has_events: bool = Tru
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
     """The windows with frames of all recordings that are named."""
-    nobody: Any = SimpleNamespace(
-        caption=lambda *_: Caption("", (), "none"), standing=lambda *_: StandingQuestions()
-    )
+    nobody: Any = SimpleNamespace(caption=lambda *_: Caption("", (), "none"), standing=lambda *_: ((), ()))
+    nobody.grammars = SimpleNamespace(compiled=lambda schema: None)
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:

@@ -20,6 +20,7 @@ from crossspec_lab.baselines.speculative import shared_ids
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing, tensors_file
@@ -45,7 +46,7 @@ class PairExtractor:
     ) -> None:
         self.pair, self.question = pair, question
         # Lossless, and much faster than the target alone.
-        self._decoder = head_decoder(pair, heads, max_new_tokens=max_new_tokens)
+        self._decoder = head_decoder(pair, heads)
         self._drafts = None
         if pair.draft is not None and pair.translation is not None:
             self._drafts = DraftModel(pair.draft, pair.translation)
@@ -55,7 +56,7 @@ class PairExtractor:
     def __call__(self, window: Window) -> dict[str, Tensor]:
         """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
         target = self.pair.target
-        tokens = self._decoder.caption(window, self.question, Trace()).token_ids
+        tokens = self._decoder.caption(window, Options(self.question, self._most), Trace()).token_ids
         question, frames = target.prompt_ids(self.question)[1], frame_units(target, window)
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]

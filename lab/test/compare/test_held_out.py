@@ -9,6 +9,7 @@ from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.compare.held_out import stream
 from crossspec_lab.world.phrases import QUESTION
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
@@ -23,10 +24,10 @@ def test_streamed_window_is_read_and_rehearsed(pair: ModelPair, windows: list[Wi
     with closing(Alone(pair)) as alone:
         wanted = alone(window, QUESTION, Trace()).tokens
     with closing(PrefillHiddenDecoder(pair, Policy(make_proposers((REHEARSAL,)), None))) as decoder:
-        assert stream(decoder, window, QUESTION, last) > 0
+        assert stream(decoder, window, frames=last) > 0
         decoder.stream_frame(window.index, window.frames[last], window.frame_stamps_ns[last], is_last=True)
-        decoder.begin(window.index, QUESTION)
-        caption = decoder.caption(window, QUESTION, trace)
+        decoder.begin(window.index, Options(QUESTION))
+        caption = decoder.caption(window, Options(QUESTION), trace)
     assert caption.token_ids == wanted and caption.rehearsal.is_complete
     passes = Counter(span.stage for span in trace.spans)
     assert passes["rehearsal"] == caption.rehearsal.passes > 0

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 import torch
-from crossspec_lab.compare.held_out import stream
+from crossspec_lab.compare.held_out import OPTIONS, stream
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.train.variants import new_head
-from plain_target import QUESTION, generated
+from plain_target import generated
 
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.models.pair import ModelPair
@@ -35,8 +35,8 @@ def test_every_input_reaches_its_heads(pair: ModelPair, windows: list[Window], h
         decoder.policy = Policy(heads, None)
         drafted = set[str]()
         for window in windows[:2]:
-            stream(decoder, window, QUESTION, 7)
-            caption = decoder.caption(window, QUESTION, Trace())
+            stream(decoder, window, frames=7)
+            caption = decoder.caption(window, OPTIONS, Trace())
             assert caption.token_ids == generated(pair, window)
             drafted |= set(caption.drafted)
     assert drafted == {"massv", "L1", "event_head", "token_adapter", "B1", "eagle3"}
@@ -49,6 +49,6 @@ def test_head_drafts_beside_the_other_proposers(
         assert [one.proposer.name for one in decoder.policy.sources] == [
             "rehearsal", "memory", "event_draft", "grammar", "massv",
         ]  # fmt: skip
-        stream(decoder, windows[0], QUESTION, 7)
-        caption = decoder.caption(windows[0], QUESTION, Trace())
+        stream(decoder, windows[0], frames=7)
+        caption = decoder.caption(windows[0], OPTIONS, Trace())
     assert caption.token_ids == generated(pair, windows[0]) and caption.accepted["rehearsal"] > 20

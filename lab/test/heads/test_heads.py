@@ -20,6 +20,7 @@ from crossspec_lab.train.variants import VARIANTS, new_head
 from crossspec_lab.world.phrases import QUESTION
 from refusals import refused
 
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
@@ -139,7 +140,7 @@ def drafting(pair: ModelPair) -> Iterator[Callable[[Policy], PrefillHiddenDecode
     assert pair.draft is not None and pair.translation is not None
     engine, drafts = LocalEngine(pair.target), WatchedDraftModel(pair.draft, pair.translation)
     engine.tap(tapped_layers(pair.target.body.config.num_hidden_layers))
-    yield lambda policy: PrefillHiddenDecoder(pair, policy, 64, engine=engine, drafts=drafts)
+    yield lambda policy: PrefillHiddenDecoder(pair, policy, engine, drafts=drafts)
     drafts.close()
     engine.close()
 
@@ -153,11 +154,11 @@ def wanted(
 
 def said(decoder: PrefillHiddenDecoder, window: Window) -> list[tuple[int, ...]]:
     """Both ways: read ahead and answered before the close, and a further question after it."""
-    stream(decoder, window, QUESTION, len(window.frames) - 1)
+    stream(decoder, window, frames=len(window.frames) - 1)
     decoder.stream_frame(window.index, window.frames[-1], window.frame_stamps_ns[-1], is_last=True)
-    decoder.begin(window.index, QUESTION)
-    caption = decoder.caption(window, QUESTION, Trace())
-    return [caption.token_ids, decoder.ask(OTHER, Trace()).token_ids]
+    decoder.begin(window.index, Options(QUESTION))
+    caption = decoder.caption(window, Options(QUESTION), Trace())
+    return [caption.token_ids, decoder.ask(Options(OTHER), Trace()).token_ids]
 
 
 @pytest.mark.parametrize("name", NAMES)
