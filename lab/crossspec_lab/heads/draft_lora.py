@@ -12,13 +12,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
-from crossspec_lab.heads.head_files import PEFT
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
-from crossspec_ros.models.config_files import read_json
 
 WEIGHTS = "adapter_model.safetensors"
 """peft's own name."""
@@ -73,14 +71,10 @@ class DraftLora(Head):
 def merge(draft: EventModel, folder: Path) -> None:
     """Change the draft as the adapter in `folder` says, for good.
 
-    Raises InputError where its file is missing, damaged, of another model, or not known.
+    Raises InputError where its file is missing, damaged, or of another model.
     """
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"'{folder}' has no '{WEIGHTS}': name the folder of an adapter in safetensors")
-    config = folder / PEFT
-    values = read_json(config, ["peft_type"])
-    if (kind := values["peft_type"]) != "LORA":
-        raise InputError(f"'{config}' is of the type {kind!r}, but only LORA is known: name such an adapter")
     try:
         tensors = load_file(tensors_file(folder / WEIGHTS))
         # So its sizes are those of its file: its config can ask for any.

@@ -16,8 +16,6 @@ from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
 IGNORED = -100
 """Stands for a missing token, as in torch's cross entropy."""
-_DIGITS = 32
-"""Length of a tokenizer's digest, which stands in messages."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Sizes:
             event.hidden_size if event else 0,
             event.vocab_size if event else 0,
             text.model_type,
-            tokenizer_digest(target.tokenizer)[:_DIGITS],
+            tokenizer_digest(target.tokenizer)[:32],
         )
 
 

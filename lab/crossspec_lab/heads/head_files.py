@@ -77,12 +77,7 @@ def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None
 
 def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel | None) -> Head:
     values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
-    try:
-        sizes = Sizes(**values["sizes"])
-    except TypeError as error:
-        raise InputError(
-            f"'{file}' describes no draft head ({error}): take the one that came with the weights"
-        ) from error
+    sizes = Sizes(**values["sizes"])
     head, mine = make_head(values["kind"], sizes, values["options"]), Sizes.of(target, draft)
     for name in _OF_TARGET + (_OF_DRAFT if draft is not None and "events" in head.needs else ()):
         its, ours = getattr(sizes, name), getattr(mine, name)

@@ -184,7 +184,6 @@ def test_whatever_a_head_says_the_caption_is_the_targets(
         ('"inner": 256', '"inner": "x"', "head-library-options"),
         ('"width": 192', '"width": 96', "head-of-another-width"),
         ('"vocabulary": "', '"vocabulary": "0', "head-of-another-vocabulary"),
-        ('"layers"', '"lairs"', "head-library-keys"),
     ],
 )
 def test_what_is_no_head_of_this_target_is_refused(
