@@ -20,10 +20,7 @@ def head_decoder(
     names: Sequence[str] = (REHEARSAL, *USUAL),
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
-    """Return a decoder that is warm, knows its costs, and has the proposers of these `names` and the `heads`.
-
-    The `engine` becomes the decoder's own.
-    """
+    """Return a warm decoder with the proposers of these names and the heads; the engine becomes its own."""
     engine, drafts = engine or LocalEngine(pair.target), watched_drafts(pair)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True, drafts=drafts)
     load_heads(pair, heads, engine)
@@ -33,7 +30,7 @@ def head_decoder(
 
 
 def watched_drafts(pair: ModelPair) -> WatchedDraftModel | None:
-    """Return the event draft of a pair, for heads that read its states; None without one."""
+    """Return the event draft of a pair, whose states heads may read; None without one."""
     return WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,6 @@ from crossspec_ros.files import replace_file
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.paths import found
-
-_LOG = logging.getLogger(__name__)
 
 KINDS: dict[str, type[Head]] = {
     one.kind: one for one in (Adapter, Eagle, EventHead, LanguageModel, Medusa, NextState, TokenAdapter)
@@ -116,15 +114,13 @@ def head_folders(folder: Path) -> list[Path]:
 def fitting_heads(
     models: Path, named: str | None, target: VideoTarget, draft: EventModel | None
 ) -> list[Head]:
-    """Load the heads that fit these models; log why others do not.
+    """Load the heads that fit these models, and leave out others.
 
     They lie in the folder `heads` of `models`, and of the target's own folder where it is `named` apart.
     """
     folders = [models, *([found(named)] if named else [])]
     fitting = {}
     for path in (path for folder in folders for path in head_folders(folder / "heads")):
-        try:
+        with suppress(InputError):
             fitting[path.name] = load_head(path, target, draft)
-        except InputError as error:
-            _LOG.info("left out: %s", error)
     return [*fitting.values()]

@@ -14,7 +14,6 @@ from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import tensors_file
 
 WEIGHTS = "model.safetensors"
-_MAX_REASON = 200
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -34,7 +33,7 @@ def fill(module: Module, tensors: dict[str, Tensor], file: Path) -> Module:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(
-            f"the weights '{file}' do not fit the config.json beside them ({one_line(error)[:_MAX_REASON]}): "
+            f"the weights '{file}' do not fit the config.json beside them ({one_line(error)[:200]}): "
             f"take both from the same training"
         ) from error
     return module
