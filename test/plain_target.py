@@ -125,13 +125,9 @@ def caption(
 def stream(
     decoder: PrefillHiddenDecoder, window: Window, count: int = 8, rehearsed: Options | None = None
 ) -> None:
-    """Give it the first frames of a window that is still open, and let it read each of them.
-
-    With the last of these it is rehearsed, so that a rehearsal that is held up holds up no frame.
-    """
-    for i in range(min(count, len(window.frames))):
-        frame = window.index, window.frames[i], window.frame_stamps_ns[i]
-        read = decoder.stream_frame(*frame, rehearsed=rehearsed if i + 1 == count else None)
+    """Give it the first frames of a window that is still open, and let it read each of them."""
+    for frame, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:count]:
+        read = decoder.stream_frame(window.index, frame, stamp_ns, rehearsed=rehearsed)
         assert read is not None
         read.result(20)
 
