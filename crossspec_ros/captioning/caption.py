@@ -42,7 +42,7 @@ class Options:
     sampling: Sampling | None = None
     grammar: GrammarState | None = None
     first: tuple[Choices, ...] = ()
-    later: tuple[Choices, ...] = ()
+    later: tuple[Choices, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

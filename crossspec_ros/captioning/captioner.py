@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from crossspec_ros.captioning.standing import Choices, Told, paired
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
 from crossspec_ros.engine.json_grammar import checked_schema
+from crossspec_ros.engine.request import settle
 from crossspec_ros.errors import InputError, LinkError, failures_logged, tried
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
@@ -146,7 +147,7 @@ class Captioner:
             questions, self._questions = self._questions, []
             left = list(self._unfinished)
         for asked in questions:
-            asked.reply.set_exception(InputError(_DEACTIVATED))
+            settle(asked.reply, error=InputError(_DEACTIVATED))
         return left
 
     def add_image(self, index: int, kind: str, image: np.ndarray, stamp_ns: int) -> Future[None] | None:
@@ -186,7 +187,7 @@ class Captioner:
         """Answer this about the window captioned last, or the first one there will be.
 
         The answer is JSON of the `schema`, if there is one; once `cancel` is set, it is cut short. `on_words`
-        gets the verified text so far. Questions are answered in their order.
+        gets the verified text so far. Questions are answered in their order, cancelled ones at once.
 
         Raises:
             InputError: the captioner was stopped, the schema is none, the question is far too long, or too
@@ -258,10 +259,8 @@ class Captioner:
     def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
         for standing, answer in paired(choices, answers):
             self.unanswered += isinstance(answer, Exception)
-            # The decoder drops what is left with the window.
-            if not isinstance(answer, CancelledError):
-                with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
-                    self._listener.standing(standing, answer, window)
+            with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
+                self._listener.standing(standing, answer, window)
 
     def _next_question(self) -> _Question | None:
         """Return the first question that can be answered, if only because it was cancelled."""
@@ -281,9 +280,9 @@ class Captioner:
                 return True
             self._questions.remove(asked)
         if isinstance(reply, Exception):
-            asked.reply.set_exception(reply)
+            settle(asked.reply, error=reply)
         else:
-            asked.reply.set_result(reply)
+            settle(asked.reply, reply)
         return True
 
     def _reply(self, asked: _Question) -> Reply:
@@ -363,11 +362,12 @@ class Captioner:
 
     def _finish(self, outcome: Outcome) -> None:
         """Tell what became of a window, then ask the standing questions about it, which wait for frames."""
-        window = outcome.window
+        # `stop` takes the listener away.
+        window, listener = outcome.window, self._listener
         if not self._stopping.is_set():
             untold = f"the outcome of window {window.index} could not be published"
             with failures_logged(_LOG, logging.ERROR, untold):
-                self._listener.outcome(outcome)
+                listener.outcome(outcome)
             # Not before: if `stop` does not wait for it, it may fail, and be in nobody's report.
             with self.changed:
                 self._unfinished.popleft()

@@ -115,17 +115,21 @@ class CodeReplay(Listener):
         grid = self._pipeline.grid
         if isinstance(update, FrameReady):
             index = grid.index(update.stamp_ns)
-            self._captioner.add_image(index, FRAMES, update.image, update.stamp_ns)
+            self._draft(index, FRAMES, update)
             windows = self._assembler.add_frame(update.stamp_ns, update.image)
         elif isinstance(update, EventImageReady):
             index = grid.index(update.stamp_ns - 1)
             self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
-            if draft := self._captioner.add_image(index, EVENTS, update.image, update.stamp_ns):
-                wait([draft])
+            self._draft(index, EVENTS, update)
             windows = self._assembler.add_event_image(update.stamp_ns, update.image)
         else:
             windows = self._assembler.close(*update)
         yield from map(self._caption, windows)
+
+    def _draft(self, index: int, kind: str, update: FrameReady | EventImageReady) -> None:
+        """Hand an image over, and wait for the event draft: its words must not depend on the machine."""
+        if draft := self._captioner.add_image(index, kind, update.image, update.stamp_ns):
+            wait([draft])
 
     def outcome(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

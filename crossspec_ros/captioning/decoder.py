@@ -220,8 +220,8 @@ class PrefillHiddenDecoder:
     def choose(self, choices: Choices, trace: Trace, on_answered: OnAnswered) -> None:
         """Let the target answer standing questions about the window captioned last when there is time.
 
-        Frames of the next window are prefilled first. `on_answered` gets the answers, or why there are none,
-        in the engine's thread. Raises InputError as `ask` does.
+        Frames that no rehearsal holds are prefilled first. `on_answered` gets the answers, or why there are
+        none, in the engine's thread. Raises InputError as `ask` does.
         """
         live = self._askable()
         scores = self.engine.score(live.handle, choices.tree, trace, live.given, can_wait=True)

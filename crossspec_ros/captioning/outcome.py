@@ -70,7 +70,8 @@ class Listener:
         """Take what became of a window."""
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
-        """Take the answer to a standing question about a window, or why there is none."""
+        """Take the answer to a standing question about a window, or why there is none: a CancelledError once
+        the window was dropped."""
 
 
 def without_images(window: Window) -> Window:

@@ -128,8 +128,6 @@ class ModelRunner:
         static = next((step for step in self.static if step.fits(readings)), None)
         can_replay = static and all(one.layers is None and self.fits(one) for one in readings)
         hidden, tapped = static.read(readings) if static and can_replay else self._read(readings)
-        for reading in readings:
-            reading.row.length = reading.end
         states = [hidden[i, : len(reading)] for i, reading in enumerate(readings)]
         wanted = [reading.logits for reading in readings]
         logits: Sequence[torch.Tensor | None] = [None] * len(readings)
@@ -137,6 +135,8 @@ class ModelRunner:
             # The head's weights are read once for all.
             last = [own[len(own) - count :] for own, count in zip(states, wanted, strict=True)]
             logits = self._head(torch.cat(last)).split(wanted)
+        for reading in readings:
+            reading.row.length = reading.end
         return [
             Output(logits[i], own, None if tapped is None else tapped[i, : len(own)])
             for i, own in enumerate(states)

@@ -35,7 +35,7 @@ class Step:
 
     `hidden` returns the last hidden states (n, width) of each token before the tree, which is the question in
     a first pass and else the last token, and of each node on the path, and the inputs (n, layers * width) of
-    these tapped layers at the same tokens. They are on the target's device, and good until the window's next
+    these tapped layers at the same tokens. They are on the target's device, and good until the runner's next
     pass.
 
     From another host several `passes` may come as one step, with the `text` so far, the nodes that were

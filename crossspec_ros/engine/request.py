@@ -33,8 +33,8 @@ class Frame:
 
 @dataclass(eq=False)
 class Ask:
-    """An answer about exactly these frames, pass by pass. A rehearsal is about those that were read so far,
-    and the next frame or task ends it."""
+    """An answer about exactly these frames, pass by pass. A rehearsal is about those that were read so far;
+    the next task ends it, or a frame that it does not hold."""
 
     answer: Answering
     frames: Frames = ((), ())

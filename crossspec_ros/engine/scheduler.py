@@ -1,6 +1,7 @@
 """Scheduler: what the engine does next, as a pure function of the requests.
 
-Answers go first, then frames that are prefilled ahead, then questions that can wait, then idle work.
+Answers go first, then frames that are prefilled ahead, then questions that can wait, then idle work. A
+rehearsal is not ended by each frame.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ def schedule(requests: Sequence[Request]) -> Batch:
         robots.setdefault(request.robot, []).append(request)
     urgent = [_first(mine, can_wait=False) for mine in robots.values()]
     asked = [request for request in urgent if request is not None]
+    # The newest window is the one that will be captioned next.
+    idle = next((request for request in reversed(requests) if not request.is_idle), None)
     answering = {request.robot for request in asked}
     has_begun = all(request.tasks[0].has_begun for request in asked)
     ahead: list[Request] = []
+    # Only the rehearsal that goes on now is a reason to wait.
+    held = idle if idle is not None and not asked and idle.holds_frames else None
     if has_begun:
         for robot, mine in robots.items():
-            waiting = next((one for one in mine if one.frames and (asked or not one.holds_frames)), None)
+            waiting = next((one for one in mine if one.frames and one is not held), None)
             if waiting is None or robot in answering:
                 continue
             is_piled_up = len(waiting.frames) > 1
@@ -53,8 +58,7 @@ def schedule(requests: Sequence[Request]) -> Batch:
     for mine in robots.values():
         if (patient := _first(mine, can_wait=True)) is not None:
             return Batch([patient])
-    # The newest window is the one that will be captioned next.
-    return Batch(idle=next((request for request in reversed(requests) if not request.is_idle), None))
+    return Batch(idle=idle)
 
 
 def _first(requests: Sequence[Request], can_wait: bool) -> Request | None:

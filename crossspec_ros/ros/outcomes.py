@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import CancelledError
 from typing import Any
 
 from crossspec_msgs.msg import Answer as AnswerMessage
@@ -123,8 +124,8 @@ class Outcomes(Listener):
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
         """Publish the answer to a standing question about a window, or log why there is none."""
-        # Told to end, ROS fails in whatever is under way.
-        if not self._node.context.ok():
+        # Told to end, ROS fails in whatever is under way. What is cancelled was dropped with its window.
+        if not self._node.context.ok() or isinstance(answer, CancelledError):
             return
         if isinstance(answer, Exception):
             reason = answer if isinstance(answer, InputError) else self.reason(answer)

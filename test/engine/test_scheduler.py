@@ -103,7 +103,14 @@ def request(
             [request(0, frames=3, is_idle=False, rehearses=True)], [], [0], None, id="a frame ends it"
         ),
         pytest.param(
-            [request(0, "a", tasks=[BEGUN]), request(1, "b", frames=2, rehearses=True)],
+            [request(0, "a", frames=2, is_idle=False, rehearses=True), request(1, "b", is_idle=False)],
+            [],
+            [0],
+            None,
+            id="no frame waits while another robot rehearses",
+        ),
+        pytest.param(
+            [request(0, "a", tasks=[BEGUN]), request(1, "b", frames=2, is_idle=False, rehearses=True)],
             [0],
             [1],
             None,
