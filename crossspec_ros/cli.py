@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.models.placement import DTYPES, ENGINES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
@@ -53,12 +53,16 @@ LABORATORY = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code, 2 with one sentence for bad input."""
+    """Run one subcommand; returns the exit code, 2 with one sentence for bad input or too little memory."""
     args = make_parser().parse_args(arguments)
     try:
         return int(args.handler(args) or 0)
     except InputError as error:
         print(f"crossspec: error: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        told = f"memory runs out ({one_line(error)}): end other programs, or choose smaller models or dtypes"
+        print(f"crossspec: error: {plain_text(told)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

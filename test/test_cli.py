@@ -52,6 +52,15 @@ def test_help_loads_nothing_heavy():
     assert "replay" in result.stdout and result.stdout.splitlines()[-1] == "[]"
 
 
+def test_too_little_memory_is_one_sentence(capsys, monkeypatch):
+    def run(args):
+        raise MemoryError("9.0 GB are needed on the CPU, 1.0 GB are free")
+
+    monkeypatch.setattr(cli, "_info", lambda subparsers: subparsers.add_parser("x").set_defaults(handler=run))
+    error = sentence(capsys, "x")
+    assert "memory runs out (9.0 GB are needed on the CPU, 1.0 GB are free): end" in error
+
+
 def sentence(capsys, *arguments):
     assert main([str(argument) for argument in arguments]) == 2
     error = capsys.readouterr().err

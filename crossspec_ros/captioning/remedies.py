@@ -67,7 +67,7 @@ RISING = {
     "images_missing": "images of the window were lost between the synchronizer and the captioner: start both "
     "on one machine with config/fastdds.xml, as crossspec replay does",
     "images_surplus": "the window had more images than its synchronizer announced: let a single synchronizer "
-    "publish here",
+    "publish here, unless it was restarted",
     # of a camera of our own
     "disconnections": "the connection to the camera was lost and is tried again: check its cable, "
     "its power and its server",

@@ -43,11 +43,17 @@ class Link(NamedTuple):
     why: str = ""
 
 
+class Unusable(NamedTuple):
+    """A frame that no message can carry, and why."""
+
+    why: str
+
+
 class UnreachableError(InputError):
     """No server answers at an address; one may later."""
 
 
-Item = RecordedMessage | Link
+Item = RecordedMessage | Unusable | Link
 
 
 class Source:
@@ -170,8 +176,8 @@ def _read(
     stop: threading.Event,
     now_ns: Clock,
     max_silence_s: float,
-) -> Generator[RecordedMessage]:
-    """Yield messages until the connection ends, is silent for too long or `stop` is set."""
+) -> Generator[RecordedMessage | Unusable]:
+    """Yield messages and unusable frames until the connection ends, is silent for long or `stop` is set."""
     has_events = "events" in kinds
     has_frames = "image" in kinds and reader.isFrameStreamAvailable()
     size = reader.getEventResolution() if has_events else (0, 0)
@@ -213,10 +219,10 @@ def _take_events(reader: dv.io.InputBase, size: tuple[int, int]) -> EventBatch |
     return EventBatch.concat(batches) if batches else None
 
 
-def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage:
+def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage | Unusable:
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
-        raise TypeError(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
+        return Unusable(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
     return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
 
 

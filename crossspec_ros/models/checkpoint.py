@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
-from crossspec_ros.models.hub import fetch_weights
+from crossspec_ros.models.config_files import DAMAGED, check_kind
+from crossspec_ros.models.hub import fetch_weights, weight_files
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
@@ -137,13 +137,8 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def _files(folder: Path) -> list[Path]:
     """Return the files of the weights."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        single, index = folder / name, folder / f"{name}.index.json"
-        if single.is_file():
-            return [single]
-        if index.is_file():
-            shards = read_json(index, ["weight_map"])["weight_map"].values()
-            return [folder / shard for shard in sorted(set(shards))]
+    if files := weight_files(folder):
+        return files
     check_kind(folder)
     raise InputError(
         f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', whole or in "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import NO_DRAFT, is_gguf
 from crossspec_ros.paths import found
 
@@ -57,13 +58,28 @@ def draft_path(models: Path | str, draft: str) -> Path | None:
 
 
 def fetch_weights(folder: Path) -> None:
-    """Fetch the missing weights of a model whose `folder` is from the hub, at the commit of its configs."""
-    if _SNAPSHOT.search(str(folder)):
+    """Fetch the missing weights of a model whose `folder` is from the hub, at the commit of its configs.
+
+    The hub is not asked if the files of the weights are all there.
+    """
+    if _SNAPSHOT.search(str(folder)) and not all(map(_has_weights, folder.rglob("config.json"))):
         from huggingface_hub import constants
 
         is_copy = not folder.is_relative_to(constants.HF_HUB_CACHE)
         if not is_copy and not any(_fetched(known_as(folder), _TENSORS).glob("*.safetensors")):
             _fetched(known_as(folder), _OLD_TENSORS)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of the weights, those of safetensors first, if there is one or an index of shards."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        single, index = folder / name, folder / f"{name}.index.json"
+        if single.is_file():
+            return [single]
+        if index.is_file():
+            shards = read_json(index, ["weight_map"])["weight_map"].values()
+            return [folder / shard for shard in sorted(set(shards))]
+    return []
 
 
 def offer(name: str) -> Offer | None:
@@ -98,6 +114,11 @@ def known_as(folder: Path) -> str:
 def is_hub_id(name: str) -> bool:
     """Return whether this is a hub id, not the name of a folder."""
     return bool(_HUB_ID.fullmatch(name)) and not (is_gguf(name) or found(name).is_dir())
+
+
+def _has_weights(config: Path) -> bool:
+    files = weight_files(config.parent)
+    return bool(files) and all(file.is_file() for file in files)
 
 
 def _folder(name: str) -> Path:

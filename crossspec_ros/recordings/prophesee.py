@@ -15,11 +15,11 @@ from typing import BinaryIO
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch, is_sensor
+from crossspec_ros.events.batch import EventBatch, drop_outside, is_sensor
 from crossspec_ros.events.evt2 import Evt2Decoder, Evt21Decoder
 from crossspec_ros.events.evt3 import Evt3Decoder
 from crossspec_ros.recordings.source import SourceRecording, damaged
-from crossspec_ros.recordings.tables import Block, TableEvents
+from crossspec_ros.recordings.tables import assume_size
 
 _MAX_LINE = 4096
 
@@ -139,14 +139,16 @@ _ODD_US = 1_000_000
 """A single event whose time is farther from those around it is damaged."""
 
 
-class DatEvents(TableEvents):
+class DatEvents(SourceRecording):
     """A `.dat` file of CD events as a recording; `t` is the sensor's time in us, its wraps counted.
 
-    Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. Raises InputError if the file
-    has no header, an old version or other events, and as `TableEvents` does.
+    Specification: https://docs.prophesee.ai/stable/data/file_formats/dat.html. The size is the stated one, or
+    that of the smallest common sensor that holds the first block. Raises InputError if the file has no
+    header, an old version or other events.
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path)
         with path.open("rb") as file:
             header = header_of(path, file)
             version, kind = header.get("version", "2"), [*file.read(2)]
@@ -161,25 +163,43 @@ class DatEvents(TableEvents):
                 f"'{path}' holds no CD events (its type and size are {kind}, not 12 and 8): give the file of "
                 f"CD events, or write it again with `metavision_file_to_dat`"
             )
-        super().__init__(path, "Prophesee dat, version 2", self._read_blocks, _stated_size(header))
+        stated = _stated_size(header)
+        first = next(self._blocks(Counter()), np.empty(0, _DAT_EVENT))
+        self._size = stated or assume_size(*_places(first)[:2])
+        self.format = "Prophesee dat, version 2, {}x{}".format(*self._size) + " assumed" * (not stated)
 
-    def _read_blocks(self) -> Iterator[Block]:
-        last_us, torn = None, 0
+    def batches(self) -> Iterator[EventBatch]:
+        damage: Counter[str] = Counter()
+        last_us = None
+        for events in self._blocks(damage):
+            # The 32 bits of time wrap: a step is the shorter one of both directions.
+            last_us = int(events["t"][0]) if last_us is None else last_us
+            steps = np.diff(events["t"], prepend=np.uint32(last_us & 0xFFFFFFFF)).view(np.int32)
+            t = last_us + np.cumsum(steps, dtype=np.int64)
+            last_us = int(t[-1])
+            x, y, p = _places(events)
+            batch = EventBatch(t, x.astype(np.uint16), y.astype(np.uint16), p.astype(np.uint8), *self._size)
+            is_odd = _find_odd(t)
+            if is_odd.any():
+                damage["damaged_times"] += int(np.count_nonzero(is_odd))
+                batch = batch[~is_odd]
+            yield drop_outside(batch, damage)
+        if +damage:
+            raise damaged(self._path, damage)
+
+    def _blocks(self, damage: Counter[str]) -> Iterator[np.ndarray]:
         with self._path.open("rb") as file:
             file.seek(self._first_byte)
-            while len(data := file.read(_DAT_BLOCK * _DAT_EVENT.itemsize)) >= _DAT_EVENT.itemsize:
-                torn = len(data) % _DAT_EVENT.itemsize
-                events = np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
-                # The 32 bits of time wrap: a step is the shorter one of both directions.
-                last_us = int(events["t"][0]) if last_us is None else last_us
-                steps = np.diff(events["t"], prepend=np.uint32(last_us & 0xFFFFFFFF)).view(np.int32)
-                t = last_us + np.cumsum(steps, dtype=np.int64)
-                last_us = int(t[-1])
-                t[_find_odd(t)] = -1
-                place = events["place"]
-                yield Block(t, place & _COORDINATE, place >> 14 & _COORDINATE, place >> 28 & 1)
-        if torn or data:
-            raise damaged(self._path, {"torn_words": 1})
+            while data := file.read(_DAT_BLOCK * _DAT_EVENT.itemsize):
+                damage["torn_words"] += len(data) % _DAT_EVENT.itemsize > 0
+                if len(data) >= _DAT_EVENT.itemsize:
+                    yield np.frombuffer(data, _DAT_EVENT, len(data) // _DAT_EVENT.itemsize)
+
+
+def _places(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return x, y and p (N,) uint32."""
+    place = events["place"]
+    return place & _COORDINATE, place >> 14 & _COORDINATE, place >> 28 & 1
 
 
 def _find_odd(t: np.ndarray) -> np.ndarray:

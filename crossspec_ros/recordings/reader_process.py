@@ -29,6 +29,7 @@ Word = dict[str, Any]
 
 _FACTS = tuple(Recording.__annotations__)
 _BUFFER_BYTES = 1 << 20
+_LIMITED = "reached its limit"
 # Python would look for modules in the working folder first, which may be that of a recording.
 _CODE = """
 import sys
@@ -159,7 +160,7 @@ class _Child:
                 return
         code = self.process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise self._death("reached its limit of CPU time" if name == "SIGXCPU" else f"crashed ({name})")
+        raise self._death(f"{_LIMITED} of CPU time" if name == "SIGXCPU" else f"crashed ({name})")
 
     def close(self) -> None:
         """Kill the process."""
@@ -169,7 +170,8 @@ class _Child:
         self._folder.cleanup()
 
     def _death(self, how: str) -> ReaderDiedError:
-        return ReaderDiedError(f"the reader of '{self._path}' {how}: copy the file again")
+        remedy = "give a part of the recording" if how.startswith(_LIMITED) else "copy the file again"
+        return ReaderDiedError(f"the reader of '{self._path}' {how}: {remedy}")
 
 
 def _limits(*paths: Path) -> tuple[int, int]:
@@ -205,7 +207,7 @@ def main(request: str) -> None:
     except InputError as error:
         last = "refused", str(error)
     except MemoryError:
-        last = "died", "reached its limit of memory"
+        last = "died", f"{_LIMITED} of memory"
     except ModuleNotFoundError as error:
         last = "refused", f"the package '{error.name}' is not installed: run make setup"
     except Exception as error:

@@ -17,7 +17,7 @@ from sensor_msgs.msg import Image
 from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_camera import Source, open_sources
+from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
@@ -42,7 +42,7 @@ class DvCameraNode(GuardedNode):
             "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
         }
         self._published = Counter[str](events=0, image=0)
-        self._disconnections = Counter[Source]()
+        self._disconnections, self._unusable = Counter[Source](), Counter[Source]()
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
@@ -85,6 +85,12 @@ class DvCameraNode(GuardedNode):
                 with self._pulses[source].busy():
                     self._topics[item.kind].publish(item.data)
                 self._published[item.kind] += 1
+            elif isinstance(item, Unusable):
+                self._unusable[source] += 1
+                why = plain_text(
+                    f"{_what(source)}: {item.why}, which is skipped: check what the server sends"
+                )
+                self.get_logger().warning(why, throttle_duration_sec=LOG_S)
             elif item.is_up:
                 self._complaints.pop(source, None)
                 if is_told:
@@ -110,7 +116,10 @@ class DvCameraNode(GuardedNode):
         complaint = self._complaints.get(source)
         return Reading(
             {names[kind]: self._published[kind] for kind in source.kinds},
-            {"disconnections": self._disconnections[source]},
+            {
+                "disconnections": self._disconnections[source],
+                "unusable_messages": self._unusable[source],
+            },
             warnings={"connection": complaint} if complaint else {},
         )
 

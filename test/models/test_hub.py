@@ -12,6 +12,7 @@ from huggingface_hub import constants
 from refusals import refused
 from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
 
+from crossspec_ros.models import hub
 from crossspec_ros.models.hub import Offer, fetch_weights, is_hub_id, known_as, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
@@ -96,6 +97,19 @@ def test_weights_are_of_the_revision_of_their_configs(online: Hub, monkeypatch: 
     fetch_weights(folder)
     assert known_as(folder) == f"ORG/NAME@{COMMIT}"
     assert online.commits == {COMMIT} and "model.safetensors" in online.sent
+
+
+def test_hub_is_asked_only_for_missing_weights(online: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path inside the cache needs no network if the weights are there."""
+    folder = target_folder("ORG/NAME")
+    fetch_weights(folder)
+    (folder / "model.safetensors").unlink()
+    fetch_weights(target_folder(str(folder)))
+    assert (folder / "model.safetensors").is_file()
+    asked: list[object] = []
+    monkeypatch.setattr(hub, "_fetched", lambda *names: asked.append(names))
+    assert load_pair("/nowhere", target=str(folder), draft="none").known_as == {"target": known_as(folder)}
+    assert not asked
 
 
 @pytest.mark.parametrize("name", ["ORG/NAME@", "ORG/NAME@../x", "ORG/NAME@-x", "NAME@main", "ORG/NAME@a b"])

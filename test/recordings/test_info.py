@@ -117,12 +117,14 @@ def test_windows_are_those_that_a_camera_has_stamps_in(tmp_path, capsys, stamps_
     assert capsys.readouterr().out.splitlines()[1] == told
 
 
+PICTURE = cv2.imencode(".png", np.zeros((24, 32, 3), np.uint8))[1].tobytes()
+
+
 def test_dvs_arrays_and_compressed_images(tmp_path) -> None:
     arrays = [
         ("/dvs/events", DVS_EVENTS, SECOND + i, encode_dvs(later(i, 1_000_000), SECOND + i)) for i in range(3)
     ]
-    picture = cv2.imencode(".png", np.zeros((24, 32, 3), np.uint8))[1].tobytes()
-    bag = [*arrays, (IMAGES, COMPRESSED_IMAGE, SECOND, compressed_image(SECOND, picture, "png"))]
+    bag = [*arrays, (IMAGES, COMPRESSED_IMAGE, SECOND, compressed_image(SECOND, PICTURE, "png"))]
     report = survey(write(tmp_path / "bag", bag))
     events, pictures = by_topic(report)["/dvs/events"], by_topic(report)[IMAGES]
     assert report["findings"] == []
@@ -162,7 +164,14 @@ def big_endian(topic, kind, stamp_ns, data):
         ([raw_image(SECOND, pixels=7)], "does not fit its 7 bytes"),
         (
             [(IMAGES, COMPRESSED_IMAGE, 0, compressed_image(0, b"no picture", "jpeg"))],
-            "and 10 bytes cannot be read",
+            "empty, cut or no picture",
+        ),
+        (
+            [
+                (IMAGES, COMPRESSED_IMAGE, i, compressed_image(SECOND + i, data, "png"))
+                for i, data in enumerate((PICTURE, PICTURE[:-20], b""))
+            ],
+            "2 of 3 messages cannot be read: an image is empty, cut",
         ),
         ([raw_image(SECOND, encoding="16UC1")], "16UC1"),
         ([(EVENTS, DVS_EVENTS, 0, encode_dvs(BATCHES[0], 0)[:-40])], "torn messages 1"),

@@ -190,7 +190,17 @@ def test_a_damaged_time_costs_a_dat_file_its_event_only(tmp_path, events, block,
     start = data.index(b"\x0c\x08") + 2
     data[start + 8 * 1050 + 3] = 0xFF
     kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", bytes(data))))
-    assert kept == events[:1050] + events[1051:] and "after 2038 1)" in damage
+    assert kept == events[:1050] + events[1051:] and "(damaged times 1)" in damage
+
+
+def test_dat_events_outside_the_sensor_are_dropped(tmp_path, events, monkeypatch):
+    """A block without a single pixel of the sensor, even the first one, does not end the file."""
+    monkeypatch.setattr(prophesee, "_DAT_BLOCK", 100)
+    for bad in (range(100), range(300, 400)):
+        bent = [[t, 700 if i in bad else x, y, p] for i, (t, x, y, p) in enumerate(events)]
+        kept, damage = read(DatEvents(saved(tmp_path / "bent.dat", encode_dat(bent))))
+        assert kept == [event for i, event in enumerate(events) if i not in bad]
+        assert "(events outside sensor 100)" in damage
 
 
 def test_a_dat_file_without_a_size_gets_that_of_a_common_sensor(tmp_path):

@@ -36,11 +36,11 @@ def outcome(job):
 @pytest.mark.parametrize(
     ("job", "kind", "word"),
     [
-        ("crash", ReaderDiedError, "SIGSEGV"),
+        ("crash", ReaderDiedError, "(SIGSEGV): copy the file again"),
         ("leave", ReaderDiedError, "exit code 7"),
         ("fail", ReaderDiedError, "KeyError"),
-        ("hoard", ReaderDiedError, "memory"),
-        ("compute", ReaderDiedError, "CPU time"),
+        ("hoard", ReaderDiedError, "its limit of memory: give a part of the recording"),
+        ("compute", ReaderDiedError, "its limit of CPU time: give a part of the recording"),
         ("refuse", InputError, "mend it"),
         ("need", InputError, "no_such_package"),
     ],

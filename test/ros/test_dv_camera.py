@@ -24,7 +24,7 @@ from serving import serving
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
-from crossspec_ros.events.dv_camera import Link, open_sources
+from crossspec_ros.events.dv_camera import Link, Unusable, open_sources
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.dv_camera import DvCameraNode, main
 
@@ -185,6 +185,13 @@ def source_of(*readers):
     return dv_camera.Source("a stand-in", ("image",), connect, 1.0).items(stop, lambda: 7), stop
 
 
+def test_unusable_frame_is_skipped_and_the_link_stays():
+    bad = (np.zeros((6, 8, 2), np.uint8), np.zeros((6, 8), np.uint16))
+    found, _ = source_of(Reader(FRAME, *(dv.Frame(5, pixels) for pixels in bad), FRAME))
+    kinds = [type(item) for item in found]
+    assert kinds == [Link, RecordedMessage, Unusable, Unusable, RecordedMessage, Link]
+
+
 def test_pauses_between_connections_double_until_data_come():
     found, stop = source_of(OSError("gone"), Reader(), Reader(FRAME, TypeError("odd")), Reader(), Reader())
     links = [item for item in found if isinstance(item, Link)]
@@ -229,7 +236,7 @@ def test_other_sources_are_refused(options, code, named):
         open_sources(*options)
 
 
-def test_a_server_that_comes_and_goes_fills_no_log(stage, monkeypatch, capfd):
+def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
     frame = image(0, np.zeros((6, 8), np.uint8), "mono8")
 
     class Source:
@@ -245,12 +252,13 @@ def test_a_server_that_comes_and_goes_fills_no_log(stage, monkeypatch, capfd):
             yield Link(True)
             for _ in range(3):
                 yield RecordedMessage(0, "image", IMAGE, frame)
+                yield Unusable("a frame has 2 channels")
 
     monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
     stage = stage()
     stage.thread.join(20.0)
     (reading,) = stage.node._read_counters().values()
     assert reading.flow == {"frames": 3}
-    assert reading.wrong == {"disconnections": 100}
+    assert reading.wrong == {"disconnections": 100, "unusable_messages": 3}
     told = capfd.readouterr().err
-    assert [told.count(word) for word in ("connected, after", "it has gone")] == [2, 1]
+    assert [told.count(word) for word in ("connected, after", "it has gone", "2 channels")] == [2, 1, 1]
