@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from mcap.reader import NonSeekingReader, make_reader
-from mcap.records import Channel, Message, Schema
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
+from mcap.reader import make_reader
+from mcap.records import Channel, Chunk, McapRecord, Message, Schema
+from mcap.stream_reader import MAGIC_SIZE, StreamReader, breakup_chunk
 from mcap.summary import Summary
 from rosbags.rosbag1 import Reader as Rosbag1
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -141,9 +144,49 @@ class _Mcap(BagStorage):
             if self._has_index:
                 yield from make_reader(file, validate_crcs=True).iter_messages(names)
             else:
-                # In log order, it would hold all messages to sort them.
-                reader = NonSeekingReader(file, validate_crcs=True)
-                yield from reader.iter_messages(names, log_time_order=False)
+                yield from _scan(file, names)
+
+
+def _scan(file: BinaryIO, names: list[str] | None) -> Iterator[tuple[Schema | None, Channel, Message]]:
+    """Read a file from its start. The reader of mcap loses all of a chunk that is cut."""
+    schemas: dict[int, Schema] = {}
+    channels: dict[int, Channel] = {}
+    for record in _mcap_records(file):
+        if isinstance(record, Schema):
+            schemas[record.id] = record
+        elif isinstance(record, Channel):
+            channels[record.id] = record
+        elif isinstance(record, Message):
+            channel = channels[record.channel_id]
+            if names is None or channel.topic in names:
+                yield schemas.get(channel.schema_id), channel, record
+
+
+def _mcap_records(file: BinaryIO) -> Iterator[McapRecord]:
+    """Yield the records of a file and its chunks, also the complete ones of a chunk that is cut."""
+    start = MAGIC_SIZE
+    try:
+        for record in StreamReader(file, emit_chunks=True, validate_crcs=True).records:
+            start = file.tell()
+            yield from breakup_chunk(record, validate_crc=True) if isinstance(record, Chunk) else [record]
+    except EndOfFile:
+        file.seek(start)
+        yield from _cut_chunk_records(file.read())
+        raise
+
+
+def _cut_chunk_records(data: bytes) -> list[McapRecord]:
+    """Return the complete records of a chunk record that is cut; https://mcap.dev/spec#chunk-op0x06."""
+    name_end = 41 + int.from_bytes(data[37:41], "little")
+    compression, body = data[41:name_end], data[name_end + 8 :]
+    if data[:1] != bytes([Opcode.CHUNK]) or compression not in (b"", b"zstd") or not body:
+        return []
+    records = zstd.ZstdDecompressor().decompress(body) if compression else body
+    end = following = 0
+    while following <= len(records):
+        end = following
+        following += 9 + int.from_bytes(records[end + 1 : end + 9], "little")
+    return breakup_chunk(Chunk("", records[:end], 0, 0, 0, end))
 
 
 class _Ros1(BagStorage):
