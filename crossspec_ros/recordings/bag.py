@@ -42,7 +42,7 @@ def storage_files(path: Path) -> list[Path]:
     # `unzstd` keeps the packed file.
     found = [path / name for name in names if name == _unpacked(name) or _unpacked(name) not in names]
     # bag_10 follows bag_9.
-    return sorted(found, key=lambda file: (len(file.name), file.name))
+    return sorted(found, key=lambda file: (len(_unpacked(file.name)), file.name))
 
 
 def _unpacked(name: str) -> str:
