@@ -20,6 +20,7 @@ from refusals import refused
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
@@ -29,7 +30,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.convert import convert
-from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.recording import find_format, open_here
 from crossspec_ros.recordings.survey import survey
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
@@ -127,6 +128,26 @@ def test_all_files_of_one_bag_in_a_folder_play(bag):
     for read in (open_here, survey):
         with refused("several-bags"):
             read(bag)
+
+
+@pytest.mark.parametrize("name", ["x.mcap.md5", "x.mcap.part", "x.db3-wal", "._x.mcap"])
+def test_folder_of_a_bags_companions_is_no_bag(sequence, name):
+    (sequence / name).write_text("x")
+    assert find_format(sequence).name == "a DSEC sequence"
+    shutil.rmtree(sequence / "events")
+    with pytest.raises(InputError, match="is no recording"):
+        find_format(sequence)
+
+
+def test_sequence_with_a_bag_in_its_folder_is_a_sequence(sequence, bag):
+    shutil.copy(bag / "bag.mcap", sequence)
+    assert find_format(sequence).name == "a DSEC sequence"
+
+
+def test_folder_with_a_bag_packed_by_gzip_names_the_remedy(tmp_path):
+    (tmp_path / "x.mcap.gz").write_text("x")
+    with refused("folder-packed"):
+        open_here(tmp_path)
 
 
 def test_the_message_definition_is_the_drivers():
