@@ -120,14 +120,32 @@ def test_events_without_images_play(tmp_path, events):
 
 
 def test_all_files_of_one_bag_in_a_folder_play(bag):
-    shutil.copy(bag / "bag.mcap", bag / "bag_3.mcap")
+    file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
+    shutil.copy(file, bag / "cam_1.5_1.mcap")
+    (bag / "._cam_1.5_0.mcap").write_bytes(b"x")
     (bag / "metadata.yaml").write_text("{")
     with closing(open_here(bag)) as recording:
         assert len(list(recording.messages())) == 28
-    shutil.copy(bag / "bag.mcap", bag / "ride.mcap")
+        assert recording.remarks == recording.losses == []
+
+
+@pytest.mark.parametrize("name", ["ride_0.mcap", "cam_1.5.mcap", "cam_2.5_0.mcap"])
+def test_files_of_several_bags_in_a_folder_are_refused(bag, name):
+    file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
+    shutil.copy(file, bag / name)
     for read in (open_here, survey):
-        with refused("several-bags"):
+        with refused("several-bags", file=min(file.name, name, key=lambda name: (len(name), name))):
             read(bag)
+
+
+def test_missing_parts_of_a_split_bag_are_reported(bag):
+    file = (bag / "bag.mcap").rename(bag / "bag_8.mcap")
+    for i in (9, 11, 14):
+        shutil.copy(file, bag / f"bag_{i}.mcap")
+    with closing(open_here(bag)) as recording:
+        for remarks in (recording.remarks, survey(bag)["findings"]):
+            (remark,) = [text for text in remarks if "missing" in text]
+            assert "between bag_9.mcap and bag_11.mcap, between bag_11.mcap and bag_14.mcap" in remark
 
 
 @pytest.mark.parametrize("name", ["x.mcap.md5", "x.mcap.part", "x.db3-wal", "._x.mcap"])
@@ -257,8 +275,9 @@ def test_images_alone_play_with_a_remark(tmp_path):
 def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
     payload = encode_evt3(random_batch(100))
     bag = bag_of(tmp_path / "bag", (EVENTS_TOPIC, packet(5, payload=payload)))
-    for i in range(119):
-        shutil.copy(bag / "bag.mcap", bag / f"bag_{i}.mcap")
+    file = (bag / "bag.mcap").rename(bag / "bag_0.mcap")
+    for i in range(1, 120):
+        shutil.copy(file, bag / f"bag_{i}.mcap")
     bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (150, bounds[1]))
     try:
