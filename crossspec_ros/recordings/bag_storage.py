@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
@@ -195,15 +196,15 @@ class _Ros1(BagStorage):
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
             for one in bag.connections:
-                self.counts[Topic(one.topic, one.msgtype)] += one.msgcount
+                self.counts[_ros1_topic(one)] += one.msgcount
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:
-            chosen = [one for one in bag.connections if (one.topic, one.msgtype) in topics]
+            chosen = [one for one in bag.connections if _ros1_topic(one) in topics]
             to_cdr = {one.id: _ros1_to_cdr(one.msgtype, str(one.msgdef.data)) for one in chosen}
             # rosbags takes an empty list for all connections.
             for one, log_ns, data in bag.messages(chosen) if chosen else ():
-                yield StoredMessage(Topic(one.topic, one.msgtype), log_ns, to_cdr[one.id](data))
+                yield StoredMessage(_ros1_topic(one), log_ns, to_cdr[one.id](data))
 
 
 def _topic(name: str, kind: str, encoding: str) -> Topic:
@@ -213,7 +214,27 @@ def _topic(name: str, kind: str, encoding: str) -> Topic:
 
 
 def _channel_topic(schema: Schema | None, channel: Channel) -> Topic:
-    return _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
+    topic = _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
+    if schema and channel.message_encoding == "ros1":
+        return Topic(topic.name, _ros1_type(topic.type, schema.data.decode()))
+    return topic
+
+
+def _ros1_topic(connection: Any) -> Topic:
+    return Topic(connection.topic, _ros1_type(connection.msgtype, str(connection.msgdef.data)))
+
+
+@cache
+def _ros1_type(kind: str, definition: str) -> str:
+    """Return the name of a type of ROS 1; events and images with unknown fields do not play."""
+    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
+        return kind
+    own, known = kind, EVENT_TYPES.get(kind, kind)
+    if known == DVS_EVENTS:
+        own, known = f"{kind.partition('/')[0]}/msg/Event", "dvs_msgs/msg/Event"
+    types = get_types_from_msg(definition, kind)
+    is_known = own in types and types[own][1] == typestore().fielddefs[known][1]
+    return kind if is_known else f"{kind} of another definition"
 
 
 def _read_summary(path: Path) -> Summary | None:
