@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,6 +32,8 @@ from crossspec_ros.recordings.topics import choose, describe_unread_images, is_u
 
 _PACKED = (".zstd", ".zst")
 _SUFFIXES = tuple(f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *_PACKED))
+_PART = re.compile(r"_(\d+)(?=\.\w+$)")
+"""Number of a file of a split bag."""
 _REPAIRS = {".bag": "`rosbag reindex`", ".db3": "`sqlite3 .recover`", ".mcap": "`mcap recover`"}
 
 
@@ -38,26 +41,37 @@ def storage_files(path: Path) -> list[Path]:
     """Return the files of a bag that hold messages, in the order of recording; empty if `path` is no bag."""
     if path.is_file():
         return [path] if path.name.endswith((*_SUFFIXES, ".bag")) else []
-    names = {file.name for file in path.glob("*") if file.name.endswith(_SUFFIXES)}
+    # macOS adds `._x.mcap` to a copy of x.mcap.
+    names = {file.name for file in path.glob("[!.]*") if file.name.endswith(_SUFFIXES)}
     # `unzstd` keeps the packed file.
     found = [path / name for name in names if name == _unpacked(name) or _unpacked(name) not in names]
     # bag_10 follows bag_9.
-    return sorted(found, key=lambda file: (len(file.name), file.name))
+    return sorted(found, key=lambda file: (len(_unpacked(file.name)), file.name))
 
 
 def _unpacked(name: str) -> str:
     return name.rpartition(".")[0] if name.endswith(_PACKED) else name
 
 
+def _find_holes(files: list[Path]) -> str:
+    """Return the neighbours of missing numbers, or an empty string."""
+    numbers = [_PART.search(_unpacked(file.name)) for file in files]
+    pairs = pairwise(
+        (int(number[1]), file.name) for number, file in zip(numbers, files, strict=True) if number
+    )
+    return ", ".join(f"between {first} and {second}" for (a, first), (b, second) in pairs if b - a > 1)
+
+
 class BagFiles:
     """The open files of a bag: all that lie in its folder, in the order of their numbers.
 
-    `counts` has the number of messages of each topic. Raises InputError where no file can be read, and for
-    files of several bags.
+    `remarks` has a sentence if numbers are missing between them. `counts` has the number of messages of each
+    topic. Raises InputError where no file can be read, and for files of several bags.
     """
 
     def __init__(self, path: Path) -> None:
         self.counts: Counter[Topic] = Counter()
+        self.remarks: list[str] = []
         self._damage: dict[str, None] = {}
         self._repeated: Counter[Topic] = Counter()
         self._storages: list[tuple[Path, BagStorage]] = []
@@ -66,8 +80,10 @@ class BagFiles:
         kind = Path(_unpacked(files[0].name)).suffix if files else ".mcap"
         self.format = {".bag": "ROS 1 bag", ".db3": "rosbag2, sqlite3"}.get(kind, "rosbag2, mcap")
         self.format += ", file compressed" * any(file.name.endswith(_PACKED) for file in files)
-        if len({re.sub(r"_\d+\.", ".", _unpacked(file.name)) for file in files}) > 1:
+        if len({_PART.sub("_", _unpacked(file.name)) for file in files}) > 1:
             raise InputError(f"'{path}' has files of several bags: give one of them, such as '{files[0]}'")
+        if holes := _find_holes(files):
+            self.remarks.append(f"files of '{path}' are missing {holes}: copy the bag again")
         for file in files:
             self._open(file)
         if not self._storages:
@@ -166,7 +182,7 @@ class BagRecording(FileRecording):
         events, image = choice.events, choice.image
         if (needed := events or image) and needed.fault:
             raise InputError(f"{needed.topic.name} of '{path}' cannot be read: {needed.fault}")
-        self.remarks += choice.remarks()
+        self.remarks += [*self._files.remarks, *choice.remarks()]
         if events:
             self.event_topic, self.event_type = events.topic.name, EVENT_TYPES[events.topic.type]
             self._event_messages = partial(self._stream, "events", events.topic)

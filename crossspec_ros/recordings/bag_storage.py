@@ -8,11 +8,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from mcap.reader import NonSeekingReader, make_reader
-from mcap.records import Channel, Message, Schema
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
+from mcap.reader import make_reader
+from mcap.records import Channel, Chunk, McapRecord, Message, Schema
+from mcap.stream_reader import MAGIC_SIZE, StreamReader, breakup_chunk
 from mcap.summary import Summary
 from rosbags.rosbag1 import Reader as Rosbag1
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -141,9 +145,49 @@ class _Mcap(BagStorage):
             if self._has_index:
                 yield from make_reader(file, validate_crcs=True).iter_messages(names)
             else:
-                # In log order, it would hold all messages to sort them.
-                reader = NonSeekingReader(file, validate_crcs=True)
-                yield from reader.iter_messages(names, log_time_order=False)
+                yield from _scan(file, names)
+
+
+def _scan(file: BinaryIO, names: list[str] | None) -> Iterator[tuple[Schema | None, Channel, Message]]:
+    """Read a file from its start. The reader of mcap loses all of a chunk that is cut."""
+    schemas: dict[int, Schema] = {}
+    channels: dict[int, Channel] = {}
+    for record in _mcap_records(file):
+        if isinstance(record, Schema):
+            schemas[record.id] = record
+        elif isinstance(record, Channel):
+            channels[record.id] = record
+        elif isinstance(record, Message):
+            channel = channels[record.channel_id]
+            if names is None or channel.topic in names:
+                yield schemas.get(channel.schema_id), channel, record
+
+
+def _mcap_records(file: BinaryIO) -> Iterator[McapRecord]:
+    """Yield the records of a file and its chunks, also the complete ones of a chunk that is cut."""
+    start = MAGIC_SIZE
+    try:
+        for record in StreamReader(file, emit_chunks=True, validate_crcs=True).records:
+            start = file.tell()
+            yield from breakup_chunk(record, validate_crc=True) if isinstance(record, Chunk) else [record]
+    except EndOfFile:
+        file.seek(start)
+        yield from _cut_chunk_records(file.read())
+        raise
+
+
+def _cut_chunk_records(data: bytes) -> list[McapRecord]:
+    """Return the complete records of a chunk record that is cut; https://mcap.dev/spec#chunk-op0x06."""
+    name_end = 41 + int.from_bytes(data[37:41], "little")
+    compression, body = data[41:name_end], data[name_end + 8 :]
+    if data[:1] != bytes([Opcode.CHUNK]) or compression not in (b"", b"zstd") or not body:
+        return []
+    records = zstd.ZstdDecompressor().decompress(body) if compression else body
+    end = following = 0
+    while following <= len(records):
+        end = following
+        following += 9 + int.from_bytes(records[end + 1 : end + 9], "little")
+    return breakup_chunk(Chunk("", records[:end], 0, 0, 0, end))
 
 
 class _Ros1(BagStorage):
@@ -152,15 +196,15 @@ class _Ros1(BagStorage):
         self.counts: Counter[Topic] = Counter()
         with Rosbag1(path) as bag:
             for one in bag.connections:
-                self.counts[Topic(one.topic, one.msgtype)] += one.msgcount
+                self.counts[_ros1_topic(one)] += one.msgcount
 
     def messages(self, topics: Collection[Topic]) -> Iterator[StoredMessage]:
         with Rosbag1(self._path) as bag:
-            chosen = [one for one in bag.connections if (one.topic, one.msgtype) in topics]
+            chosen = [one for one in bag.connections if _ros1_topic(one) in topics]
             to_cdr = {one.id: _ros1_to_cdr(one.msgtype, str(one.msgdef.data)) for one in chosen}
             # rosbags takes an empty list for all connections.
             for one, log_ns, data in bag.messages(chosen) if chosen else ():
-                yield StoredMessage(Topic(one.topic, one.msgtype), log_ns, to_cdr[one.id](data))
+                yield StoredMessage(_ros1_topic(one), log_ns, to_cdr[one.id](data))
 
 
 def _topic(name: str, kind: str, encoding: str) -> Topic:
@@ -170,7 +214,27 @@ def _topic(name: str, kind: str, encoding: str) -> Topic:
 
 
 def _channel_topic(schema: Schema | None, channel: Channel) -> Topic:
-    return _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
+    topic = _topic(channel.topic, schema.name if schema else "", channel.message_encoding)
+    if schema and channel.message_encoding == "ros1":
+        return Topic(topic.name, _ros1_type(topic.type, schema.data.decode()))
+    return topic
+
+
+def _ros1_topic(connection: Any) -> Topic:
+    return Topic(connection.topic, _ros1_type(connection.msgtype, str(connection.msgdef.data)))
+
+
+@cache
+def _ros1_type(kind: str, definition: str) -> str:
+    """Return the name of a type of ROS 1; events and images with unknown fields do not play."""
+    if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
+        return kind
+    own, known = kind, EVENT_TYPES.get(kind, kind)
+    if known == DVS_EVENTS:
+        own, known = f"{kind.partition('/')[0]}/msg/Event", "dvs_msgs/msg/Event"
+    types = get_types_from_msg(definition, kind)
+    is_known = own in types and types[own][1] == typestore().fielddefs[known][1]
+    return kind if is_known else f"{kind} of another definition"
 
 
 def _read_summary(path: Path) -> Summary | None:

@@ -71,7 +71,9 @@ class Format(NamedTuple):
 
     def fits(self, path: Path) -> bool:
         if path.is_dir():
-            return any(any(path.glob(pattern)) for pattern in self.contents)
+            found = (file for pattern in self.contents for file in path.glob(pattern))
+            # macOS adds `._x.mcap` to a copy of x.mcap.
+            return any(not file.name.startswith(".") for file in found)
         # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
@@ -81,9 +83,11 @@ _BAG = f"{_HERE}.bag:BagRecording"
 _BAG_SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd", ".mcap.zst", ".db3.zst")
 _ECD = "an Event Camera Dataset sequence"
 _FORMATS = (
-    Format("a rosbag2", _BAG, _BAG_SUFFIXES, ("*.mcap*", "*.db3*"), has_topics=True),
     Format("a DSEC sequence", f"{_HERE}.dsec:DsecRecording", contents=(DSEC_EVENTS,)),
     Format(_ECD, f"{_HERE}.text:TextEvents", contents=("events.txt",), has_numbers=True),
+    Format(
+        "a rosbag2", _BAG, _BAG_SUFFIXES, tuple(f"*{suffix}" for suffix in _BAG_SUFFIXES), has_topics=True
+    ),
     Format("a ROS 1 bag", _BAG, (".bag",), has_topics=True),
     Format("", f"{_HERE}.aedat4:Aedat4Recording", (".aedat4",)),
     Format("", f"{_HERE}.numpy_files:read_numpy", (".npy",), has_numbers=True),

@@ -53,7 +53,7 @@ def _survey_bag(path: Path, asked: ReadOptions) -> Report:
         topics = {topic: _topic_survey(topic) for topic in files.counts}
         for message in files.messages(topics):
             topics[message.topic].add(message.log_ns, message.data)
-        found = [*map(describe_loss, files.losses())]
+        found = [*map(describe_loss, files.losses()), *files.remarks]
         return _report(path, files.format, topics.values(), found, str(choice) if choice else None)
 
 

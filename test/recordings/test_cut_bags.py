@@ -8,7 +8,8 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from bag_samples import EVENTS, by_topic, drive, mcap, sound, write, write_ros1
+from backports import zstd
+from bag_samples import EVENTS, by_topic, drive, mcap, nth, sound, write, write_ros1
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.errors import InputError
@@ -50,6 +51,22 @@ def test_zeroed_bytes_lose_nothing_silently(bag):
         findings = set(survey(file)["findings"]) - {*known}
         assert len(data) == count or losses, f"{i}: the player reports no loss"
         assert len(data) == count or findings, f"{i}: info reports no loss"
+
+
+@pytest.mark.parametrize("kind", [None, CompressionMode.STORAGE, "packed file"])
+def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    messages = [nth(i, rng.bytes(10_000)) for i in range(100)]
+    if kind == "packed file":
+        file = tmp_path / "a.mcap.zstd"
+        file.write_bytes(zstd.compress(mcap(tmp_path / "a.mcap", messages, chunks=0).read_bytes()))
+    else:
+        (file,) = write(tmp_path / "bag", messages, StoragePlugin.MCAP, kind).glob("*.mcap")
+    expected, data = played(file)[0], file.read_bytes()
+    file.write_bytes(data[: int(len(data) * 0.6)])
+    found, losses = played(file)
+    assert found == expected[: len(found)] and losses
+    assert 30 < len(found) == survey(file)["messages"] < 100
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])

@@ -120,6 +120,18 @@ def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, s
         assert played(bag)[0] == expected
 
 
+def test_partly_packed_split_bag_plays_in_order(tmp_path, expected):
+    """Some users pack the finished parts of a bag while its last part is recorded."""
+    folder, messages = tmp_path / "bag", sound()
+    folder.mkdir()
+    for i in range(3):
+        part = mcap(folder / f"drive_{i}.mcap", messages[40 * i : 40 * i + 40])
+        if i < 2:
+            part.with_suffix(".mcap.zstd").write_bytes(zstd.compress(part.read_bytes()))
+            part.unlink()
+    assert played(folder) == (expected, [])
+
+
 def test_the_messages_of_a_file_that_are_packed_one_by_one_play(tmp_path, expected):
     (file,) = write(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.MESSAGE).glob("*.mcap")
     assert played(file) == (expected, [])

@@ -20,6 +20,7 @@ from refusals import refused
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
@@ -29,7 +30,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.convert import convert
-from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.recordings.recording import find_format, open_here
 from crossspec_ros.recordings.survey import survey
 
 EVENTS_TOPIC, IMAGE_TOPIC = "/event_camera/events", "/camera/image_raw/compressed"
@@ -119,14 +120,52 @@ def test_events_without_images_play(tmp_path, events):
 
 
 def test_all_files_of_one_bag_in_a_folder_play(bag):
-    shutil.copy(bag / "bag.mcap", bag / "bag_3.mcap")
+    file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
+    shutil.copy(file, bag / "cam_1.5_1.mcap")
+    (bag / "._cam_1.5_0.mcap").write_bytes(b"x")
     (bag / "metadata.yaml").write_text("{")
     with closing(open_here(bag)) as recording:
         assert len(list(recording.messages())) == 28
-    shutil.copy(bag / "bag.mcap", bag / "ride.mcap")
+        assert recording.remarks == recording.losses == []
+
+
+@pytest.mark.parametrize("name", ["ride_0.mcap", "cam_1.5.mcap", "cam_2.5_0.mcap"])
+def test_files_of_several_bags_in_a_folder_are_refused(bag, name):
+    file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
+    shutil.copy(file, bag / name)
     for read in (open_here, survey):
-        with refused("several-bags"):
+        with refused("several-bags", file=min(file.name, name, key=lambda name: (len(name), name))):
             read(bag)
+
+
+def test_missing_parts_of_a_split_bag_are_reported(bag):
+    file = (bag / "bag.mcap").rename(bag / "bag_8.mcap")
+    for i in (9, 11, 14):
+        shutil.copy(file, bag / f"bag_{i}.mcap")
+    with closing(open_here(bag)) as recording:
+        for remarks in (recording.remarks, survey(bag)["findings"]):
+            (remark,) = [text for text in remarks if "missing" in text]
+            assert "between bag_9.mcap and bag_11.mcap, between bag_11.mcap and bag_14.mcap" in remark
+
+
+@pytest.mark.parametrize("name", ["x.mcap.md5", "x.mcap.part", "x.db3-wal", "._x.mcap"])
+def test_folder_of_a_bags_companions_is_no_bag(sequence, name):
+    (sequence / name).write_text("x")
+    assert find_format(sequence).name == "a DSEC sequence"
+    shutil.rmtree(sequence / "events")
+    with pytest.raises(InputError, match="is no recording"):
+        find_format(sequence)
+
+
+def test_sequence_with_a_bag_in_its_folder_is_a_sequence(sequence, bag):
+    shutil.copy(bag / "bag.mcap", sequence)
+    assert find_format(sequence).name == "a DSEC sequence"
+
+
+def test_folder_with_a_bag_packed_by_gzip_names_the_remedy(tmp_path):
+    (tmp_path / "x.mcap.gz").write_text("x")
+    with refused("folder-packed"):
+        open_here(tmp_path)
 
 
 def test_the_message_definition_is_the_drivers():
@@ -236,8 +275,9 @@ def test_images_alone_play_with_a_remark(tmp_path):
 def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
     payload = encode_evt3(random_batch(100))
     bag = bag_of(tmp_path / "bag", (EVENTS_TOPIC, packet(5, payload=payload)))
-    for i in range(119):
-        shutil.copy(bag / "bag.mcap", bag / f"bag_{i}.mcap")
+    file = (bag / "bag.mcap").rename(bag / "bag_0.mcap")
+    for i in range(1, 120):
+        shutil.copy(file, bag / f"bag_{i}.mcap")
     bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (150, bounds[1]))
     try:

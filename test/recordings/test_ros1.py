@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+import numpy as np
 import pytest
 from bag_samples import ROS1_START_NS, drive, ros1_batch, write_ros1
+from recording_samples import ROS1_EVENT_PACKET
 from refusals import refused
 from rosbags.rosbag1 import Writer
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from crossspec_ros.events.cdr import (
     DVS_EVENTS,
+    EVENT_PACKET,
     typestore,
 )
 from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
@@ -89,3 +93,16 @@ def test_unindexed_bag_names_its_repair(tmp_path):
     for read in (open_here, survey):
         with refused("ros1-unindexed", library_text=True):
             read(bag)
+
+
+def test_another_definition_of_a_type_is_reported(tmp_path):
+    store = get_typestore(Stores.ROS1_NOETIC)
+    store.register(get_types_from_msg(f"{ROS1_EVENT_PACKET}\nuint8 more", EVENT_PACKET))
+    writer = Writer(tmp_path / "odd.bag")
+    with writer:
+        connection = writer.add_connection("/ev", EVENT_PACKET, typestore=store)
+        header = store.types["std_msgs/msg/Header"](0, store.types["builtin_interfaces/msg/Time"](5, 0), "")
+        packet = store.types[EVENT_PACKET](header, 1, 1, 1, 1, "evt3", False, np.zeros(4, np.uint8), 1)
+        writer.write(connection, SECOND, bytes(store.serialize_ros1(packet, EVENT_PACKET)))
+    finding = survey(tmp_path / "odd.bag")["findings"][0]
+    assert f"{EVENT_PACKET} of another definition, which is not read" in finding
