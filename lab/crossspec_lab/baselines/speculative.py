@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import takewhile
 
 import torch
+from tokenizers import Tokenizer
 from transformers import DynamicCache
 
 from crossspec_lab.baselines.one_shot import OneShot
@@ -19,9 +21,12 @@ from crossspec_ros.windows.window import Window
 
 def shared_ids(pair: ModelPair) -> int:
     """Number of ids, from 0 on, that mean the same to both models; 0 without a draft."""
-    if pair.draft is None:
-        return 0
-    own, other = pair.target.tokenizer, pair.draft.tokenizer
+    return _shared_ids(pair.target.tokenizer, pair.draft.tokenizer) if pair.draft else 0
+
+
+@lru_cache(2)
+def _shared_ids(own: Tokenizer, other: Tokenizer) -> int:
+    """Decoders ask for each window, and a vocabulary takes milliseconds."""
     size = min(own.get_vocab_size(), other.get_vocab_size())
     return next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
 
