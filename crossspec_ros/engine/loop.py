@@ -140,7 +140,7 @@ class Loop:
                 request.is_idle = True
                 return None
             units = len(sequence.frames)
-            is_missing = units * spec.frames_per_unit < spec.frames
+            is_missing = units < spec.units
             is_new = spec.is_half(units) and units > request.rehearsed and not rehearsal.future.done()
             if rehearsal.answer.rehearses and is_missing and is_new:
                 return rehearsal

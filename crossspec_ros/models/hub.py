@@ -65,8 +65,10 @@ def fetch_weights(folder: Path) -> None:
     if _SNAPSHOT.search(str(folder)) and not all(map(_has_weights, folder.rglob("config.json"))):
         from huggingface_hub import constants
 
-        is_copy = not folder.is_relative_to(constants.HF_HUB_CACHE)
-        if not is_copy and not any(_fetched(known_as(folder), _TENSORS).glob("*.safetensors")):
+        # A copy elsewhere stays as it is.
+        if not folder.is_relative_to(constants.HF_HUB_CACHE):
+            return
+        if not any(_fetched(known_as(folder), _TENSORS).glob("*.safetensors")):
             _fetched(known_as(folder), _OLD_TENSORS)
 
 
