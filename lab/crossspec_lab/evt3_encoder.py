@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_lab.world.vector_words import put_segment
 from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import (
@@ -64,31 +65,7 @@ def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: n
         if start == 0 or y[start] != y[start - 1]:
             words[count] = ADDR_Y << 12 | y[start]
             count += 1
-        # A segment may share vector words: each event is to the right of the last, with gaps that leave no
-        # mask empty.
-        end = start + 1
-        while (
-            end < t.size
-            and t[end] == t[start]
-            and y[end] == y[start]
-            and p[end] == p[start]
-            and 0 < np.int64(x[end]) - x[end - 1] <= 12
-        ):
-            end += 1
-        first, polarity = np.int64(x[start]), np.int64(p[start]) << 11
-        masks = (np.int64(x[end - 1]) - first) // 12 + 1
-        if 1 + masks < end - start:
-            words[count] = VECT_BASE_X << 12 | polarity | first
-            words[count + 1 : count + 1 + masks] = VECT_12 << 12
-            for i in range(start, end):
-                column = np.int64(x[i]) - first
-                words[count + 1 + column // 12] |= 1 << column % 12
-            count += 1 + masks
-            if words[count - 1] & 0xFFF < 1 << 8:
-                words[count - 1] = VECT_8 << 12 | words[count - 1] & 0xFF
-        else:
-            for i in range(start, end):
-                words[count] = ADDR_X << 12 | polarity | x[i]
-                count += 1
-        start = end
+        count, start = put_segment(t, y, x, p, words, count, start, VECT_BASE_X, VECT_12, 12, ADDR_X)
+        if words[count - 1] >> 12 == VECT_12 and words[count - 1] & 0xFFF < 1 << 8:
+            words[count - 1] = VECT_8 << 12 | words[count - 1] & 0xFF
     return count

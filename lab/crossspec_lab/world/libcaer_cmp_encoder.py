@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_lab.world.vector_words import put_segment
 from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import ADDR_X, ADDR_Y, TIME_HIGH, TIME_LOW, VECT_8, VECT_BASE_Y
-
-_MAX_COORDINATE = (1 << 11) - 1
+from crossspec_ros.events.packed import X_MASK
 
 
 def encode_libcaer_cmp(batch: EventBatch, time_base: int) -> bytes:
@@ -21,8 +21,8 @@ def encode_libcaer_cmp(batch: EventBatch, time_base: int) -> bytes:
     """
     if not len(batch):
         return b""
-    if max(int(batch.x.max()), int(batch.y.max())) > _MAX_COORDINATE:
-        raise ValueError(f"libcaer_cmp coordinates end at {_MAX_COORDINATE}")
+    if max(int(batch.x.max()), int(batch.y.max())) > X_MASK:
+        raise ValueError(f"libcaer_cmp coordinates end at {X_MASK}")
     t, x, y, p = batch.contiguous()
     t = t - time_base // 1000
     if int(t.min()) < 0 or int(t.max()) >= 1 << 24:
@@ -48,28 +48,5 @@ def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: n
         if start == 0 or x[start] != x[start - 1]:
             words[count] = ADDR_X << 12 | x[start]
             count += 1
-        # A segment may share vector words: each event is above the last, with gaps that leave no mask empty.
-        end = start + 1
-        while (
-            end < t.size
-            and t[end] == t[start]
-            and x[end] == x[start]
-            and p[end] == p[start]
-            and 0 < np.int64(y[end]) - y[end - 1] <= 8
-        ):
-            end += 1
-        first, polarity = np.int64(y[start]), np.int64(p[start]) << 11
-        masks = (np.int64(y[end - 1]) - first) // 8 + 1
-        if 1 + masks < end - start:
-            words[count] = VECT_BASE_Y << 12 | polarity | first
-            words[count + 1 : count + 1 + masks] = VECT_8 << 12
-            for i in range(start, end):
-                row = np.int64(y[i]) - first
-                words[count + 1 + row // 8] |= 1 << row % 8
-            count += 1 + masks
-        else:
-            for i in range(start, end):
-                words[count] = ADDR_Y << 12 | polarity | y[i]
-                count += 1
-        start = end
+        count, start = put_segment(t, x, y, p, words, count, start, VECT_BASE_Y, VECT_8, 8, ADDR_Y)
     return count
