@@ -45,6 +45,17 @@ def camera_array(message: Any) -> np.ndarray:
         ) from None
 
 
+def wide_samples(message: Any) -> np.ndarray | None:
+    """The samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
+
+    Raises InputError for data that do not fit.
+    """
+    channels, bits, _ = _ENCODINGS.get(message.encoding, (0, 0, ""))
+    if bits != 16:
+        return None
+    return pixels_of(message, channels * 2).view(">u2" if message.is_bigendian else "<u2")
+
+
 _OF_BOTH_DEPTHS = {
     "rgb": (3, ""),
     "bgr": (3, "BGR2RGB"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.camera_images import camera_array, compressed_array
+from crossspec_ros.events.camera_images import camera_array, compressed_array, wide_samples
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
     DVS_EVENTS,
@@ -241,8 +241,7 @@ class ImageSurvey(StampedSurvey):
         self._encodings[message.encoding] += 1
         self._sizes[f"{message.width}x{message.height}"] += 1
         camera_array(message)
-        if message.encoding.endswith("16"):
-            samples = message.data.view(">u2" if message.is_bigendian else "<u2")
+        if (samples := wide_samples(message)) is not None:
             self._largest = max(self._largest, int(samples.max()))
 
     def figures(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from crossspec_ros.events.cdr import (
     EVENT_PACKET,
     compressed_image,
     event_packet,
+    image,
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
@@ -138,9 +139,21 @@ def big_endian(topic, kind, stamp_ns, data):
     return topic, kind, stamp_ns, bytes(typestore().serialize_cdr(replace(message, is_bigendian=True), kind))
 
 
+def padded(stamp_ns: int):
+    """Return an image of samples up to 4095, whose rows end in an odd number of bytes that are no samples."""
+    kind = "sensor_msgs/msg/Image"
+    message: object = typestore().deserialize_cdr(
+        image(stamp_ns, np.full((3, 5), 4095, "<u2"), "mono16"), kind
+    )
+    rows = np.pad(message.data.reshape(3, 10), ((0, 0), (0, 3)), constant_values=255)
+    changed = replace(message, step=13, data=rows.reshape(-1))
+    return IMAGES, kind, stamp_ns, bytes(typestore().serialize_cdr(changed, kind))
+
+
 @pytest.mark.parametrize(
     ("messages", "finding"),
     [
+        ([padded(SECOND)], "the largest sample of 16 bits is 4095"),
         ([nth(i) for i in range(100) if i not in (10, 11, 12, 40)], "4 packets are missing"),
         ([big_endian(*nth(0))], "big-endian"),
         ([nth(0, encoding="evt4")], "1 of 1 messages cannot be read: the event encoding 'evt4' is unknown"),
