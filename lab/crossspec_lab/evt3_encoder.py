@@ -65,7 +65,7 @@ def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: n
         if start == 0 or y[start] != y[start - 1]:
             words[count] = ADDR_Y << 12 | y[start]
             count += 1
-        count, start = put_segment(t, y, x, p, words, count, start, VECT_BASE_X, VECT_12, 12, ADDR_X)
+        count, start = put_segment(t, y, x, p, words, (count, start), (VECT_BASE_X, VECT_12, ADDR_X, 12))
         if words[count - 1] >> 12 == VECT_12 and words[count - 1] & 0xFFF < 1 << 8:
             words[count - 1] = VECT_8 << 12 | words[count - 1] & 0xFF
     return count

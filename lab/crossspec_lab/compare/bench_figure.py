@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
 def _caption(args: argparse.Namespace) -> None:
     if args.out.suffix != ".gif":
         raise InputError(f"'{args.out}' is no .gif: name one, or give --latency for bars")
-    models = args.models or tiny_models()
-    pair = load_pair(models)
+    pair = load_pair(args.models or tiny_models())
     last = args.second + args.seconds
     scenes = drive(args.seed, last + 2)
     with closing(speculative_decoder(pair)) as decoder:

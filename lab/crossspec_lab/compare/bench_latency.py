@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
     check_windows(args.windows)
     logging.set_verbosity_error()
-    models = args.models or tiny_models()
     pair = measured_pair(args)
     if args.recording:
         windows = recorded_windows(pair, args.recording, args.windows)
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         windows = [window for window, _ in rendered]
     period_ns = round(args.period * SECOND)
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
-    heads = fitting_heads(models, args.target, pair.target, pair.draft)
+    heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
     with ExitStack() as stack:
         ours = speculative_decoder(pair)
         decoders = {OURS: timed(ours, stack)}

@@ -48,5 +48,5 @@ def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: n
         if start == 0 or x[start] != x[start - 1]:
             words[count] = ADDR_X << 12 | x[start]
             count += 1
-        count, start = put_segment(t, x, y, p, words, count, start, VECT_BASE_Y, VECT_8, 8, ADDR_Y)
+        count, start = put_segment(t, x, y, p, words, (count, start), (VECT_BASE_Y, VECT_8, ADDR_Y, 8))
     return count

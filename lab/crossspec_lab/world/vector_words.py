@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from crossspec_ros.compiled import FIELDS, compiled
 
 
-@compiled(f"UniTuple(int64, 2)({FIELDS}, uint16[::1], int64, int64, int64, int64, int64, int64)")
-def put_segment(
-    t: np.ndarray,
-    line: np.ndarray,
-    along: np.ndarray,
-    p: np.ndarray,
-    words: np.ndarray,
-    count: int,
-    start: int,
-    base: int,
-    vector: int,
-    bits: int,
-    single: int,
-) -> tuple[int, int]:
-    """Put the events from `start` on that may share vector words; return the number of words, and the end.
+@compiled(f"UniTuple(int64, 2)({FIELDS}, uint16[::1], UniTuple(int64, 2), UniTuple(int64, 4))")
+def put_segment(t: Any, line: Any, along: Any, p: Any, words: Any, place: Any, kinds: Any) -> tuple[int, int]:
+    """Put the events that may share vector words; return the places behind them, in words and in events.
 
-    They have one time, line and polarity, and each lies ahead of the last, with gaps that leave no mask of so
-    many `bits` empty. They take the words `base` and `vector`, or a word `single` each where these are fewer.
+    `place` has those of the first. The events have one time, line and polarity, and each lies ahead of the
+    last, with gaps that leave no mask empty. `kinds` are the words of a base, a mask and a single event,
+    and the bits of a mask; where single words are fewer, they are taken.
     """
+    (count, start), (base, vector, single, bits) = place, kinds
     end = start + 1
     while (
         end < t.size
@@ -41,8 +33,8 @@ def put_segment(
         words[count] = base << 12 | polarity | first
         words[count + 1 : count + 1 + masks] = vector << 12
         for i in range(start, end):
-            place = np.int64(along[i]) - first
-            words[count + 1 + place // bits] |= 1 << place % bits
+            ahead = np.int64(along[i]) - first
+            words[count + 1 + ahead // bits] |= 1 << ahead % bits
         count += 1 + masks
     else:
         for i in range(start, end):
