@@ -27,7 +27,7 @@ _KINDS = {
     bool: "true or false",
     int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "text",
     tuple: "a list of texts",
 }
 _NEAR = 0.7
