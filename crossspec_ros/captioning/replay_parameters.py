@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
+from crossspec_ros.captioning.loading import is_remote, remote_spec
 from crossspec_ros.captioning.standing import read_standing
-from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
