@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.base import InputSpec
+from crossspec_ros.settings import CaptionerSettings, SynchronizerSettings
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def is_remote(target: str) -> bool:
     return "://" in target
 
 
-def connected_engine(settings: CaptionerSettings) -> RemoteEngine:
+def connected_engine(settings: CaptionerSettings | SynchronizerSettings) -> RemoteEngine:
     """An engine that is connected to these parameters' server; raises InputError where that is not reached,
     for an address or files that are none, and without the packages for it."""
     try:
@@ -47,7 +47,7 @@ def connected_engine(settings: CaptionerSettings) -> RemoteEngine:
     return RemoteEngine(address, settings.link_timeout_s, _CONNECT_S)
 
 
-def remote_spec(settings: CaptionerSettings) -> InputSpec:
+def remote_spec(settings: CaptionerSettings | SynchronizerSettings) -> InputSpec:
     """Spec of the target on its server; raises InputError where that is not reached."""
     from crossspec_ros.engine.remote import RemoteTarget
 
