@@ -134,22 +134,25 @@ class SynchronizerSettings(_Stream, PairSettings):
 
     node = "synchronizer"
 
-    event_type: str = setting(EVENT_TYPES[0], "Message type of the topic events.", choices=EVENT_TYPES)
+    event_type: str = setting(
+        "", "Message type of the topic events. Empty: that of its publisher.", choices=EVENT_TYPES
+    )
     image_transport: str = setting(
-        "raw",
-        "Whether the topic image has Image (raw) or CompressedImage messages.",
+        "",
+        "raw: the topic image has Image messages. compressed: it, or its topic compressed, has "
+        "CompressedImage messages. Empty: what is published, raw before compressed.",
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(5, "Event images per window.", 1, 32)
-    frames: int = setting(8, "Frame slots per window. 0: as many as the target takes.", 0, 64)
+    frames: int = setting(0, "Frame slots per window. 0: as many as the target takes.", 0, 64)
     frame_size: int = setting(
-        0,
+        -1,
         "Shortest edge of published frames in pixels. 0: as in the camera. -1: as the target needs.",
         -1,
         4096,
     )
     event_image_size: int = setting(
-        0,
+        -1,
         "Shortest edge of published event images in pixels. 0: as in the sensor. -1: as the draft needs.",
         -1,
         4096,
