@@ -21,7 +21,6 @@ from pathlib import Path
 from types import ModuleType
 
 from crossspec_ros.cli import LABORATORY, make_parser
-from crossspec_ros.parameter import Param
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 from crossspec_ros.settings import NODES
 
@@ -66,21 +65,16 @@ def parameters() -> str:
     """A table for each node."""
     sections = []
     for node, kind in NODES.items():
-        rows = [(f"`{param.name}`", f"`{_default(param)}`", _meaning(param)) for param in kind.params()]
+        rows = [
+            (f"`{param.name}`", _code(param.default_text), param.meaning + (" [live]" if param.live else ""))
+            for param in kind.params()
+        ]
         sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
     return "\n\n".join(sections)
 
 
-def _default(param: Param) -> str:
-    if isinstance(param.default, bool):
-        return str(param.default).lower()
-    return '""' if param.default == "" else str(param.default)
-
-
-def _meaning(param: Param) -> str:
-    bounds = f" ({param.low:.15g} to {param.high:.15g})" if param.low is not None else ""
-    choices = f" ({', '.join(param.choices)})" if param.choices else ""
-    return param.help + bounds + choices + (" [live]" if param.live else "")
+def _code(text: str) -> str:
+    return f"`{text}`" if text else '`""`'
 
 
 def commands() -> str:
@@ -140,18 +134,22 @@ def launch_arguments() -> str:
     """The arguments that launch files share, then a section for each launch file."""
     files = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        files[file.name] = [(f"`{name}`", text) for name, text in arguments_of(file).items()]
+        files[file.name] = [
+            (f"`{name}`", "required" if default is None else _code(default.removeprefix(f"{ROOT}/")), text)
+            for name, (default, text) in arguments_of(file).items()
+        ]
     counts = Counter(row for rows in files.values() for row in rows)
     common = [row for row, count in counts.items() if count > 1]
     own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
     sections = (own | {"Both launch files": common}).items()
-    return "\n\n".join(f"## {name}\n\n{table(ARGUMENTS, rows)}" for name, rows in sections)
+    heads = ("argument", "default", "meaning")
+    return "\n\n".join(f"## {name}\n\n{table(heads, rows)}" for name, rows in sections)
 
 
-def arguments_of(file: Path) -> dict[str, str]:
-    """The arguments of a launch file with their descriptions, also where ROS's launch is not installed."""
+def arguments_of(file: Path) -> dict[str, tuple[str | None, str]]:
+    """The defaults and descriptions of a launch file's arguments, also if ROS's launch is not installed."""
     with _without_launch():
-        arguments: dict[str, str] = runpy.run_path(str(file))["ARGUMENTS"]
+        arguments: dict[str, tuple[str | None, str]] = runpy.run_path(str(file))["ARGUMENTS"]
     return arguments
 
 

@@ -17,7 +17,7 @@ from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.loading import load_decoder
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
@@ -28,12 +28,12 @@ from crossspec_ros.telemetry.summary import Summary
 
 def run(args: argparse.Namespace) -> None:
     """Print the caption of each window, and write them as JSON if requested."""
-    setup = ReplaySetup.asked(args)
+    setup = ReplaySetup(args.path, args.config, vars(args))
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with closing(setup), bar as progress:
         # Columns, unit and size of a text or an array were told by its values, which may mislead.
-        print(plain_text(f"crossspec: {setup.bag} is {setup.recording.format}"), file=sys.stderr)
+        print(plain_text(f"crossspec: {setup.path} is {setup.recording.format}"), file=sys.stderr)
         windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
 
         def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
@@ -57,12 +57,12 @@ def run(args: argparse.Namespace) -> None:
             if captioned.holds_ns is not None:
                 totals.count(unchanged=1)
     if not windows:
-        raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
+        raise InputError(f"'{setup.path}' has no window to caption: give a recording with events or images")
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:
-        document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
-        document |= {"settings": setup.settings, "windows": windows}
+        document: dict[str, Any] = {"recording": str(setup.path), "models": models}
+        document |= {"settings": setup.shaping, "windows": windows}
         write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
@@ -75,7 +75,7 @@ def _captions(
     """Yield the captions and show the progress."""
     task = progress.add_task("loading the models", total=None)
     if progress.disable:
-        print(f"crossspec: captioning {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
+        print(f"crossspec: captioning {setup.path}; loading the models takes a few seconds", file=sys.stderr)
 
     def tick(seconds: float) -> None:
         progress.update(task, description=f"captioning, {seconds:.1f} s")

@@ -41,7 +41,7 @@ from crossspec_ros.models.loading import architectures, load_pair
 from crossspec_ros.models.placement import GGUF, LLAMA_KINDS, Placement, available
 from crossspec_ros.models.registry import TargetArchitecture
 from crossspec_ros.models.transformers_family import TransformersTarget
-from crossspec_ros.paths import tiny_models
+from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import DTYPES, LLAMA_CPP, TORCH, CaptionerSettings
 from crossspec_ros.versions import installed_version, unmet_requirements
 
@@ -54,7 +54,7 @@ _ADVICE = {_FITS: "{}", _ALONE: "{} --draft none"}
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
-    names = {one: getattr(args, one) or str((args.models or tiny_models()) / one) for one in _MODELS}
+    names = {one: getattr(args, one) or str(found(args.models or tiny_models()) / one) for one in _MODELS}
     target, draft = names.values()
     models = architectures("", target, draft)
     spec = models[0].spec

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
-from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, replay_parameters
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
-from crossspec_ros.parameter import Value
-from crossspec_ros.recordings.options import ReadOptions
+from crossspec_ros.parameter import Value, ros_value
 
 MODULES = {"synchronizer": "synchronizer_node", "captioner": "captioner", "dsec_player": "dsec_player"}
 """Module of each node; the player is the last."""
@@ -36,19 +36,10 @@ def run(args: argparse.Namespace) -> int:
                 f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
                 f"caption recordings without ROS by crossspec caption"
             )
-    shown = {name: True for name in ("stages", "compare") if getattr(args, name)}
-    parameters = replay_parameters(
-        args.path,
-        args.models,
-        args.question,
-        args.rate,
-        args.mode,
-        args.config,
-        asked=ReadOptions.of(vars(args)),
-        **{name: getattr(args, name) for name in MODEL_ARGUMENTS},
-    )
-    parameters.nodes["captioner"].update(shown)
-    commands = {node: command(node, parameters.file, values) for node, values in parameters.nodes.items()}
+    with closing(ReplaySetup(args.path, args.config, vars(args))) as setup:
+        # Nodes report a missing recording or model later, and each in its way.
+        assert setup.synchronizer
+    commands = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
     print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
     return supervise(commands, ros_environment(isolated=args.isolated))
 
@@ -59,7 +50,7 @@ def command(node: str, params_file: Path, parameters: Mapping[str, Value]) -> li
     made += ["--params-file", str(params_file)]
     for name, value in parameters.items():
         # JSON is YAML in which a string stays a string.
-        made += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
+        made += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
     for name, topic in INPUTS.items() if node == "synchronizer" else ():
         made += ["-r", f"{name}:={topic}"]
     return made

@@ -29,7 +29,7 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.loading import requested_placement
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -193,8 +193,7 @@ def recorded(args: argparse.Namespace) -> Iterator[Window]:
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:
-        setup = ReplaySetup.asked(argparse.Namespace(**vars(args), path=path))
-        with closing(setup):
+        with closing(ReplaySetup(path, flags=vars(args))) as setup:
             for captioned in CodeReplay(setup, nobody).windows():
                 if len(captioned.window.frames):
                     yield captioned.window
