@@ -156,7 +156,7 @@ def _replay(subparsers: Subparsers) -> None:
         action="store_true",
         help="caption each window with the target alone as well, and tell how much sooner captions came",
     )
-    parser.set_defaults(handler=lazily("crossspec_ros.ros.supervisor:run"))
+    parser.set_defaults(handler=lazily("crossspec_ros.ros.replay:run"))
 
 
 def _caption(subparsers: Subparsers) -> None:

@@ -161,25 +161,3 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """Return the remedy for an unknown name."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(names)}"
-
-
-def read_number(name: str, text: str) -> float:
-    """Return a number. Raises InputError for any other text."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
-
-
-def read_flag(name: str, text: str) -> bool:
-    """Return true or false. Raises InputError for any other text."""
-    if text.lower() not in ("true", "false"):
-        raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
-    return text.lower() == "true"
-
-
-def read_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return one of `choices`. Raises InputError for any other text."""
-    if text not in choices:
-        raise InputError(f"{name} is '{text}', which is none: {nearest(text, choices)}")
-    return text

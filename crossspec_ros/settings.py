@@ -139,8 +139,8 @@ class SynchronizerSettings(_Stream, _Pair):
     )
     image_transport: str = setting(
         "",
-        "raw: the topic image has Image messages. compressed: it, or its topic compressed, has "
-        "CompressedImage messages. Empty: what is published, raw before compressed.",
+        "Messages of the topic image: Image (raw) or CompressedImage. Empty: those of its publisher, or of that "
+        "of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(5, "Event images per window.", 1, 32)

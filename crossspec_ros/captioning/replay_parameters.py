@@ -9,11 +9,7 @@ from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.standing import read_standing
-from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.engine.json_grammar import read_schema
-from crossspec_ros.errors import InputError
-from crossspec_ros.models.hub import draft_path, target_path
-from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.parameter import Value
 from crossspec_ros.paths import found, share_dir, tiny_models
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
@@ -64,8 +60,7 @@ def replay_parameters(
     """The parameters of the nodes that replay a recording; what is None comes from the configuration.
 
     `placed` are those of `MODEL_ARGUMENTS`; `asked` is what is said of the recording. The
-    synchronizer publishes images as small as the models want them, unless the configuration sets a size.
-    The recording is closed, unless there is somebody to `keep` it.
+    recording is closed, unless there is somebody to `keep` it.
 
     Raises InputError for a recording, models or a configuration that cannot work.
     """
@@ -82,15 +77,10 @@ def replay_parameters(
         keep(recording)
     else:
         recording.close()
-    raw = recording.image_type is None or recording.image_type.endswith("/Image")
     # A replay must not depend on those before it, unless the configuration asks for that.
     configured["captioner"] = {"memory": "none", **configured["captioner"]}
     nodes = captioning_nodes(configured, models, question=question, mode=mode, memory=memory, **placed)
     windows = SynchronizerSettings.of(configured["synchronizer"])
-    nodes["synchronizer"] |= {
-        "event_type": recording.event_type.replace("/msg/", "/"),
-        "image_transport": "raw" if raw else "compressed",
-    }
     nodes["dsec_player"] = player | {
         "max_lateness_s": windows.max_lateness_s,
         "window_phase_s": windows.window_phase_s,
@@ -118,8 +108,11 @@ def captioning_nodes(
     read_standing(CaptionerSettings.of(captioner).questions)
     captioner["schema"] = read_schema(str(captioner.get("schema", "")))
     phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
+    # The synchronizer reads the sizes of images from the same models.
+    names = {param.name for param in SynchronizerSettings.params()}
+    shared = {name: value for name, value in captioner.items() if name in names}
     return {
-        "synchronizer": {**window_shape(captioner), **configured["synchronizer"]},
+        "synchronizer": {**shared, **configured["synchronizer"]},
         "captioner": {**captioner, "window_phase_s": phase},
     }
 
@@ -136,31 +129,6 @@ def chosen_models(
             # Not what a link leads to: a file in the hub's cache has its name and its projector there.
             chosen[name] = os.path.abspath(found(value))
     return chosen | {"models.folder": str(folder.resolve())}
-
-
-def window_shape(captioner: Mapping[str, Value]) -> dict[str, Value]:
-    """Number of frames that the target of these parameters takes, and the shortest edges in pixels that both
-    models look at; read without loading them.
-
-    Raises InputError for a folder that is not what it is said to be, and for a hub id that is not to be had.
-    """
-    folder = Path(str(captioner["models.folder"]))
-    target, draft = (str(captioner.get(name, "")) for name in ("target", "draft"))
-    if not (target and draft) and not folder.is_dir():
-        raise InputError(
-            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
-            f"--models, or train the tiny pair with crossspec train tiny"
-        )
-    drafting = draft_path(folder, draft)
-    if is_remote(target):
-        spec = remote_spec(CaptionerSettings.of(captioner))
-    else:
-        spec = target_spec(target_path(folder, target))
-    return {
-        "frames": spec.frames,
-        "frame_size": spec.image_size,
-        **({"event_image_size": event_image_size(drafting)} if drafting else {}),
-    }
 
 
 def given(**arguments: Value | None) -> dict[str, Value]:

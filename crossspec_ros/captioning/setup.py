@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossspec_ros.captioning.input_sizes import with_input_sizes
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
 from crossspec_ros.errors import InputError
 from crossspec_ros.parameter import Value
@@ -106,8 +107,9 @@ class ReplaySetup:
 
     @cached_property
     def synchronizer(self) -> SynchronizerSettings:
-        """The synchronizer's, as the node itself would see them."""
-        return SynchronizerSettings.of(self.parameters.nodes["synchronizer"])
+        """The synchronizer's, with what the node finds out by itself."""
+        settings = with_input_sizes(SynchronizerSettings.of(self.parameters.nodes["synchronizer"]))
+        return replace(settings, event_type=self.recording.event_type.replace("/msg/", "/"))
 
     @cached_property
     def captioner(self) -> CaptionerSettings:

@@ -22,10 +22,9 @@ from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
 from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS
 from crossspec_ros.ros.messages import closed_window, to_time
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 
@@ -39,6 +38,9 @@ def record(path, stamps_ms):
             packet = event_packet(ms * MS, encode_evt3(batch), "evt3", (32, 24), seq)
             write("/events", RecordedMessage(ms * MS, "events", EVENT_PACKET, packet))
     return path
+
+
+CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
 
 
 def remapped(**topics):
