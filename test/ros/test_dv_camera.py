@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import dv_processing as dv
 import numpy as np
@@ -27,7 +26,7 @@ from crossspec_ros.events import dv_camera
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, Unusable, open_sources
 from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.dv_camera import DvCameraNode
+from crossspec_ros.ros.dv_camera import DvCameraNode, main
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)
@@ -211,18 +210,14 @@ def test_a_first_connection_that_can_never_work_is_an_error(error):
         list(source_of(error)[0])
 
 
-def test_missing_camera_is_waited_for(monkeypatch):
-    """The node reports it, and the sentence has no text of the C++ library."""
-
-    def fail(*serial):
-        raise RuntimeError("device not found [system:19 at io/usb.cpp:88]")
-
-    camera = SimpleNamespace(open=fail, discover=list)
-    monkeypatch.setattr(dv, "io", SimpleNamespace(camera=camera))
-    (source,) = open_sources("camera", "")
-    links = [link for link, _ in zip(items(source), range(2), strict=False)]
-    assert [link.is_up for link in links] == [False, False]
-    assert links[0].why.startswith("no iniVation camera can be opened (attached: none): plug it in")
+def test_where_no_camera_is_attached_the_node_says_so_and_ends(capfd):
+    if dv.io.camera.discover():
+        pytest.skip("a camera is attached")
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 2
+    told = capfd.readouterr().err
+    assert "crossspec: error: no iniVation camera can be opened (attached: none; " in told
 
 
 @pytest.mark.parametrize(
