@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import Value, read_choice, read_flag, read_number
 from crossspec_ros.captioning.replay_parameters import (
     ReplayParameters,
     captioning_nodes,
     given,
     replay_parameters,
 )
-from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import Value, read_choice, read_flag, read_number, ros_value
 from crossspec_ros.paths import PACKAGE, found, share_dir
 from crossspec_ros.recordings.options import OPTION_NAMES, ReadOptions
+from crossspec_ros.settings import NODES, CameraSettings
 
 CAMERAS = ("davis", "dvxplorer", "prophesee", "dv_network", "topics")
 EVENTS_TOPIC = "event_camera/events"
@@ -38,6 +38,7 @@ DRIVER = "event_camera"
 """Name of a driver's node, so that its `~/events` is what the others expect."""
 DRIVER_PERIOD_S = 0.002
 """Time between a driver's messages: twice its default, and an event image waits for none of them long."""
+_MODULES = {"dsec_player": "player_node", "dv_camera": "camera_node"}
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
 
@@ -55,11 +56,11 @@ class Process:
 
     def command(self) -> list[str]:
         """The command that starts a node of this package with this very Python."""
-        command = [sys.executable, "-m", f"crossspec_ros.ros.{self.name}", "--ros-args"]
+        command = [sys.executable, "-m", f"crossspec_ros.ros.{_MODULES.get(self.name, self.name)}", "--ros-args"]
         command += ["--params-file", str(self.params_file)]
         for name, value in self.parameters.items():
             # JSON is YAML in which a string stays a string, whatever is in it.
-            command += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
+            command += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
         for topic, name in self.remaps.items():
             command += ["-r", f"{topic}:={name}"]
         return command
@@ -72,7 +73,7 @@ def replay_graph(parameters: ReplayParameters) -> list[Process]:
     remaps = {
         "synchronizer": {"events": EVENTS_TOPIC, "image": image},
         "captioner": CAPTIONER_REMAPS,
-        "dsec_player": {"report": "captioner/report", **CAPTIONER_REMAPS},
+        "dsec_player": {},
     }
     return [Process(node, parameters.file, nodes[node], remaps[node]) for node in nodes]
 
@@ -176,6 +177,7 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "config": lambda name, text: found(text),
     "rate": read_number,
     "loop": read_flag,
+    "questions": lambda name, text: (text,),
 }
 """Arguments of the graphs that are no text, and how each is read."""
 

@@ -19,7 +19,6 @@ from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -35,6 +34,7 @@ from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.settings import PlayerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 CLOCK_PERIOD_NS = SECOND // 100
