@@ -22,7 +22,7 @@ THREADS = {
     ("ros/camera_node.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }
 NODES = {"Node", "LifecycleNode"}
-MAKERS = {"create_node", "ActionServer", "ActionClient", "create_client", "create_guard_condition"}
+MAKERS = {"create_node", "ActionServer", "ActionClient", "create_guard_condition"}
 """Of nodes and callbacks that no boundary guards."""
 
 

@@ -56,7 +56,12 @@ class Process:
 
     def command(self) -> list[str]:
         """The command that starts a node of this package with this very Python."""
-        command = [sys.executable, "-m", f"crossspec_ros.ros.{_MODULES.get(self.name, self.name)}", "--ros-args"]
+        command = [
+            sys.executable,
+            "-m",
+            f"crossspec_ros.ros.{_MODULES.get(self.name, self.name)}",
+            "--ros-args",
+        ]
         command += ["--params-file", str(self.params_file)]
         for name, value in self.parameters.items():
             # JSON is YAML in which a string stays a string, whatever is in it.

@@ -20,7 +20,7 @@ from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.parameter import Value
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
+from crossspec_ros.ros.graph import Process, live_graph
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """Log of the nodes."""
@@ -85,9 +85,9 @@ def _beside() -> list[Process]:
         "path": str(share_dir() / "rosbags" / "synthetic_drive"),
         "caption_timeout_s": 86_400.0,
     }
-    heard = {topic: f"player/{topic}" for topic in ("report", *CAPTIONER_REMAPS)}
+    heard = {"captioner/report": "player/report", "synchronizer/frame": "player/frame"}
     (port,) = free_ports(1)
     return [
-        Process("dsec_player", config / "replay.yaml", played, heard | PLAYED | {"clock": "player/clock"}),
+        Process("dsec_player", config / "replay.yaml", played, heard | PLAYED),
         Process("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
     ]
