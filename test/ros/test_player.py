@@ -23,9 +23,9 @@ from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import player_node
 from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS
 from crossspec_ros.ros.messages import closed_window, to_time
+from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 

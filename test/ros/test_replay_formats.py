@@ -36,9 +36,9 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.graph import replay_graph
 from crossspec_ros.ros.messages import closed_window
+from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.synchronizer import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
