@@ -309,6 +309,9 @@ class PlayerSettings(_Stream):
     )
     rate: float = setting(1.0, "Speed of the replay. 1: as recorded.", 0.01, 100.0, group="replay")
     loop: bool = setting(False, "Start again at the end.", group="launch")
+    clock: bool = setting(
+        False, "Publish the time of the recording as /clock, unless another node does.", group="launch"
+    )
     wait_for_captions: bool = setting(
         True, "Start when the captioner is active, and end after its last report."
     )

@@ -18,7 +18,7 @@ INPUTS = [("events", "event_camera/events"), ("image", "camera/image_raw")]
 
 def nodes(guest: Guest) -> list[Node]:
     """Return the nodes of a replay. The end of the player, or of any other node for good, ends all."""
-    guest.player = guest.node(PlayerSettings, [*WINDOWS, ("report", "captioner/report")], path=guest["sequence"])
+    guest.player = guest.node(PlayerSettings, path=guest["sequence"])
     return [guest.node(SynchronizerSettings, INPUTS), guest.node(CaptionerSettings, WINDOWS), guest.player]
 
 

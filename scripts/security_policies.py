@@ -42,6 +42,11 @@ handshake of more than 8 kB.
 BESIDE = {
     # A heartbeat for nav2's manager, and the node that serves ~/ask.
     "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
+    # The clock is optional. By the answers the player knows that the others are ready.
+    "dsec_player": {
+        "publish": ["/clock"],
+        "request": ["/captioner/get_state", "/synchronizer/get_parameters"],
+    },
 }
 
 _IMAGES = [f"/{IMAGE}", f"/{DRIVER}/image_raw"]
@@ -52,7 +57,7 @@ REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
     },
     "captioner": _WINDOWS,
-    "dsec_player": _WINDOWS | {"/report": ["/captioner/report"]},
+    "dsec_player": {},
     "dv_camera": {},
 }
 """The topics that the launch files give a node in place of those on the page."""

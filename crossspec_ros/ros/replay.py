@@ -23,8 +23,8 @@ from crossspec_ros.recordings.options import ReadOptions
 MODULES = {
     "synchronizer": "synchronizer_node",
     "captioner": "captioner",
-    "dsec_player": "dsec_player",
-    "dv_camera": "dv_camera",
+    "dsec_player": "player_node",
+    "dv_camera": "camera_node",
 }
 """Modules of the nodes."""
 EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
@@ -33,7 +33,6 @@ _WINDOWS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image",
 REMAPS = {
     "synchronizer": {"events": EVENTS, "image": IMAGE},
     "captioner": _WINDOWS,
-    "dsec_player": _WINDOWS | {"report": "captioner/report"},
 }
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 """Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""

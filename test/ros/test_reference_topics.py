@@ -20,9 +20,9 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import captioner
+from crossspec_ros.ros.camera_node import DvCameraNode
 from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.dv_camera import DvCameraNode
+from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.settings import NODES
 

@@ -93,10 +93,9 @@ def _beside() -> dict[str, list[str]]:
         "path": str(share_dir() / "rosbags" / "synthetic_drive"),
         "caption_timeout_s": 86_400.0,
     }
-    heard = {topic: f"player/{topic}" for topic in ("report", "frame", "event_image", "window_closed")}
+    heard = {"captioner/report": "player/report", "synchronizer/frame": "player/frame"}
     (port,) = free_ports(1)
-    remaps = heard | PLAYED | {"clock": "player/clock"}
     return {
-        "dsec_player": command("dsec_player", config / "replay.yaml", played, remaps),
+        "dsec_player": command("dsec_player", config / "replay.yaml", played, heard | PLAYED),
         "dv_camera": command("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
     }
