@@ -86,7 +86,7 @@ class _Windows(Settings):
 
 
 @dataclass(frozen=True)
-class _Pair(_Windows, _Target):
+class PairSettings(_Windows, _Target):
     """The models and the server, which the synchronizer reads the sizes of images from."""
 
     models_folder: str = setting(
@@ -129,7 +129,7 @@ class _Stream(_Windows):
 
 
 @dataclass(frozen=True)
-class SynchronizerSettings(_Stream, _Pair):
+class SynchronizerSettings(_Stream, PairSettings):
     """How messages become windows, and how many messages may wait."""
 
     node = "synchronizer"
@@ -164,7 +164,7 @@ class SynchronizerSettings(_Stream, _Pair):
 
 
 @dataclass(frozen=True)
-class CaptionerSettings(_Pair, _Loaded):
+class CaptionerSettings(PairSettings, _Loaded):
     """Which models caption, which questions they answer, and how."""
 
     node = "captioner"

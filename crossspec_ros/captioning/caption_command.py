@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError

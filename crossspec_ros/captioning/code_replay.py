@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.captioner import Captioner
-from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
+from crossspec_ros.captioning.loading import (
+    enough_memory,
+    free_memory,
+    requested_placement,
+    requested_sampling,
+)
 from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.setup import ReplaySetup
@@ -76,7 +80,7 @@ class CodeReplay(Listener):
         self._outcomes: list[Outcome] = []
         self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
         grammar = decoder.grammars.compiled(setup.captioner.schema)
-        how = setup.captioner.max_new_tokens, asked_sampling(setup.captioner), grammar
+        how = setup.captioner.max_new_tokens, requested_sampling(setup.captioner), grammar
         options = Options(question, *how, *decoder.standing(read_standing(setup.captioner.questions)))
         self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(setup.captioner)))
         self._event_image_stamps: dict[int, list[int]] = {}
@@ -175,7 +179,7 @@ def captions(
     """
     where = setup.captioner.rerun
     with (
-        enough_memory(asked_placement(setup.captioner)),
+        enough_memory(requested_placement(setup.captioner)),
         closing(RerunLog(where, VIEWER_S)) if where else nullcontext() as view,
         closing(load(setup.captioner)) as decoder,
     ):

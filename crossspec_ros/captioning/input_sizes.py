@@ -6,8 +6,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from crossspec_ros.captioning.target_server import is_remote, remote_spec
+from crossspec_ros.captioning.loading import connect_target, is_remote
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, tiny_models
@@ -29,7 +30,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
             _LOG.info("reading the config of %s, from the hub if it is not in the cache", name)
     if settings.frames == 0 or settings.frame_size < 0:
         if is_remote(settings.target):
-            spec = remote_spec(settings)
+            spec = _remote_spec(settings)
         else:
             _check_folder(folder, settings.target)
             spec = target_spec(target_path(folder, settings.target))
@@ -40,6 +41,16 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
         drafting = draft_path(folder, settings.draft)
         sizes["event_image_size"] = event_image_size(drafting) if drafting else 0
     return replace(settings, **sizes)
+
+
+def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
+    from crossspec_ros.engine.remote import RemoteTarget
+
+    engine = connect_target(settings)
+    try:
+        return RemoteTarget(settings.target, engine.link.welcome).spec
+    finally:
+        engine.close()
 
 
 def _check_folder(folder: Path, name: str) -> None:

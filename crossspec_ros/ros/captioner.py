@@ -12,17 +12,15 @@ from crossspec_msgs.msg import WindowClosed
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.asked_models import asked_sampling
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
+from crossspec_ros.captioning.loading import is_remote, load_decoder, requested_sampling
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import read_standing
-from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.json_grammar import read_schema
@@ -354,7 +352,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 standing = before.first, before.later
             else:
                 standing = self._decoder.standing(read_standing(settings.questions))
-            how = settings.max_new_tokens, asked_sampling(settings), grammar
+            how = settings.max_new_tokens, requested_sampling(settings), grammar
             self._options = Options(settings.question, *how, *standing)
             proposers = () if settings.mode == "autoregressive" else settings.enabled_proposers
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
