@@ -139,8 +139,8 @@ class SynchronizerSettings(_Stream, PairSettings):
     )
     image_transport: str = setting(
         "",
-        "Messages of the topic image: Image (raw) or CompressedImage. Empty: those of its publisher, or of that "
-        "of image/compressed.",
+        "Messages of the topic image: Image (raw) or CompressedImage. Empty: those of its publisher, or else "
+        "of the publisher of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(5, "Event images per window.", 1, 32)

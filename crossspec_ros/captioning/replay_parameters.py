@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.loading import is_remote, remote_spec
 from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.parameter import Value

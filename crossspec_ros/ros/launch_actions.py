@@ -134,7 +134,7 @@ class Guest:
         return EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in ended))
 
     def _finish(self, event: Shutdown, context: LaunchContext) -> None:
-        """Raise RuntimeError, which makes launch's code 1, unless nodes of others run or launch is stopped."""
+        """Raise RuntimeError, which makes the code of launch 1, if nothing else runs and a node failed."""
         if self._failures and event.reason == "idle":
             raise RuntimeError(self._failures[0])
 

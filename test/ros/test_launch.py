@@ -53,8 +53,9 @@ def guest(launch):
 
 def parameters(node):
     """Return params_file and the values that a node gets over it."""
-    from launch import LaunchContext
     from launch_ros.utilities import evaluate_parameters
+
+    from launch import LaunchContext
 
     return evaluate_parameters(LaunchContext(), node._Node__parameters)
 
