@@ -103,12 +103,12 @@ def test_end_of_a_node_ends_the_replay_if_it_is_for_good(guest, respawn, code, i
     matches = action.event.process_matcher if action else lambda node: False
     assert sum(map(matches, [*nodes, object()])) == ended
     idle, stopped = (SimpleNamespace(reason=reason) for reason in ("idle", "ctrl-c (SIGINT)"))
-    made._finish(stopped, None)
+    made.finish(stopped, None)
     if ended and code:
         with pytest.raises(RuntimeError, match=f"one ended with code {code}"):
-            made._finish(idle, None)
+            made.finish(idle, None)
     else:
-        made._finish(idle, None)
+        made.finish(idle, None)
 
 
 def test_end_of_a_live_node_ends_no_other(guest):
@@ -135,11 +135,27 @@ def test_unknown_argument_gets_a_warning(launch, monkeypatch, configured, typed,
     lines = []
     logger = SimpleNamespace(warning=lines.append, error=lines.append)
     monkeypatch.setattr(launch_actions, "get_logger", lambda name: logger)
-    declared = launch_actions.arguments("live.yaml", "true", CaptionerSettings)
-    description = launch_actions.launch_description(declared, lambda guest: [])
     context = launch.LaunchContext(argv=typed)
     context.launch_configurations.update(configured)
-    for entity in description.entities:
-        entity.visit(context)
+    launch_actions.warn_unknown(context, launch_actions.arguments("live.yaml", "true", CaptionerSettings))
     assert all(word in " ".join(lines) for word in warned) and len(lines) == bool(warned)
-    assert context.launch_configurations == configured
+
+
+@pytest.mark.parametrize("kind", ["dsec_replay", "live"])
+def test_launch_file_declares_its_arguments_in_a_scope_of_its_own(launch, kind):
+    """An including file may have arguments of these names."""
+    from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+    context = launch.LaunchContext()
+    context.launch_configurations.update(mode="teleop", camera="topics")
+    before = dict(context.launch_configurations)
+    path = ROOT / "launch" / f"{kind}.launch.py"
+    description = PythonLaunchDescriptionSource(str(path)).get_launch_description(context)
+    names = {argument.name for argument in description.get_launch_arguments()}
+    assert {"params_file", "namespace", "use_sim_time", "log_level", "use_respawn", "question"} <= names
+    entities = [description]
+    while entities:
+        entity = entities.pop(0)
+        if not isinstance(entity, launch.actions.OpaqueFunction):
+            entities = [*(entity.visit(context) or ()), *entities]
+    assert context.launch_configurations == before
