@@ -176,10 +176,3 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """Return the remedy for an unknown name."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(names)}"
-
-
-def read_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return one of `choices`. Raises InputError for any other text."""
-    if text not in choices:
-        raise InputError(f"{name} is '{text}', which is none: {nearest(text, choices)}")
-    return text

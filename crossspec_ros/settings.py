@@ -139,8 +139,8 @@ class SynchronizerSettings(_Stream, PairSettings):
     )
     image_transport: str = setting(
         "",
-        "raw: the topic image has Image messages. compressed: it, or its topic compressed, has "
-        "CompressedImage messages. Empty: what is published, raw before compressed.",
+        "Messages of the topic image: Image (raw) or CompressedImage. Empty: those of its publisher, or else "
+        "of the publisher of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(5, "Event images per window.", 1, 32)
@@ -309,6 +309,9 @@ class PlayerSettings(_Stream):
     )
     rate: float = setting(1.0, "Speed of the replay. 1: as recorded.", 0.01, 100.0, group="replay")
     loop: bool = setting(False, "Start again at the end.", group="launch")
+    clock: bool = setting(
+        False, "Publish the time of the recording as /clock, unless another node does.", group="launch"
+    )
     wait_for_captions: bool = setting(
         True, "Start when the captioner is active, and end after its last report."
     )

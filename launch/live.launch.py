@@ -9,11 +9,12 @@ from launch.launch_description import LaunchDescription
 from launch_ros.actions import Node
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.parameter import read_choice
+from crossspec_ros.parameter import nearest
 from crossspec_ros.ros.launch_actions import Guest, arguments, launch_description
 from crossspec_ros.settings import CameraSettings, CaptionerSettings, SynchronizerSettings
 
 EVENTS = "event_camera/events"
+WINDOWS = [(topic, f"synchronizer/{topic}") for topic in ("frame", "event_image", "window_closed")]
 DRIVERS = {"davis": "libcaer_driver", "dvxplorer": "libcaer_driver", "prophesee": "metavision_driver"}
 CAMERAS = (*DRIVERS, "dv_network", "topics")
 ARGUMENTS = {
@@ -26,7 +27,9 @@ ARGUMENTS = {
 
 def nodes(guest: Guest) -> list[Node]:
     """Return synchronizer, captioner and the node that publishes the camera."""
-    camera = read_choice("camera", guest["camera"], CAMERAS)
+    camera = guest["camera"]
+    if camera not in CAMERAS:
+        raise InputError(f"there is no camera '{camera}': {nearest(camera, CAMERAS)}")
     if camera != "topics" and guest["events"] != EVENTS:
         raise InputError(f"camera:={camera} publishes {EVENTS}: set camera:=topics to name another topic")
     if camera == "dv_network" and not guest["source"]:
@@ -43,7 +46,7 @@ def nodes(guest: Guest) -> list[Node]:
     image = guest["image"] or ("event_camera/image_raw" if is_davis else "camera/image_raw")
     started = [
         guest.node(SynchronizerSettings, [("events", guest["events"]), ("image", image)]),
-        guest.node(CaptionerSettings),
+        guest.node(CaptionerSettings, WINDOWS),
     ]
     if is_installed:
         # Twice the default rate of messages, so that no event image waits for one of them for long.

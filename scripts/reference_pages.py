@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from crossspec_ros.cli import LABORATORY, make_parser
+from crossspec_ros.parameter import Param
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
 from crossspec_ros.settings import NODES
 
@@ -66,15 +67,15 @@ def parameters() -> str:
     sections = []
     for node, kind in NODES.items():
         rows = [
-            (f"`{param.name}`", _code(param.default_text), param.meaning + (" [live]" if param.live else ""))
+            (f"`{param.name}`", f"`{param.default_text}`" if param.default_text else '`""`', _meaning(param))
             for param in kind.params()
         ]
         sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
     return "\n\n".join(sections)
 
 
-def _code(text: str) -> str:
-    return f"`{text}`" if text else '`""`'
+def _meaning(param: Param) -> str:
+    return param.meaning + (" [live]" if param.live else "")
 
 
 def commands() -> str:
@@ -131,13 +132,11 @@ def _shown(action: argparse.Action) -> str:
 
 
 def launch_arguments() -> str:
-    """The arguments that launch files share, then a section for each launch file."""
+    """A section for each launch file, and one for the arguments that both have."""
     files = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        files[file.name] = [
-            (f"`{name}`", "required" if default is None else _code(default.removeprefix(f"{ROOT}/")), text)
-            for name, (default, text) in arguments_of(file).items()
-        ]
+        rows = arguments_of(file).items()
+        files[file.name] = [(f"`{name}`", _launch_default(default), text) for name, (default, text) in rows]
     counts = Counter(row for rows in files.values() for row in rows)
     common = [row for row, count in counts.items() if count > 1]
     own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
@@ -146,10 +145,16 @@ def launch_arguments() -> str:
     return "\n\n".join(f"## {name}\n\n{table(heads, rows)}" for name, rows in sections)
 
 
-def arguments_of(file: Path) -> dict[str, tuple[str | None, str]]:
-    """The defaults and descriptions of a launch file's arguments, also if ROS's launch is not installed."""
+def _launch_default(default: str | None) -> str:
+    if default is None:
+        return "must be given"
+    return f"`{default.removeprefix(f'{ROOT}/')}`" if default else ""
+
+
+def arguments_of(file: Path) -> Mapping[str, tuple[str | None, str]]:
+    """The arguments of a launch file with defaults and descriptions, also where launch is not installed."""
     with _without_launch():
-        arguments: dict[str, tuple[str | None, str]] = runpy.run_path(str(file))["ARGUMENTS"]
+        arguments: Mapping[str, tuple[str | None, str]] = runpy.run_path(str(file))["ARGUMENTS"]
     return arguments
 
 

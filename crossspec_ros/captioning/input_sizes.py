@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from crossspec_ros.captioning.loading import connect_target, is_remote
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
@@ -29,7 +28,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
         if is_hub_id(name):
             _LOG.info("reading the config of %s, from the hub if it is not in the cache", name)
     if settings.frames == 0 or settings.frame_size < 0:
-        if is_remote(settings.target):
+        if "://" in settings.target:
             spec = _remote_spec(settings)
         else:
             _check_folder(folder, settings.target)
@@ -44,6 +43,8 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
 
 
 def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
+    # A synchronizer with a target on its own machine needs neither gRPC nor the decoder.
+    from crossspec_ros.captioning.loading import connect_target
     from crossspec_ros.engine.remote import RemoteTarget
 
     engine = connect_target(settings)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -51,7 +50,7 @@ class Unusable(NamedTuple):
 
 
 class UnreachableError(InputError):
-    """No server answers at an address, or no camera is attached; one may later."""
+    """No camera is attached, or no server answers; one may later."""
 
 
 Item = RecordedMessage | Unusable | Link
@@ -137,7 +136,8 @@ def _stream(kind: str, text: str) -> Source:
 
 
 def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
-    dv = _library()
+    import dv_processing as dv
+
     try:
         # dv-processing holds the interpreter's lock for as long as a server is silent, and resolves no names.
         with socket.create_connection((host, port), CONNECT_S) as probe:
@@ -156,10 +156,11 @@ def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
 
 
 def _open_camera(serial: str) -> dv.io.camera.CameraInputBase:
-    dv = _library()
+    import dv_processing as dv
+
     try:
         return dv.io.camera.open(serial) if serial else dv.io.camera.open()
-    # IndexError if none is attached.
+    # IndexError if none is attached. The texts of all these are of C++ and name no cause.
     except (IndexError, OSError, RuntimeError) as error:
         found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
         raise UnreachableError(
@@ -167,16 +168,6 @@ def _open_camera(serial: str) -> dv.io.camera.CameraInputBase:
             f"{', '.join(found) or 'none'}): plug it in, end other programs that have it, and install "
             f"iniVation's udev rules"
         ) from error
-
-
-def _library() -> ModuleType:
-    try:
-        import dv_processing
-    except ImportError:
-        raise InputError(
-            "there is no dv_processing: run pip install dv-processing, or install libcaer_driver"
-        ) from None
-    return dv_processing
 
 
 def _read(

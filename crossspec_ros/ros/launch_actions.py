@@ -10,9 +10,8 @@ from typing import Any
 from launch.actions import (
     DeclareLaunchArgument,
     EmitEvent,
+    GroupAction,
     OpaqueFunction,
-    PopLaunchConfigurations,
-    PushLaunchConfigurations,
     RegisterEventHandler,
 )
 from launch.event_handlers import OnShutdown
@@ -109,15 +108,8 @@ class Guest:
             "sigkill_timeout": "10",
         }
 
-    def start(self, nodes: Callable[[Guest], list[Node]]) -> list[Any]:
-        """Return the nodes, none after an InputError, and the handler of the exit code."""
-        try:
-            self.nodes = nodes(self)
-        except InputError as error:
-            self._fail(str(error))
-        return [*self.nodes, RegisterEventHandler(OnShutdown(on_shutdown=self._finish))]
-
-    def _fail(self, problem: str) -> None:
+    def fail(self, problem: str) -> None:
+        """Log a problem, and remember it for the exit code."""
         get_logger("crossspec_ros").error(problem)
         self._failures.append(problem)
 
@@ -128,13 +120,13 @@ class Guest:
         if context.is_shutdown or self._is_over or respawns:
             return None
         if code:
-            self._fail(f"{event.process_name} ended with code {code}, and is not started again")
+            self.fail(f"{event.process_name} ended with code {code}, and is not started again")
         self._is_over = self.player is not None
         ended = self.nodes if self._is_over else [event.action]
         return EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in ended))
 
-    def _finish(self, event: Shutdown, context: LaunchContext) -> None:
-        """Raise RuntimeError, which makes launch's code 1, unless nodes of others run or launch is stopped."""
+    def finish(self, event: Shutdown, context: LaunchContext) -> None:
+        """Raise RuntimeError, which makes the code of launch 1, if nothing else runs and a node failed."""
         if self._failures and event.reason == "idle":
             raise RuntimeError(self._failures[0])
 
@@ -143,19 +135,27 @@ def launch_description(arguments: Arguments, nodes: Callable[[Guest], list[Node]
     """Declare the arguments in a scope of their own: the including file may have arguments of these names."""
 
     def begin(context: LaunchContext) -> list[Any]:
-        unknown = context.launch_configurations.keys() - arguments.keys() - OF_LAUNCH
-        typed = {word.partition(":=")[0] for word in context.argv}
-        for name in sorted(unknown):
-            # Unless all are from the command line, an including file has arguments of its own.
-            near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
-            if near or unknown <= typed:
-                remedy = f"did you mean {near[0]}?" if near else "--show-args lists the arguments"
-                get_logger("crossspec_ros").warning(f"launch argument {name} is unknown: {remedy}")
-        return Guest(context).start(nodes)
+        warn_unknown(context, arguments)
+        guest = Guest(context)
+        try:
+            guest.nodes = nodes(guest)
+        except InputError as error:
+            guest.fail(str(error))
+        return [*guest.nodes, RegisterEventHandler(OnShutdown(on_shutdown=guest.finish))]
 
     declared = [
         DeclareLaunchArgument(name, default_value=default, description=text)
         for name, (default, text) in arguments.items()
     ]
-    scope = PushLaunchConfigurations(), PopLaunchConfigurations()
-    return LaunchDescription([scope[0], *declared, OpaqueFunction(function=begin), scope[1]])
+    return LaunchDescription([GroupAction([*declared, OpaqueFunction(function=begin)])])
+
+
+def warn_unknown(context: LaunchContext, arguments: Arguments) -> None:
+    """Warn of unknown launch arguments: of all from the command line, of similar names from other files."""
+    unknown = context.launch_configurations.keys() - arguments.keys() - OF_LAUNCH
+    typed = {word.partition(":=")[0] for word in context.argv}
+    for name in sorted(unknown):
+        near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
+        if near or unknown <= typed:
+            remedy = f"did you mean {near[0]}?" if near else "--show-args lists the arguments"
+            get_logger("crossspec_ros").warning(f"launch argument {name} is unknown: {remedy}")

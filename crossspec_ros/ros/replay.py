@@ -20,10 +20,20 @@ from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.parameter import Value, ros_value
 
-MODULES = {"synchronizer": "synchronizer_node", "captioner": "captioner", "dsec_player": "dsec_player"}
-"""Module of each node; the player is the last."""
-INPUTS = {"events": "event_camera/events", "image": "camera/image_raw"}
-"""Topics of the synchronizer, as drivers and players publish them."""
+MODULES = {
+    "synchronizer": "synchronizer_node",
+    "captioner": "captioner",
+    "dsec_player": "player_node",
+    "dv_camera": "camera_node",
+}
+"""Modules of the nodes."""
+EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
+"""Topics that drivers and the player publish."""
+_WINDOWS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
+REMAPS = {
+    "synchronizer": {"events": EVENTS, "image": IMAGE},
+    "captioner": _WINDOWS,
+}
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 """Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""
 
@@ -44,14 +54,16 @@ def run(args: argparse.Namespace) -> int:
     return supervise(commands, ros_environment(isolated=args.isolated))
 
 
-def command(node: str, params_file: Path, parameters: Mapping[str, Value]) -> list[str]:
-    """Return the command that starts a node with this Python, these parameters, and the usual topics."""
+def command(
+    node: str, params_file: Path, parameters: Mapping[str, Value], remaps: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the command that starts a node with this Python and these parameters, on the usual topics."""
     made = [sys.executable, "-m", f"crossspec_ros.ros.{MODULES[node]}", "--ros-args"]
     made += ["--params-file", str(params_file)]
     for name, value in parameters.items():
         # JSON is YAML in which a string stays a string.
         made += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
-    for name, topic in INPUTS.items() if node == "synchronizer" else ():
+    for name, topic in (REMAPS.get(node, {}) if remaps is None else remaps).items():
         made += ["-r", f"{name}:={topic}"]
     return made
 

@@ -42,7 +42,7 @@ _PARTS = {EVENTS: "events", FRAMES: "images"}
 _RAW, _COMPRESSED = "sensor_msgs/Image", "sensor_msgs/CompressedImage"
 _IMAGES = {
     "raw": [("", _RAW)],
-    "compressed": [("", _COMPRESSED), ("/compressed", _COMPRESSED)],
+    "compressed": [("", _COMPRESSED)],
     "": [("", _RAW), ("", _COMPRESSED), ("/compressed", _COMPRESSED)],
 }
 """Endings of the topic of the images and message types by `image_transport`, the preferred first."""
@@ -73,8 +73,8 @@ class SynchronizerNode(GuardedNode):
             EVENTS: [("", kind) for kind in ([settings.event_type] if settings.event_type else EVENT_TYPES)],
             FRAMES: _IMAGES[settings.image_transport],
         }
-        self._look()
         self._search = self.create_timer(_LOOK_S, self._look, clock=STEADY)
+        self._look()
         self._diagnostics = Diagnostics(self, self._read_counters, lambda: (self._pulse,))
 
     def stop(self) -> None:
@@ -96,6 +96,8 @@ class SynchronizerNode(GuardedNode):
                     self._subscribe(stream, ending, kind)
                     del self._missing[stream]
                     break
+        if not self._missing:
+            self._search.cancel()
 
     def _published(self, stream: str, ending: str = "") -> set[str]:
         """Return the message types of the publishers on a stream's topic."""
