@@ -91,27 +91,9 @@ def make_parser() -> argparse.ArgumentParser:
     assert version is not None
     parser.add_argument("--version", action="version", version=f"crossspec {version[1]}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (
-        _replay,
-        _caption,
-        _doctor,
-        _regress,
-        _info,
-        _convert,
-        _serve,
-        _laboratory,
-    ):
-        register(subparsers)
+    _robot(subparsers)
+    _laboratory(subparsers)
     return parser
-
-
-def _captions(parser: argparse.ArgumentParser) -> None:
-    """Add the recording, the models and the questions."""
-    parser.add_argument("path", type=found, help=FORMATS)
-    add_flags(parser, "recording", "models", "captions")
-    parser.add_argument(
-        "--config", type=found, help="YAML file of the nodes' parameters. Default: config/replay.yaml."
-    )
 
 
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -166,108 +148,99 @@ def _load_laboratory(feature: str) -> Any:
     )
 
 
-def _replay(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+def _robot(subparsers: Subparsers) -> None:
+    """Add the commands of this package."""
+
+    def add(
+        name: str, handler: str, purpose: str, description: str, *groups: str, path: str = "path"
+    ) -> argparse.ArgumentParser:
+        parser = subparsers.add_parser(name, help=purpose, description=description)
+        if path:
+            parser.add_argument(path, type=found, help=FORMATS)
+        add_flags(parser, *groups)
+        if "captions" in groups:
+            config = "YAML file of the nodes' parameters. Default: config/replay.yaml."
+            parser.add_argument("--config", type=found, help=config)
+        parser.set_defaults(handler=checked(lazily(f"crossspec_ros.{handler}:run")))
+        return parser
+
+    captions = "recording", "models", "captions"
+    replay = add(
         "replay",
-        help="caption a recording through the ROS 2 nodes",
-        description="Plays a recording on ROS 2 topics and captions each of its seconds.",
+        "ros.replay",
+        "caption a recording through the ROS 2 nodes",
+        "Play a recording on ROS 2 topics and caption each of its seconds.",
+        *captions,
+        "replay",
     )
-    _captions(parser)
-    add_flags(parser, "replay")
-    parser.add_argument(
-        "--isolated", action="store_true", help="Use this host only, and a ROS domain that no other run uses."
-    )
-    parser.set_defaults(handler=lazily("crossspec_ros.ros.replay:run"))
-
-
-def _caption(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    isolated = "Use this host only, and a ROS domain that no other run uses."
+    replay.add_argument("--isolated", action="store_true", help=isolated)
+    caption = add(
         "caption",
-        help="caption a recording in code",
-        description="Captions each second of a recording without ROS topics and not in real time, with the "
-        "captions that replay gives.",
+        "captioning.caption_command",
+        "caption a recording in code",
+        "Caption each second of a recording without ROS topics and not in real time. The captions are those "
+        "of replay.",
+        *captions,
     )
-    _captions(parser)
-    parser.add_argument("--json", type=Path, help="write the captions here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.caption_command:run")))
-
-
-def _doctor(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    doctor = add(
         "doctor",
-        help="tell which precision of the models fits on this machine, and what is wrong with its set-up",
-        description="What machine this is, what each choice of precision and device needs on it, and what "
-        "is wrong with its set-up. Without models it examines the shipped pair. Of models that are "
-        "named by their hub ids it fetches the configs alone, and tells download and licence.",
+        "captioning.doctor",
+        "show which dtype of the models fits on this machine",
+        "Show this machine, the memory that each choice of dtype and device needs, and faults of the models. "
+        "Of models on the hub it fetches the configs only, and shows download size and licence.",
+        "models",
+        path="",
     )
-    add_flags(parser, "models")
-    parser.add_argument(
-        "--measure", action="store_true", help="load the models in each choice that fits, and time them"
-    )
-    parser.add_argument("--json", type=Path, help="write the same here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.doctor:run")))
-
-
-def _regress(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    measure = "Load the models for each choice that fits, and measure them."
+    doctor.add_argument("--measure", action="store_true", help=measure)
+    regress = add(
         "regress",
-        help="compare a recording's captions with goldens",
-        description="Replays a recording in code and compares captions, stamps, windows and counts with "
-        "goldens; exit code 1 if anything differs.",
+        "regress.regression",
+        "compare a recording's captions with goldens",
+        "Replay a recording in code and compare captions, stamps, windows and counts with goldens. The exit "
+        "code is 1 if anything differs.",
+        *captions,
     )
-    _captions(parser)
-    parser.add_argument("--golden", type=Path, help="folder of the goldens [PATH.golden]")
-    parser.add_argument("--update", action="store_true", help="write the goldens")
-    parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
-    parser.add_argument("--html", type=Path, help="write the result here as a page with images")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.regression:run")))
-
-
-def _convert(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    regress.add_argument("--golden", type=Path, help="Folder of the goldens. Default: PATH.golden.")
+    regress.add_argument("--update", action="store_true", help="Write the goldens.")
+    regress.add_argument("--junit", type=Path, help="File for the result as JUnit XML.")
+    regress.add_argument("--html", type=Path, help="File for the result as a page with images.")
+    info = add(
+        "info",
+        "recordings.info",
+        "show the contents and the faults of a recording",
+        "Show length, windows, rates and faults of a recording, then its topics, encodings, gaps and damage, "
+        "and a fingerprint of its events.",
+        "recording",
+    )
+    info.add_argument("--verbose", action="store_true", help="Show zeros and raw times as well.")
+    for parser in (caption, doctor, info):
+        parser.add_argument("--json", type=Path, help="File for the results as JSON.")
+    convert = add(
         "convert",
-        help="turn a recording into a rosbag2 (mcap)",
-        description="Writes a rosbag2 (mcap). Ctrl-C leaves no bag.",
+        "recordings.convert",
+        "convert a recording to a rosbag2 (mcap)",
+        "Write a rosbag2 (mcap). Ctrl-C leaves no bag.",
+        "recording",
+        path="source",
     )
-    parser.add_argument("source", help=FORMATS)
-    parser.add_argument("destination", type=Path, help="the bag directory to write")
-    add_flags(parser, "recording")
-    parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
-
-
-def _serve(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    convert.add_argument("destination", type=Path, help="Folder of the new bag.")
+    serve = add(
         "serve",
-        help="serve the target to captioners on other machines",
-        description="Loads a target once and verifies for many robots, whose captioners name this machine as "
-        "their target: grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
+        "serving.serve_command",
+        "serve the target to captioners on other machines",
+        "Load a target once and verify for many robots, whose captioners have this machine as their target: "
+        "grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
+        path="",
     )
     for param in ServeSettings.params():
-        _add_flag(parser, param)
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=9000,
-        help="Port to listen at, on all addresses. TLS uses the next one as well. Default: 9000.",
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="Certificate, for grpcs.")
-    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="Key of the certificate.")
-    parser.add_argument("--verbose", action="store_true", help="Show the logs of Ray Serve and the replica.")
-    parser.set_defaults(handler=lazily("crossspec_ros.serving.serve_command:run"))
-
-
-def _info(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "info",
-        help="tell what a recording holds and what is wrong with it",
-        description="Length, windows, rates and what is wrong with a recording; then its topics, encodings, "
-        "gaps and damage, and a fingerprint of its events.",
-    )
-    parser.add_argument("path", type=found, help=FORMATS)
-    add_flags(parser, "recording")
-    parser.add_argument("--verbose", action="store_true", help="show zeros and raw times as well")
-    parser.add_argument("--json", type=Path, help="write all of it here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))
+        _add_flag(serve, param)
+    port = "Port to listen at, on all addresses. TLS uses the next one as well. Default: 9000."
+    serve.add_argument("--port", type=int, default=9000, help=port)
+    serve.add_argument("--tls-cert", type=Path, metavar="PEM", help="Certificate, for grpcs.")
+    serve.add_argument("--tls-key", type=Path, metavar="PEM", help="Key of the certificate.")
+    serve.add_argument("--verbose", action="store_true", help="Show the logs of Ray Serve and the replica.")
 
 
 def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:

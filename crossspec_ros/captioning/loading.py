@@ -7,14 +7,14 @@ import logging
 import re
 import socket
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_ros.captioning.models_digest import files_digest
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.errors import InputError, chain, first_line
@@ -79,7 +79,7 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
         pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
         folder = target_path(models, settings.target)
         memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
-        runner = placed_runner(pair.target, placement, settings.threads, [folder], settings.max_new_tokens)
+        runner = placed_runner(pair.target, placement, settings.threads, folder, settings.max_new_tokens)
         return speculative_decoder(pair, memory, runner)
 
 
@@ -143,18 +143,18 @@ def placed_runner(
     target: VideoTarget,
     placement: Placement,
     threads: int,
-    folders: Sequence[Path] = (),
+    folder: Path | None = None,
     max_new_tokens: int = 0,
 ) -> Runner | None:
     """Return the runner of a target's placement, with room for answers of this length; None is torch's.
 
-    What llama.cpp makes of the target's `folders` is kept for the next time.
+    llama.cpp's file of a target in this `folder` is kept for the next time.
     """
     if placement.engine != LLAMA_CPP:
         return None
     from crossspec_ros.engine.llama_cpp import llama_runner
 
-    digest = models_digest(folders) if folders and placement.dtype != GGUF else ""
+    digest = files_digest(folder) if folder and placement.dtype != GGUF else ""
     room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
     return llama_runner(target, placement.dtype, threads, digest, frees=True, text_room=room)
 

@@ -49,7 +49,7 @@ def load_fleet(settings: ServeSettings, target: VideoTarget) -> Fleet:
         settings.idle_s,
     )
     folder = target_path(tiny_models(), settings.target)
-    runner = placed_runner(target, server_placement(settings), settings.threads, [folder])
+    runner = placed_runner(target, server_placement(settings), settings.threads, folder)
     fleet = Fleet(target, fleet_settings, runner)
     fleet.warm_up()
     return fleet
