@@ -11,19 +11,19 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from crossspec_ros.captioning.caption import Caption, Options
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.loading import (
     enough_memory,
     free_memory,
     requested_placement,
-    requested_sampling,
 )
 from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.standing import Answered, Standing, read_standing
+from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -66,14 +66,11 @@ class CodeReplay(Listener):
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
         self._recording, settings = setup.recording, setup.captioner
-        decoder.check_question(settings.question)
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._outcomes: list[Outcome] = []
         self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
-        how = requested_sampling(settings), decoder.grammars.compiled(settings.schema)
-        standing = decoder.standing(read_standing(settings.questions))
-        options = Options(settings.question, settings.max_new_tokens, *how, *standing)
+        options = requested_options(settings, decoder)
         self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(settings)))
         self._unusable: Counter[str] = Counter()
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.captioning.loading import is_remote, requested_sampling
+from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import is_remote
 from crossspec_ros.paths import page
 from crossspec_ros.settings import MODES, CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace

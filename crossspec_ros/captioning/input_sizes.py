@@ -9,6 +9,7 @@ from pathlib import Path
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
+from crossspec_ros.models.placement import is_remote
 from crossspec_ros.models.registry import event_image_size, target_spec
 from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import SynchronizerSettings
@@ -28,7 +29,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
         if is_hub_id(name):
             _LOG.info("reading the config of %s, from the hub if it is not in the cache", name)
     if settings.frames == 0 or settings.frame_size < 0:
-        if "://" in settings.target:
+        if is_remote(settings.target):
             spec = _remote_spec(settings)
         else:
             _check_folder(folder, settings.target)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import logging
 import re
 import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import files_digest
 from crossspec_ros.drafting.policy import Policy
@@ -22,7 +21,7 @@ from crossspec_ros.files import read_small
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import GGUF, Placement, available, is_gguf
+from crossspec_ros.models.placement import GGUF, Placement, available, is_remote
 from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import LLAMA_CPP, NO_DRAFT, CaptionerSettings, PairSettings
 from crossspec_ros.windows.grid import WindowGrid
@@ -31,26 +30,10 @@ if TYPE_CHECKING:
     # A robot with a remote target and without a draft needs no torch.
     from crossspec_ros.engine.remote import RemoteEngine
     from crossspec_ros.engine.runner import Runner
-    from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.base import VideoTarget
-
-_LOG = logging.getLogger(__name__)
 
 _CONNECT_S = 15.0
 """Seconds within which a server must answer first."""
-_APPLIED = ("temperature", "top_p", "top_k")
-_NOT_APPLIED: dict[str, object] = {
-    "repetition_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "no_repeat_ngram_size": 0,
-    "min_p": 0,
-    "typical_p": 1,
-    "epsilon_cutoff": 0,
-    "eta_cutoff": 0,
-    "num_beams": 1,
-}
-"""Values of a generation_config.json that sampling does not apply, each with its neutral value."""
 _REMEDY = "choose a smaller models.dtype, move the draft by models.draft_device, or end other programs"
 NO_MEMORY = f"memory ran out: {_REMEDY}"
 _NO_MEMORY = re.compile(
@@ -173,65 +156,6 @@ def requested_placement(settings: CaptionerSettings) -> Placement:
     return available(
         settings.models_dtype, settings.models_device, draft_device, settings.models_engine, settings.target
     )
-
-
-def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
-    """Return the sampling; None always takes the likeliest token.
-
-    Raises InputError for values that sampling does not take, or that contradict each other.
-    """
-    is_published = settings.generation == "published"
-    if not is_published and not settings.temperature:
-        return None
-    from crossspec_ros.engine.sampling import Sampling
-
-    if not is_published:
-        return Sampling(settings.temperature, settings.top_p, settings.seed)
-    if settings.temperature or settings.top_p != 1:
-        raise InputError(
-            "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
-            "or set generation to greedy"
-        )
-    if is_gguf(settings.target) or is_remote(settings.target):
-        where = "is on the server" if is_remote(settings.target) else "is not part of a GGUF"
-        raise InputError(
-            f"generation is published, but generation_config.json {where}: set generation to greedy, and "
-            f"temperature and top_p to the published values"
-        )
-    published = published_generation(found(settings.models_folder or tiny_models()), settings.target)
-    if not published.get("do_sample"):
-        return None
-    # The defaults of transformers' generate.
-    values = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, **published}
-    try:
-        return Sampling(
-            float(values["temperature"]), float(values["top_p"]), settings.seed, int(values["top_k"])
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
-            f"to greedy"
-        ) from error
-
-
-@lru_cache
-def published_generation(models: Path, target: str) -> dict[str, Any]:
-    """Return the sampling of the target's generation_config.json, and log once which values are left out."""
-    from crossspec_ros.models.config_files import generation_values
-
-    values = generation_values(target_path(models, target))
-    applied = {name: values[name] for name in ("do_sample", *_APPLIED) if name in values}
-    left = [f"{name} {value}" for name, value in values.items() if value != _NOT_APPLIED.get(name, value)]
-    if left:
-        _LOG.warning("sampling ignores these values of generation_config.json: %s", ", ".join(left))
-    if not applied.get("do_sample"):
-        _LOG.warning("generation_config.json does not set do_sample: captions are greedy")
-    return applied
-
-
-def is_remote(target: str) -> bool:
-    """Return whether a target is the address of a server."""
-    return "://" in target
 
 
 def connect_target(settings: PairSettings) -> RemoteEngine:

@@ -13,11 +13,12 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
-from crossspec_ros.captioning.loading import is_remote, load_decoder, requested_sampling
+from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import read_standing
@@ -26,6 +27,7 @@ from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.events.cdr import to_ns
+from crossspec_ros.models.placement import is_remote
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition

@@ -12,9 +12,9 @@ import torch
 from plain_target import QUESTION, generated, live
 from refusals import refused
 
-from crossspec_ros.captioning import loading as captioning_loading
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.loading import is_out_of_memory, speculative_decoder
+from crossspec_ros.captioning.caption_options import requested_sampling
+from crossspec_ros.captioning.loading import is_out_of_memory, requested_placement, speculative_decoder
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import loading
@@ -31,9 +31,9 @@ from crossspec_ros.windows.window import Window
 def test_device_of_no_draft_is_ignored(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
-    assert captioning_loading.requested_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    assert requested_placement(CaptionerSettings(draft="none", **given)) == Placement()
     with refused("draft-device-missing"):
-        captioning_loading.requested_placement(CaptionerSettings(**given))
+        requested_placement(CaptionerSettings(**given))
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_device_of_no_draft_is_ignored(monkeypatch):
 def test_published_sampling_is_read(tmp_path, caplog, said, wanted, logged):
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **said}))
     settings = CaptionerSettings(target=str(tmp_path), generation="published", seed=3)
-    assert captioning_loading.requested_sampling(settings) == wanted
-    assert captioning_loading.requested_sampling(replace(settings, generation="greedy")) is None
+    assert requested_sampling(settings) == wanted
+    assert requested_sampling(replace(settings, generation="greedy")) is None
     assert logged in caplog.text and len(caplog.records) == bool(logged)
 
 
@@ -66,7 +66,7 @@ def test_contradictory_or_invalid_sampling_is_refused(tmp_path, said, given, cod
     (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **said}))
     settings = CaptionerSettings(**{"target": str(tmp_path), "generation": "published", **given})
     with refused(code):
-        captioning_loading.requested_sampling(settings)
+        requested_sampling(settings)
 
 
 def wrapped(error):
