@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -23,6 +22,8 @@ from crossspec_ros.ros.rqt_timelines import (
     LastWindows,
     draw,
     hidden,
+    legend,
+    series,
 )
 from crossspec_ros.telemetry.trace import STAGE_COLOURS, Trace
 from crossspec_ros.telemetry.trace import Span as TraceSpan
@@ -161,10 +162,19 @@ def test_skipped_windows_are_shown_too():
     assert all(0 <= x <= 1000 and x + width <= 1000 for x, _, width, _, _ in paper.rects)
 
 
-def test_spans_without_a_time_are_left_out():
-    nowhere = [(math.nan, 9.0), (9.0, math.nan), (-300.0, math.inf), (0.0, 1e308), (-1e300, 0.0)]
-    paper = painted(message(spans={f"verify[{i}]": times for i, times in enumerate(nowhere)}))
-    assert paper.bars(STAGE_COLOURS["verify"]) == []
+def test_series_has_the_windows_with_that_figure():
+    windows = LastWindows()
+    skipped = message(4, stages=[])
+    for each in (message(3, acceptance_length=6.5), skipped, message(5)):
+        windows.add(each)
+    assert series(windows, "total") == ([0.0, 2.0], [50.4, 50.4])
+    assert series(windows, "acceptance_length") == ([0.0], [6.5])
+
+
+def test_names_of_a_legend_stay_in_one_line():
+    assert legend({"frame_encode": "#123456"}) == (
+        '<span style="color: #123456">\N{BLACK SQUARE}&nbsp;frame&nbsp;encode</span>'
+    )
 
 
 @pytest.mark.parametrize("others", [(), (3, 4, 5, 6), ("skipped", "skipped", "skipped")])
