@@ -22,7 +22,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import RecordedMessage, event_packet, to_ns
+from crossspec_ros.events.cdr import RecordedMessage, end_mark, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
@@ -197,7 +197,7 @@ class PlayerNode(GuardedNode):
         """Return a message without events: the event stream has reached this stamp."""
         if self._event_type == "dvs_msgs/EventArray":
             return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
-        return event_packet(stamp_ns, b"", "mono", (0, 0))
+        return end_mark(stamp_ns)
 
     def _await_report(self, index: int) -> None:
         """Wait for a window's report, for as long as it takes while the captioner is away or inactive."""
