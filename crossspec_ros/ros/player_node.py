@@ -45,6 +45,9 @@ RETURN_S, NOTICE_S = 5.0, 5.0
 MAX_LAG_S = 0.1
 """Seconds of the recording that are played at once after a stall: they fit into best-effort queues."""
 
+_JSON = ("{", "[", '"', "true", "false")
+"""Beginnings of captions that follow a schema."""
+
 
 class PlayerNode(GuardedNode):
     """Plays in the thread that calls `play`, while another one spins the node."""
@@ -278,11 +281,11 @@ class PlayerNode(GuardedNode):
             self._news.notify_all()
 
     def _compare(self, message: WindowReport, end_ns: int) -> None:
-        """Log whether a caption is the true one. With a schema, captions are JSON and no sentences."""
+        """Log whether a caption is the true sentence."""
         start_ns, text = to_ns(message.window_start), message.caption.text
         self._origin_ns = start_ns if self._origin_ns is None else self._origin_ns
         truth = self._truth.get(start_ns)
-        if message.outcome == "captioned" and truth and not text.startswith(("{", "[")):
+        if message.outcome == "captioned" and truth and not text.startswith(_JSON):
             verdict = "true in every word" if text == truth else f"in truth: {plain_text(truth)}"
             self.get_logger().info(f"{seconds(start_ns, end_ns, self._origin_ns)}: {verdict}")
 

@@ -28,7 +28,6 @@ STAGES = {s: STAGE_COLOURS[s] for row in ("target", "draft") for s in ROWS[row]}
 _BARS_HEIGHT = 3 * ROW + 2 * GAP
 _OPEN_SHARE = 0.55  # of the width, for the second before the close
 _OPEN_MS, _MIN_MS = 1000.0, 5.0
-_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class LastWindows:
@@ -113,7 +112,7 @@ def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:
     y = canvas.size("0", room)[1] + 2 * GAP
     for number, (report, spans) in enumerate(zip(reports, windows, strict=True)):
         time = seconds(_to_ns(report.window_start), _to_ns(report.header.stamp), last.first_ns)
-        head = f"{_NO_BREAK}· ".join(fact.replace(" ", _NO_BREAK) for fact in (time, *_figures(report)))
+        head = " · ".join((time, *_figures(report)))
         texts = ((FAINT, head), (INK if report.level == report.OK else WRONG, report.message))
         heights = [canvas.size(text, room)[1] + GAP for _, text in texts]
         if number and y + GAP + sum(heights) + _BARS_HEIGHT > height:
