@@ -33,7 +33,9 @@ for file in (ROOT / "launch").glob("*.launch.py"):
 
 @pytest.fixture
 def launch():
-    return pytest.importorskip("launch", reason="needs a ROS installation")
+    # The repository has a folder launch/ itself.
+    pytest.importorskip("launch_ros", reason="needs a ROS installation")
+    return pytest.importorskip("launch")
 
 
 @pytest.fixture
