@@ -27,7 +27,7 @@ _KINDS = {
     bool: "true or false",
     int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "text",
     tuple: "a list of texts",
 }
 _NEAR = 0.7
@@ -73,7 +73,8 @@ class Param:
         if pattern and value != self.default and not all(re.fullmatch(pattern, one) for one in texts):
             raise InputError(f"{self.name} is {value!r}, but it must be {self.allowed}")
         # An integer may be too large to become a float.
-        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
+        number: Any = value
+        if self.low is not None and self.high is not None and not self.low <= number <= self.high:
             raise InputError(f"{self.name} is {value}, but it must be from {self.low:g} to {self.high:g}")
         return value
 

@@ -86,7 +86,7 @@ class _Windows(Settings):
 
 
 @dataclass(frozen=True)
-class _Pair(_Target, _Windows):
+class _Pair(_Windows, _Target):
     """The models and the server, which the synchronizer reads the sizes of images from."""
 
     models_folder: str = setting(
