@@ -93,7 +93,7 @@ setup(
         "console_scripts": [
             "crossspec = crossspec_ros.cli:main",
             "synchronizer = crossspec_ros.ros.synchronizer:main",
-            "captioner = crossspec_ros.ros.captioner:main",
+            "captioner = crossspec_ros.ros.captioner_node:main",
             "dsec_player = crossspec_ros.ros.dsec_player:main",
             "dv_camera = crossspec_ros.ros.dv_camera:main",
             "launch_plan = crossspec_ros.ros.graph:main",

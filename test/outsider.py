@@ -25,9 +25,8 @@ TOPICS = {
     "/captioner/caption": String,
     "/captioner/caption_stamped": Caption,
     "/captioner/caption_draft": Caption,
-    "/captioner/caption_partial": String,
+    "/captioner/caption_partial": Caption,
     "/captioner/caption_json": String,
-    "/captioner/answer": String,
     "/captioner/answers": Answer,
     "/captioner/report": WindowReport,
     "/captioner/acceptance_length": Float64,
@@ -91,7 +90,7 @@ def spinning(make):
         rclpy.init()
     try:
         node = make()
-        executor = SingleThreadedExecutor()
+        executor = getattr(node, "make_executor", SingleThreadedExecutor)()
         executor.add_node(node)
         thread = threading.Thread(target=executor.spin, daemon=True)
         thread.start()
@@ -113,6 +112,11 @@ def take_away(node, publisher_or_subscription):
     is_publisher = publisher_or_subscription in node.publishers
     destroy = node.destroy_publisher if is_publisher else node.destroy_subscription
     node.executor.create_task(destroy, publisher_or_subscription)
+
+
+def state(node):
+    """The lifecycle state of a node of this process."""
+    return node._state_machine.current_state[1]
 
 
 def to_ns(stamp):

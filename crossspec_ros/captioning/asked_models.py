@@ -7,7 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote
+from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.placement import Placement, available, is_gguf
@@ -15,6 +18,7 @@ from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import NO_DRAFT, CaptionerSettings
 
 if TYPE_CHECKING:
+    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
@@ -93,6 +97,29 @@ def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
             f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
             f"to greedy"
         ) from error
+
+
+def requested_options(
+    settings: CaptionerSettings,
+    decoder: PrefillHiddenDecoder,
+    last: tuple[CaptionerSettings, Options] | None = None,
+) -> Options:
+    """Return the question and how the target answers it; raise InputError for what it cannot take.
+
+    The grammar and the standing questions of the `last` options are kept where their settings are the same:
+    an answer that has begun is about these objects.
+    """
+    decoder.check_question(settings.question)
+    before, kept = last or (None, None)
+    if before and kept and before.schema == settings.schema:
+        grammar = kept.grammar
+    else:
+        grammar = decoder.grammars.compiled(read_schema(settings.schema))
+    if before and kept and before.questions == settings.questions:
+        standing = kept.first, kept.later
+    else:
+        standing = decoder.standing(read_standing(settings.questions))
+    return Options(settings.question, settings.max_new_tokens, asked_sampling(settings), grammar, *standing)
 
 
 @lru_cache

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
-from crossspec_ros.captioning.caption import Caption, Options
+from crossspec_ros.captioning.asked_models import asked_placement, requested_options
+from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import Answered, Standing, read_standing
+from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -69,15 +69,11 @@ class CodeReplay(Listener):
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
         self._setup = setup
-        question = setup.captioner.question
-        decoder.check_question(question)
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._outcomes: list[Outcome] = []
         self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
-        grammar = decoder.grammars.compiled(setup.captioner.schema)
-        how = setup.captioner.max_new_tokens, asked_sampling(setup.captioner), grammar
-        options = Options(question, *how, *decoder.standing(read_standing(setup.captioner.questions)))
+        options = requested_options(setup.captioner, decoder)
         self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(setup.captioner)))
         self._event_image_stamps: dict[int, list[int]] = {}
         self._unusable: Counter[str] = Counter()

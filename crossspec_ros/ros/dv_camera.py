@@ -18,10 +18,9 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.boundary import LOG_S, GuardedNode
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import LOG_S, GuardedNode
 from crossspec_ros.ros.run import ThreadError, run
 from crossspec_ros.settings import CameraSettings
 from crossspec_ros.telemetry.pulse import Pulse
@@ -33,8 +32,8 @@ class DvCameraNode(GuardedNode):
     """Publishes in threads, one for each source, while `capture` waits for their end in the calling one."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("dv_camera", automatically_declare_parameters_from_overrides=True, **options)
-        settings = declare(self, CameraSettings)
+        super().__init__("dv_camera", **options)
+        settings = self.declare(CameraSettings)
         self._sources = open_sources(settings.source, settings.frames)
         # Subscribers may ask for either reliability; the synchronizer asks for none.
         self._topics = {

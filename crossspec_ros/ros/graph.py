@@ -55,7 +55,8 @@ class Process:
 
     def command(self) -> list[str]:
         """The command that starts a node of this package with this very Python."""
-        command = [sys.executable, "-m", f"crossspec_ros.ros.{self.name}", "--ros-args"]
+        module = "captioner_node" if self.name == "captioner" else self.name
+        command = [sys.executable, "-m", f"crossspec_ros.ros.{module}", "--ros-args"]
         command += ["--params-file", str(self.params_file)]
         for name, value in self.parameters.items():
             # JSON is YAML in which a string stays a string, whatever is in it.

@@ -89,13 +89,12 @@ class Boundary:
 class GuardedNode(Node):
     """A node whose subscriptions, timers and services are inside a `Boundary`, also those that ROS makes."""
 
-    fixed = "it is read when the node starts: restart the node with another value"
-    """Reason why a setting that is not live cannot change now; empty if it can."""
-
     def __init__(self, name: str, **options: Any) -> None:
         self.boundary = Boundary(self)
         self.at_end: list[Callable[[], None]] = []
         """Called before the node is destroyed."""
+        # A parameter that does not exist is refused in `declare`, by its name.
+        options["allow_undeclared_parameters"] = True
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
         if not any(isinstance(handler, _RosHandler) for handler in _LOG.handlers):
             handler = _RosHandler(self)
@@ -107,6 +106,11 @@ class GuardedNode(Node):
             if not hasattr(service.callback, "__wrapped__"):
                 what = f"a request to {service.srv_name}"
                 service.callback = self.boundary.guarded(service.callback, what, is_watched=False)
+
+    @property
+    def fixed(self) -> str:
+        """Return the reason why a setting that is not live cannot change now, or an empty text."""
+        return "it is read when the node starts: restart the node with another value"
 
     def declare(
         self,
@@ -139,10 +143,11 @@ class GuardedNode(Node):
 
         def validate(parameters: Sequence[Parameter]) -> SetParametersResult:
             news = {one.name: one.value for one in parameters if not one.name.startswith(ROS_PARAMS)}
+            before = self.settings(kind).values()
             try:
-                changed = kind.of(self.settings(kind).values() | news)
-                for name in news:
-                    if self.fixed and not params[name].live:
+                changed = kind.of(before | news)
+                for name, value in changed.values().items():
+                    if value != before[name] and self.fixed and not params[name].live:
                         raise InputError(f"{kind.node}: parameter {name} cannot change now, {self.fixed}")
                 check(changed)
             except InputError as error:

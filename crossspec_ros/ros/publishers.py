@@ -81,10 +81,14 @@ class Publishers(Listener):
         self._publishers["report"] = create(WindowReport, "~/report", RELIABLE)
 
     def close(self) -> None:
-        """Destroy the publishers; the figures of the run stay."""
+        """Destroy the publishers, and close the viewer; the figures of the run stay."""
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers.values():
             self._node.destroy_lifecycle_publisher(publisher)
+        for part in (self.view, self.comparison):
+            if part is not None:
+                part.close()
+        self.view = None
 
     def caption(self, caption: Caption, index: int) -> CaptionMessage:
         """Return the message of a caption of the window with this index."""

@@ -12,7 +12,7 @@ from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.health import InputHealth
-from crossspec_ros.ros.boundary import GuardedNode, described
+from crossspec_ros.errors import described
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import (
     RELIABLE,
@@ -22,7 +22,7 @@ from crossspec_ros.ros.messages import (
     image_message,
     message_class,
 )
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.telemetry.pulse import Pulse
@@ -38,8 +38,8 @@ class SynchronizerNode(GuardedNode):
     """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
-        settings = declare(self, SynchronizerSettings)
+        super().__init__("synchronizer", **options)
+        settings = self.declare(SynchronizerSettings)
         self._health = InputHealth(settings.frames, settings.event_images, settings.max_lateness_s)
         self._pipeline = Pipeline(settings, self._health.reached)
         self._flow: Counter[str] = Counter(frames=0, windows=0)

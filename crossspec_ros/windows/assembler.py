@@ -68,6 +68,8 @@ class WindowAssembler:
         self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
+        self.whole_from_ns = 0
+        """Images of windows that were closed earlier, by the publisher's time, do not count as missing."""
 
     def add_frame(self, stamp_ns: int, image: np.ndarray, published_ns: int = 0) -> list[Window]:
         """Add an RGB frame (H, W, 3) with its capture time; return the windows that this completes.
@@ -159,7 +161,7 @@ class WindowAssembler:
         window.images = [], []
         lacking = [counts.frames - len(frames), counts.event_images - len(event_images)]
         missing, surplus = (sum(max(0, sign * count) for count in lacking) for sign in (1, -1))
-        self.counts["missing"] += missing
+        self.counts["missing"] += missing if window.published_ns >= self.whole_from_ns else 0
         self.counts["surplus_images"] += surplus
         return Window(
             window.index,

@@ -49,7 +49,7 @@ def test_commands_have_the_parameters_the_file_and_the_topics(tmp_path):
         ReplayParameters(tmp_path / "replay.yaml", {**nodes, "dsec_player": {"rate": 2.5}})
     )
     synchronizer, captioner, player = (process.command() for process in processes)
-    assert captioner[:4] == [sys.executable, "-m", "crossspec_ros.ros.captioner", "--ros-args"]
+    assert captioner[:4] == [sys.executable, "-m", "crossspec_ros.ros.captioner_node", "--ros-args"]
     assert captioner[4:6] == ["--params-file", str(tmp_path / "replay.yaml")]
     given = [word.partition(":=") for word in captioner if word.startswith("question:=")]
     assert [yaml.safe_load(value) for _, _, value in given] == [question]

@@ -20,7 +20,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.ros import dsec_player
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS
 from crossspec_ros.ros.messages import closed_window, to_time

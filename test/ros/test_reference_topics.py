@@ -19,8 +19,7 @@ from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.ros import captioner
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.dv_camera import DvCameraNode
 from crossspec_ros.ros.synchronizer import SynchronizerNode
@@ -108,7 +107,6 @@ def created(tmp_path_factory):
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
     found, services = {node: set() for node in NODES}, set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(captioner, "DISCOVERY_S", 0.0)
         for make, parameters in (
             (SynchronizerNode, {}),
             (SynchronizerNode, compressed),

@@ -134,8 +134,9 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
     with node("max_lateness_s", 1) as good:
         assert good.get_parameter("max_lateness_s").value == 1.0
         descriptor = good.describe_parameter("max_lateness_s")
-        assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
-        assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
+        assert descriptor.floating_point_range[0].to_value == 10.0
+        refused_change = good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0]
+        assert not refused_change.successful and "restart the node" in refused_change.reason
 
 
 def test_a_parameter_that_is_meant_for_others_is_a_warning(capfd):

@@ -1,0 +1,111 @@
+"""Inputs of the captioner: the synchronizer's topics, joined to windows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from crossspec_msgs.msg import WindowClosed
+from rclpy.callback_groups import CallbackGroup
+from sensor_msgs.msg import Image
+
+from crossspec_ros.captioning.captioner import Captioner
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.cdr import to_ns
+from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
+from crossspec_ros.ros.node import LOG_S, GuardedNode
+from crossspec_ros.ros.publishers import Publishers
+from crossspec_ros.windows.assembler import WindowAssembler
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+
+if TYPE_CHECKING:
+    from rclpy.subscription import MessageInfo
+
+MAX_CLOSED = 64
+"""Closed windows whose images have not all come yet."""
+
+
+class Inputs:
+    """Gives windows and their images to the `captioner`, if there is one, and else reports the windows.
+
+    Images of open windows are given only if it `reads_ahead`. The callbacks run in this group.
+    """
+
+    def __init__(
+        self, node: GuardedNode, grid: WindowGrid, publishers: Publishers, group: CallbackGroup
+    ) -> None:
+        self.captioner: Captioner | None = None
+        self.reads_ahead = True
+        self.windows = 0
+        self._unusable = 0
+        self._node, self._publishers = node, publishers
+        self._assembler = WindowAssembler(grid)
+        self._closed_ns: dict[int, int] = {}
+        topics: tuple[tuple[type, str, Callable[[Any, int], list[Window]]], ...] = (
+            (Image, "frame", partial(self._add_image, FRAMES)),
+            (Image, "event_image", partial(self._add_image, EVENTS)),
+            (WindowClosed, "window_closed", self._close_window),
+        )
+        self._subscriptions = [
+            node.create_subscription(
+                kind, f"synchronizer/{topic}", partial(self._take, complete), RELIABLE, callback_group=group
+            )
+            for kind, topic, complete in topics
+        ]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Return the faults so far, by kind."""
+        return {"unusable_messages": self._unusable, **self._assembler.counts}
+
+    def begin(self) -> None:
+        """Count images that do not come from now on, when the node is ready to take them."""
+        # Images of the window that is open came before the subscriptions, or did not fit into the queues.
+        self._assembler.whole_from_ns = time.time_ns() + SECOND
+
+    def close(self) -> None:
+        """Unsubscribe, and report the closed windows whose images have not come."""
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        self._publishers.miss(self._assembler.clear())
+
+    def _take(self, complete: Callable[[Any, int], list[Window]], message: Any, info: MessageInfo) -> None:
+        try:
+            # Only the publisher's time tells the order of messages on several topics.
+            windows = complete(message, info["source_timestamp"])
+        except InputError as error:
+            self._unusable += 1
+            self._node.get_logger().warning(str(error), throttle_duration_sec=LOG_S)
+            return
+        for window in windows:
+            self.windows += 1
+            closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
+            if self.captioner is not None:
+                self.captioner.close(window, closed_ns)
+            else:
+                self._publishers.miss([window])
+
+    def _add_image(self, kind: str, message: Image, published_ns: int) -> list[Window]:
+        """Return the windows that an image completes; an image of an open window is read ahead."""
+        stamp_ns, image, taken = to_ns(message.header.stamp), rgb8_array(message), self._assembler.taken
+        if kind == FRAMES:
+            self._publishers.frame_id = message.header.frame_id
+            index, add = self._assembler.grid.index(stamp_ns), self._assembler.add_frame
+        else:
+            # An event image is of the time before its stamp.
+            index, add = self._assembler.grid.index(stamp_ns - 1), self._assembler.add_event_image
+        windows = add(stamp_ns, image, published_ns)
+        if self.captioner is not None and self.reads_ahead and self._assembler.taken > taken:
+            self.captioner.add_image(index, kind, image, stamp_ns)
+        return windows
+
+    def _close_window(self, message: WindowClosed, published_ns: int) -> list[Window]:
+        """Return the windows that a closing completes."""
+        closed = closed_window(message)
+        self._closed_ns[closed.end_ns] = time.perf_counter_ns()
+        if len(self._closed_ns) > MAX_CLOSED:  # the oldest is of another grid
+            del self._closed_ns[next(iter(self._closed_ns))]
+        return self._assembler.close(*closed, published_ns=published_ns)
