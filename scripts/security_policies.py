@@ -38,8 +38,8 @@ That is one pattern: what a participant may do is told in its handshake, and Fas
 handshake of more than 8 kB.
 """
 BESIDE = {
-    # A heartbeat for nav2's manager, and the node that serves ~/ask.
-    "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
+    # A heartbeat for nav2's manager.
+    "captioner": {"publish": ["/bond"]},
 }
 
 _IMAGES = [f"/{IMAGE_TOPIC}", f"/{DRIVER}/image_raw"]
@@ -48,7 +48,7 @@ REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "/events": [f"/{EVENTS_TOPIC}"],
         "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
     },
-    "captioner": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()},
+    "captioner": {},
     "dsec_player": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()}
     | {"/report": ["/captioner/report"]},
     "dv_camera": {},
@@ -92,7 +92,6 @@ def every_rule() -> dict[str, Rules]:
         for what in ("publish", "reply")
     }
     watch = {
-        "publish": ["/captioner/question"],
         "subscribe": ["/rosout", *ours, *beside["publish"]],
         "request": [*ours, *beside["reply"]],
         # A window of rqt, and a `ros2` command, is a node named after its process.

@@ -102,21 +102,21 @@ def asked_sampling(settings: CaptionerSettings) -> Sampling | None:
 def requested_options(
     settings: CaptionerSettings,
     decoder: PrefillHiddenDecoder,
-    last: tuple[CaptionerSettings, Options] | None = None,
+    last: CaptionerSettings | None = None,
+    options: Options | None = None,
 ) -> Options:
     """Return the question and how the target answers it; raise InputError for what it cannot take.
 
-    The grammar and the standing questions of the `last` options are kept where their settings are the same:
-    an answer that has begun is about these objects.
+    The grammar and the standing questions of earlier `options` are kept if they are the same in the `last`
+    settings: an answer that has begun is about these objects.
     """
     decoder.check_question(settings.question)
-    before, kept = last or (None, None)
-    if before and kept and before.schema == settings.schema:
-        grammar = kept.grammar
+    if last and options and last.schema == settings.schema:
+        grammar = options.grammar
     else:
         grammar = decoder.grammars.compiled(read_schema(settings.schema))
-    if before and kept and before.questions == settings.questions:
-        standing = kept.first, kept.later
+    if last and options and last.questions == settings.questions:
+        standing = options.first, options.later
     else:
         standing = decoder.standing(read_standing(settings.questions))
     return Options(settings.question, settings.max_new_tokens, asked_sampling(settings), grammar, *standing)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -31,23 +31,35 @@ from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
 from crossspec_ros.ros.inputs import Inputs
-from crossspec_ros.ros.node import GuardedNode, guarded_transition
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.publishers import Publishers
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
-from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.windows.change import GateSettings
 from crossspec_ros.windows.grid import WindowGrid
 
-_ACTIVE = {
-    "always": "every window that closes now is captioned",
-    "changed": "windows are captioned that show something else than the one captioned last",
-    "asked": "no window is captioned before a question comes on ~/ask or ~/ask_action",
-}
 NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
-SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+SUCCESS, ERROR = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.ERROR
 load = partial(load_decoder, is_live=True)
+Transition = Callable[["CaptionerNode", LifecycleState], TransitionCallbackReturn]
+
+
+def guarded_transition(transition: Transition) -> Transition:
+    """Return a transition that logs what it raises, which rclpy would not; ROS then calls `on_error`."""
+
+    @wraps(transition)
+    def guarded(node: CaptionerNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except BaseException as error:  # libraries in Rust raise no Exception
+            # ROS fails in everything that is under way once it shuts down, at times before this node knows.
+            if node.context.ok() and not interrupted():
+                node.fail(transition.__name__.removeprefix("on_"), as_exception(error))
+            return ERROR
+
+    return guarded
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):
@@ -79,7 +91,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._group.add_entity(change_state)
         self._starter: Timer | None = None
         if self._settings.autostart:
-            self._starter = self.create_timer(0.0, self._start, self._group, STEADY, is_watched=False)
+            self._starter = self.create_timer(0.0, self._start, self._group, STEADY)
 
     @staticmethod
     def make_executor() -> Executor:
@@ -106,20 +118,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        started = time.monotonic()
-        try:
-            self._configure()
-        except BaseException as error:  # libraries in Rust raise no Exception
-            self._unload()
-            return self._fail("load its models and warm up", error)
-        took_s = time.monotonic() - started
-        # Warm, the models have read a window and more: no step of a caption takes as long.
-        self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
-        self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
-        return super().on_configure(state)
-
-    def _configure(self) -> None:
-        settings = self.settings(CaptionerSettings)
+        started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
         grid = WindowGrid.at(settings.window_phase_s)
         self._inputs = Inputs(self, grid, self._publishers, self._group)
@@ -128,40 +127,30 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._publishers.comparison = load_comparison(settings, decoder)
         self._publishers.view = RerunLog(settings.rerun) if settings.rerun else None
         self._publishers.open(grid, settings.stages)
+        self._inputs.begin()
         placement = None if is_remote(settings.target) else decoder.pair.placement
         self._health.loaded(settings.models_folder or "models/tiny", decoder, placement)
+        took_s = time.monotonic() - started
+        # Warm, the models have read a window and more: no step of a caption takes as long.
+        self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
+        self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
         if text := warning(decoder.pair):
             self.get_logger().warning(text)
-        self._inputs.begin()
+        return super().on_configure(state)
 
     @guarded_transition
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        try:
-            self._activate()
-        except BaseException as error:  # libraries in Rust raise no Exception
-            self._end()
-            return self._fail("start to caption", error)
-        self.get_logger().info(f"active: {_ACTIVE[self._settings.when]}")
-        return super().on_activate(state)
-
-    def _activate(self) -> None:
-        assert self._decoder is not None and self._inputs is not None
+        assert self._decoder is not None and self._inputs is not None and self._options is not None
         grid = replace(self._publishers.grid, slots=self._decoder.pair.target.spec.frames)
-        with self._adopting:
-            assert self._options is not None
-            self._captioner = Captioner(
-                self._decoder,
-                self._options,
-                self._publishers,
-                self._settings.deadline_s,
-                ChangeGate(GateSettings.of(self._settings)),
-                grid,
-            )
+        self._captioner = Captioner(self._decoder, self._options, self._publishers, grid=grid)
+        self._adopt()
         self._captioner.start()
         self._inputs.captioner = self._questions.captioner = self._captioner
         self._active_s = time.monotonic()
         if self._bond is not None:
             self._bond.start()
+        self.get_logger().info(f"active: windows that close now are captioned ({self._settings.when})")
+        return super().on_activate(state)
 
     @guarded_transition
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -222,30 +211,21 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # Its threads were watched until now.
         self._decoder = self._options = None
 
-    def _fail(self, task: str, error: BaseException) -> TransitionCallbackReturn:
+    def fail(self, task: str, error: Exception) -> None:
         """Keep the reason for the end of the process, or log it if the node goes on."""
-        # ROS fails in everything that is under way once it shuts down, at times before this node knows.
-        if interrupted() or not self.context.ok():
-            return FAILURE
-        error = as_exception(error)
         if isinstance(error, InputError):
             self._failure = NodeError(str(error), code=2)
         else:
             self.get_logger().error(described(error))
             reason = f"{type(error).__name__}: {one_line(error)}"
-            self._failure = NodeError(f"the captioner cannot {task}: {reason}")
+            self._failure = NodeError(f"the captioner could not {task}: {reason}")
         if self._starter is None:
             self.get_logger().error(plain_text(str(self._failure)))
-        return FAILURE
 
     def _validate(self, settings: CaptionerSettings) -> None:
         """Raise InputError for settings that the loaded models cannot follow."""
         if self._decoder is not None:
-            requested_options(settings, self._decoder, self._last)
-
-    @property
-    def _last(self) -> tuple[CaptionerSettings, Options] | None:
-        return None if self._options is None else (self._settings, self._options)
+            requested_options(settings, self._decoder, self._settings, self._options)
 
     def _adopt(self) -> None:
         """Follow the parameters as they are now."""
@@ -254,7 +234,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if self._decoder is None:
                 self._settings = settings
                 return
-            options = requested_options(settings, self._decoder, self._last)
+            options = requested_options(settings, self._decoder, self._settings, self._options)
             self._settings, self._options = settings, options
             is_plain = settings.mode == "autoregressive"
             proposers = () if is_plain else settings.enabled_proposers
@@ -263,7 +243,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 self._inputs.reads_ahead = not is_plain
             if self._captioner is not None:
                 self._captioner.options, self._captioner.deadline_s = options, settings.deadline_s
-                # Also if nothing changed: the next window is compared with none.
+                # The next window is captioned, whatever was set.
                 self._captioner.gate.settings = GateSettings.of(settings)
 
     def _pulses(self) -> list[Pulse]:

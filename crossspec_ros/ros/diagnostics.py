@@ -15,8 +15,8 @@ from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
 from crossspec_ros.telemetry.process_memory import give_back
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch

@@ -25,8 +25,8 @@ from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
-from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.pace import Backlog, Pace
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import PlayerSettings

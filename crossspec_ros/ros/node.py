@@ -11,7 +11,6 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
-from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSPolicyKind
@@ -45,11 +44,13 @@ class Boundary:
         self.running: list[str] = []
         """Callbacks that have not returned yet."""
         self.pulse = Pulse("callbacks")
-        """Pulse of the watched callbacks, of which one runs at a time."""
+        """Pulse of the watched callbacks: those of messages."""
         self._logged_s: dict[str, float] = {}
 
-    def guarded(self, callback: Callable[..., Any], what: str, is_watched: bool = True) -> Callable[..., Any]:
-        """Return the callback inside the boundary; one that may take minutes is not watched.
+    def guarded(
+        self, callback: Callable[..., Any], what: str, is_watched: bool = False
+    ) -> Callable[..., Any]:
+        """Return the callback inside the boundary; of the watched ones, one may run at a time.
 
         A failed callback returns its last argument: for a service the response, as far as it was filled.
         """
@@ -78,7 +79,7 @@ class Boundary:
         """Count an exception, and log it, but at most every five seconds for each callback."""
         text = described(error)
         self.failed_callbacks += 1
-        self.last_failure = f"{what}: {text.splitlines()[-1].strip()}"
+        self.last_failure = f"{what}: {text.rpartition(chr(10))[2].strip()}"
         now_s = time.monotonic()
         # rclpy's own throttle goes by the line of code, and would let one callback hide another.
         if now_s - self._logged_s.get(what, -LOG_S) >= LOG_S:
@@ -105,7 +106,7 @@ class GuardedNode(Node):
         for service in self.services:
             if not hasattr(service.callback, "__wrapped__"):
                 what = f"a request to {service.srv_name}"
-                service.callback = self.boundary.guarded(service.callback, what, is_watched=False)
+                service.callback = self.boundary.guarded(service.callback, what)
 
     @property
     def fixed(self) -> str:
@@ -197,22 +198,18 @@ class GuardedNode(Node):
         self, msg_type: Any, topic: str, callback: Callable[..., Any], qos_profile: Any, **options: Any
     ) -> Any:
         """As rclpy has it."""
-        take = self.boundary.guarded(callback, f"a message on {topic}")
+        take = self.boundary.guarded(callback, f"a message on {topic}", is_watched=True)
         make = partial(super().create_subscription, msg_type, topic, take, **options)
         return self._with_overrides(make, "subscription", topic, qos_profile)
 
-    def create_timer(
-        self, timer_period_sec: float, callback: Any, *args: Any, is_watched: bool = True, **options: Any
-    ) -> Any:
+    def create_timer(self, timer_period_sec: float, callback: Any, *args: Any, **options: Any) -> Any:
         """As rclpy has it."""
-        callback = self.boundary.guarded(callback, "a timer", is_watched)
+        callback = self.boundary.guarded(callback, "a timer")
         return super().create_timer(timer_period_sec, callback, *args, **options)
 
-    def create_service(
-        self, srv_type: Any, srv_name: str, callback: Any, *args: Any, is_watched: bool = True, **options: Any
-    ) -> Any:
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *args: Any, **options: Any) -> Any:
         """As rclpy has it."""
-        serve = self.boundary.guarded(callback, f"a request to {srv_name}", is_watched)
+        serve = self.boundary.guarded(callback, f"a request to {srv_name}")
         return super().create_service(srv_type, srv_name, serve, *args, **options)
 
     def destroy_node(self) -> None:
@@ -220,26 +217,6 @@ class GuardedNode(Node):
         while self.at_end:
             self.at_end.pop()()
         super().destroy_node()
-
-
-Transition = Callable[[Any, Any], TransitionCallbackReturn]
-
-
-def guarded_transition(transition: Transition) -> Transition:
-    """Return a lifecycle callback that logs what it raises, so that ROS goes on with `on_error`.
-
-    rclpy itself keeps an Exception to itself, and ends with anything else.
-    """
-
-    @wraps(transition)
-    def guarded(node: Any, state: Any) -> TransitionCallbackReturn:
-        try:
-            return transition(node, state)
-        except BaseException as error:
-            node.boundary.note(f"the transition {transition.__name__}", error)
-            return TransitionCallbackReturn.ERROR
-
-    return guarded
 
 
 def _descriptor(param: Param) -> ParameterDescriptor:

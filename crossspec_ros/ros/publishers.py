@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from typing import Any
@@ -24,7 +25,7 @@ from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
-from crossspec_ros.errors import ENDS, InputError, LinkError, described, forget_frames
+from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.node import LOG_S
@@ -34,6 +35,7 @@ from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
+_LOG = logging.getLogger(__name__)
 _LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -260,12 +262,8 @@ class Publishers(Listener):
         """Return how many times as long the target alone took; 0 where it was not compared."""
         if self.comparison is None:
             return 0.0
-        try:
+        with failures_logged(_LOG, logging.ERROR, "the target alone could not caption this window"):
             if result := self.comparison.add(outcome, stages.get("answer", 0.0)):
                 self._node.get_logger().info(f"{self._label(outcome.window)}: {result}")
                 return self.comparison.last_ratio
-        except ENDS:
-            raise
-        except BaseException as error:  # libraries in Rust raise no Exception
-            self._node.get_logger().error(f"the target alone could not caption this window: {error!r}")
         return 0.0

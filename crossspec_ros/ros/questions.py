@@ -44,7 +44,6 @@ class Questions:
             lambda request, response: self._fill(response, request, self._ask(request)),
             qos_profile=_QOS,
             callback_group=MutuallyExclusiveCallbackGroup(),
-            is_watched=False,
         )
         self._server = ActionServer(
             node,

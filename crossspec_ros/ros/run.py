@@ -55,6 +55,7 @@ def run(
     """
     node: Any = None
     executor: Executor | None = None
+    spin: threading.Thread | None = None
     failed: list[BaseException] = []
     before = signal.getsignal(signal.SIGINT)
     _interrupted.clear()
@@ -79,11 +80,15 @@ def run(
     finally:
         # A second Ctrl-C must not break off what the first has begun.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        error = failed[0] if failed else None
-        code = _report(error, node)
-        ending = end_within(ENDING_S) if isinstance(error, ThreadError) else None
+        failure = failed[0] if failed else None
+        code = _report(failure, node)
+        ending = end_within(ENDING_S) if isinstance(failure, ThreadError) else None
         try:
-            is_stuck = _destroy(node, executor)
+            if executor is not None and spin is not None:
+                # That of a subclass would wait for its callbacks.
+                Executor.shutdown(executor)
+                spin.join(timeout=1.0)
+            is_stuck = node is not None and _destroy(node)
         finally:
             rclpy.try_shutdown()
         # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
@@ -91,12 +96,13 @@ def run(
         gc.collect()
         if is_stuck:
             # Python would wait for that callback, which may load models for minutes.
-            _end(code)
+            sys.stdout.flush()
+            os._exit(code)
         if ending is not None:
             ending.cancel()
         signal.signal(signal.SIGINT, before)
-    if failed and not isinstance(failed[0], _SENTENCES):
-        raise failed[0]
+    if failure is not None and not isinstance(failure, _SENTENCES):
+        raise failure
     if code:
         sys.exit(code)
 
@@ -108,7 +114,7 @@ def interrupted() -> bool:
 
 def end_within(seconds: float) -> threading.Timer:
     """End the process then, if it has not ended by itself."""
-    timer = threading.Timer(seconds, _end, (1,))
+    timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
     return timer
@@ -162,25 +168,14 @@ def _report(error: BaseException | None, node: Any) -> int:
     return 0 if error is None else getattr(error, "code", 1)
 
 
-def _destroy(node: Any, executor: Executor | None) -> bool:
+def _destroy(node: Any) -> bool:
     """Stop a node and destroy it; return whether one of its callbacks has not returned."""
-    if executor is not None:
-        # That of a subclass would wait for its callbacks.
-        Executor.shutdown(executor)
-    if node is None:
-        return False
     node.stop()
     node.destroy_node()
     ends_s, boundary = time.monotonic() + _CALLBACKS_S, getattr(node, "boundary", None)
     while boundary is not None and boundary.running and time.monotonic() < ends_s:
         time.sleep(0.01)
     return boundary is not None and bool(boundary.running)
-
-
-def _end(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from contextlib import ExitStack
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -186,7 +185,12 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
     stage.wait(lambda: stage["caption_stamped"] == [report.caption for report in stage.told()])
     assert {report.caption.header.frame_id for report in stage.told()} == {"camera"}
     stage.wait(lambda: [one.data for one in stage["caption"]] == [text] * 3)
-    stage.wait(lambda: [(one.text, stage.index(one)) for one in stage["caption_partial"]] == [(text, 3), (text, 4), (text, 5)])
+    stage.wait(
+        lambda: (
+            [(one.text, stage.index(one)) for one in stage["caption_partial"]]
+            == [(text, 3), (text, 4), (text, 5)]
+        )
+    )
     stage.wait(lambda: len(stage["caption_draft"]) == 3)
     assert {(one.text, one.source, one.verified) for one in stage["caption_draft"]} == {
         ("draft", "event_draft", False)

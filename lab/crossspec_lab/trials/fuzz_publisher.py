@@ -31,9 +31,9 @@ from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.soak_collector import report_values
 from crossspec_ros.events.cdr import event_packet, to_ns
-from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import NODES as SETTINGS
 

@@ -9,8 +9,8 @@ from typing import Any
 from crossspec_msgs.msg import WindowClosed, WindowReport
 
 from crossspec_ros.events.cdr import to_ns
-from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, closed_window
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 
 
