@@ -92,11 +92,10 @@ setup(
     entry_points={
         "console_scripts": [
             "crossspec = crossspec_ros.cli:main",
-            "synchronizer = crossspec_ros.ros.synchronizer:main",
+            "synchronizer = crossspec_ros.ros.synchronizer_node:main",
             "captioner = crossspec_ros.ros.captioner_node:main",
-            "dsec_player = crossspec_ros.ros.dsec_player:main",
-            "dv_camera = crossspec_ros.ros.dv_camera:main",
-            "launch_plan = crossspec_ros.ros.graph:main",
+            "dsec_player = crossspec_ros.ros.player_node:main",
+            "dv_camera = crossspec_ros.ros.camera_node:main",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

@@ -19,10 +19,10 @@ THREADS = {
     ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
     ("ros/run.py", "Timer"): "to end the process",
     ("captioning/rerun_log.py", "Thread"): "hangs with its viewer, which is to end no node",
-    ("ros/dv_camera.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
+    ("ros/camera_node.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }
 NODES = {"Node", "LifecycleNode"}
-MAKERS = {"create_node", "ActionServer", "ActionClient", "create_client", "create_guard_condition"}
+MAKERS = {"create_node", "ActionServer", "ActionClient", "create_guard_condition"}
 """Of nodes and callbacks that no boundary guards."""
 ALLOWED = {("ros/questions.py", "ActionServer")}
 """rclpy logs what the action's callbacks raise, and aborts the goal."""

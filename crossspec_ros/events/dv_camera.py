@@ -50,7 +50,7 @@ class Unusable(NamedTuple):
 
 
 class UnreachableError(InputError):
-    """No server answers at an address; one may later."""
+    """No camera is attached, or no server answers; one may later."""
 
 
 Item = RecordedMessage | Unusable | Link
@@ -160,13 +160,13 @@ def _open_camera(serial: str) -> dv.io.camera.CameraInputBase:
 
     try:
         return dv.io.camera.open(serial) if serial else dv.io.camera.open()
-    # IndexError if none is attached.
+    # IndexError if none is attached. The texts of all these are of C++ and name no cause.
     except (IndexError, OSError, RuntimeError) as error:
         found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
-        raise InputError(
+        raise UnreachableError(
             f"no iniVation camera{f' {serial}' if serial else ''} can be opened (attached: "
-            f"{', '.join(found) or 'none'}; {_message(error)}): plug it in, end other programs that have it, "
-            f"and install iniVation's udev rules"
+            f"{', '.join(found) or 'none'}): plug it in, end other programs that have it, and install "
+            f"iniVation's udev rules"
         ) from error
 
 

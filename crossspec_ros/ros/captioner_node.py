@@ -15,18 +15,18 @@ from rclpy.executors import Executor, MultiThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.timer import Timer
 
-from crossspec_ros.captioning.asked_models import requested_options
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
+from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.errors import InputError, as_exception, described, one_line
+from crossspec_ros.models.placement import is_remote
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading

@@ -26,7 +26,7 @@ from std_msgs.msg import String
 from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.windows.assembler import PATIENCE
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)

@@ -24,7 +24,7 @@ from rclpy.action import ActionClient
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.out_of_memory import NO_MEMORY
+from crossspec_ros.captioning.loading import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError

@@ -18,7 +18,7 @@ from outsider import RELIABLE, outsider, spinning
 from sensor_msgs.msg import Image
 
 from crossspec_ros.ros.messages import image_message
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.windows.window import FRAMES
 
 NODE = """

@@ -26,7 +26,7 @@ from crossspec_ros.events import dv_camera
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, Unusable, open_sources
 from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.dv_camera import DvCameraNode, main
+from crossspec_ros.ros.camera_node import DvCameraNode
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)
@@ -210,14 +210,18 @@ def test_a_first_connection_that_can_never_work_is_an_error(error):
         list(source_of(error)[0])
 
 
-def test_where_no_camera_is_attached_the_node_says_so_and_ends(capfd):
+def test_missing_camera_is_reported_and_tried_again(stage, capfd):
     if dv.io.camera.discover():
         pytest.skip("a camera is attached")
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 2
-    told = capfd.readouterr().err
-    assert "crossspec: error: no iniVation camera can be opened (attached: none; " in told
+    stage = stage(source="camera")
+    stage.wait(lambda: stage.node._complaints)
+    (complaint,) = (reading.warnings["connection"] for reading in stage.node._read_counters().values())
+    assert complaint == (
+        "events and image of the camera: no iniVation camera can be opened (attached: none): plug it in, end "
+        "other programs that have it, and install iniVation's udev rules; trying again"
+    )
+    time.sleep(1.5)
+    assert stage.thread.is_alive() and capfd.readouterr().err.count(complaint) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,11 +258,11 @@ def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
                 yield RecordedMessage(0, "image", IMAGE, frame)
                 yield Unusable("a frame has 2 channels")
 
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
+    monkeypatch.setattr("crossspec_ros.ros.camera_node.open_sources", lambda *options: (Source(),))
     stage = stage()
     stage.thread.join(20.0)
     (reading,) = stage.node._read_counters().values()
     assert reading.flow == {"frames": 3}
     assert reading.wrong == {"disconnections": 100, "unusable_messages": 3}
     told = capfd.readouterr().err
-    assert [told.count(word) for word in ("connected, after", "it has gone", "2 channels")] == [2, 1, 1]
+    assert [told.count(word) for word in ("connected", "it has gone", "2 channels")] == [2, 1, 1]

@@ -20,10 +20,10 @@ from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.ros.camera_node import DvCameraNode
 from crossspec_ros.ros.captioner_node import CaptionerNode
-from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.dv_camera import DvCameraNode
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.player_node import PlayerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.settings import NODES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -105,11 +105,12 @@ def raw_recording(path):
 @pytest.fixture(scope="module")
 def created(tmp_path_factory):
     """What the nodes have created, by node: with every type of message, and without remaps."""
+    packets = {"event_type": "event_camera_msgs/EventPacket", "image_transport": "raw"}
     compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
     found, services = {node: set() for node in NODES}, set()
     for make, parameters in (
-        (SynchronizerNode, {}),
+        (SynchronizerNode, packets),
         (SynchronizerNode, compressed),
         (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
         (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),

@@ -187,7 +187,8 @@ def highest(rows: Sequence[Mapping[str, Any]]) -> float:
 def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
     load_options = [str(rate), str(seconds)]
     with ExitStack() as stack:
-        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer"], environment=environment)
+        node = ["-m", "crossspec_ros.ros.synchronizer_node", "--ros-args", "-p", "event_image_size:=0"]
+        synchronizer = Child(node, environment=environment)
         stack.callback(synchronizer.end)
         load = Child(["-m", "crossspec_lab.compare.event_load", *load_options], environment=environment)
         stack.callback(load.end)
