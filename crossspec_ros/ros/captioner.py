@@ -18,7 +18,13 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
+from crossspec_ros.captioning.health import (
+    HOLD_S,
+    CaptionHealth,
+    fill_acceptance,
+    fill_latency,
+    fill_link,
+)
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.settings import CaptionerSettings
@@ -32,7 +38,7 @@ from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
-from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
+from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
 from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
 from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
@@ -96,7 +102,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._active_s = math.inf
         self._questions: Questions | None = None
         self._bond: Bond | None = None
-        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses)
+        self._updater = self._make_updater()
         self._failure: Exception | None = None
         self._is_started = not self._settings.autostart
         if self._settings.autostart:
@@ -140,7 +146,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._health.loaded(self._settings.models_folder or "models/tiny", self._decoder, placement)
         took_s = time.monotonic() - started
         # Warm, they have read a whole window and more: no step of a caption takes as long.
-        self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
+        self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)
         self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
         if told := warning(pair):
             self.get_logger().warning(told)
@@ -370,20 +376,37 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
-    def _read_counters(self) -> dict[str, Reading]:
+    def _make_updater(self) -> Updater:
+        health, summary = self._health, self._outcomes.summary
+        updater = Updater(self, self._pulses)
+        updater.add("captions", self._fill_captions)
+        updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
+        updater.add("acceptance", lambda status: fill_acceptance(status, summary))
+        updater.add("inputs", self._fill_inputs)
+        updater.add("queue", self._fill_queue)
+        updater.add("model", lambda status: health.fill_model(status, self._captioner is not None))
+        updater.add("link", lambda status: fill_link(status, self._decoder))
+        return updater
+
+    def _fill_captions(self, status: Status) -> None:
         counts, captioner = self._outcomes.summary.counts, self._captioner
-        unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
-        wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
-        wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": captioner.unanswered if captioner else 0}
-        wrong |= {"unusable_messages": self._unusable, **self._assembler.counts}
-        # Those that came in, so that a captioner that is inactive does not say that none do.
-        flow = {"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {}
-        waiting = captioner.waiting if captioner else None
-        health = self._health.readings(self._settings.deadline_s, waiting)
-        if captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
-            health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
-        return {"captions": Reading(flow, wrong, unread), **health, **link_reading(self._decoder)}
+        # Those that came in, so that an inactive captioner does not report that none do.
+        status.rates({"windows": self._windows, "answers": self._outcomes.answers} if self._inputs else {})
+        status.faults({**self._health.skips, "failed_windows": counts["failed"]})
+        status.faults({"late_captions": counts["late"]})
+        status.faults({"unanswered_questions": captioner.unanswered if captioner else 0})
+        status.faults({"unusable_messages": self._unusable, **self._assembler.counts})
+        for kind in ("unchanged", "unasked"):
+            status.add(f"{kind}_windows", counts[kind])
+
+    def _fill_inputs(self, status: Status) -> None:
+        self._health.fill_inputs(status)
+        if self._captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
+            status.warn("none", NO_WINDOWS)
+
+    def _fill_queue(self, status: Status) -> None:
+        captioner = self._captioner
+        status.add("waiting", captioner.waiting if captioner else 0)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -20,7 +20,7 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
-from crossspec_ros.captioning.outcome import Listener, Outcome
+from crossspec_ros.captioning.outcome import AT_ONCE, Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
@@ -240,11 +240,12 @@ class Outcomes(Listener):
         if outcome.error is not None:
             return "failed", f"failed: {self.reason(outcome.error)}"
         if outcome.skipped:
-            text = "skipped: a newer window closed while captions were behind"
+            self._health.skips["windows_at_once" if outcome.skipped == AT_ONCE else "dropped_windows"] += 1
+            text = f"skipped: {outcome.skipped}"
             start_s = (window.start_ns - (self._origin_ns or 0)) / 1e9
             log.warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
             return "skipped", text
-        self._health.flag(outcome.flags)
+        self._health.flags.update(outcome.flags)
         if outcome.holds is None:
             return "unasked", "not captioned: nobody has asked"
         held = outcome.holds.window
@@ -292,9 +293,9 @@ class Outcomes(Listener):
 
     def _count(self, caption: Caption, stages: dict[str, float], flags: tuple[str, ...]) -> None:
         self.summary.add(stages)
-        self._health.add(caption, stages, flags)
+        self._health.flags.update(flags)
         self.summary.count(
-            tokens=len(caption.token_ids),
+            tokens=len(caption.token_ids) if caption.target_passes else 0,
             target_passes=caption.target_passes,
             late=int(caption.late),
             nothing_seen=int(caption.source == "none"),

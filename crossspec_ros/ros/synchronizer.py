@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_ros.captioning.health import InputHealth
+from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth
 from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.ros.boundary import GuardedNode, described
-from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.diagnostics import Status, Updater
 from crossspec_ros.ros.messages import (
     RELIABLE,
     MessageQueue,
@@ -65,7 +65,9 @@ class SynchronizerNode(GuardedNode):
         self.create_subscription(
             image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
         )
-        self._diagnostics = Diagnostics(self, self._read_counters, lambda: (self._pulse,))
+        self._updater = Updater(self, lambda: (self._pulse,))
+        for part in INPUT_PARTS:
+            self._updater.add(part, self._fill)
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
@@ -123,11 +125,13 @@ class SynchronizerNode(GuardedNode):
             image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])
             self._outputs[type(update)].publish(image)
 
-    def _read_counters(self) -> Mapping[str, Reading]:
+    def _fill(self, status: Status) -> None:
+        """Fill one of `INPUT_PARTS` of the diagnostics."""
         stream = self._pipeline.stream
         flow = {"packets": stream.packets, "events": stream.events, **self._flow}
-        wrong = {**self._problems, **self._pipeline.counts}
-        return self._health.readings(flow, wrong, self._queue.qsize())
+        self._health.fill(status, flow, {**self._problems, **self._pipeline.counts})
+        if status.name == "queue":
+            status.add("waiting", self._queue.qsize())
 
 
 def main(args: Sequence[str] | None = None) -> None:
