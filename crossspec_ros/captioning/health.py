@@ -13,7 +13,8 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
-from crossspec_ros.models.placement import NO_DRAFT, Placement
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.settings import NO_DRAFT
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import EVENTS, FRAMES
 

@@ -35,7 +35,7 @@ class Holding(NamedTuple):
 class Outcome:
     """Outcome of one window: the caption by these `options`, or the reason why there is none.
 
-    `flags` are the faults of its inputs (windows/quality.py), `skipped` is the reason why it was skipped. Of a
+    `flags` are the faults of its inputs (windows/quality.py). A window is `skipped` for this reason. Of a
     window that shows nothing new, `holds` has the caption that holds still; one that nobody has asked about
     is `unasked`. Once `cancel` is set nobody waits for what is made of it.
     """

@@ -25,14 +25,6 @@ class NodeError(Exception):
     """Why a node cannot go on, in one sentence, where the input is not to blame."""
 
 
-class ThreadError(NodeError):
-    """A thread of the node is dead or stuck."""
-
-
-ENDING_S = 5.0
-"""Seconds that a node with a stuck thread gets to end; what it waits for may never come."""
-
-
 class Runnable(Protocol):
     """A node that has something to stop before it is destroyed."""
 
@@ -56,7 +48,6 @@ def run(
     """
     node: N | None = None
     failed: list[BaseException] = []
-    ending: threading.Timer | None = None
     before = signal.getsignal(signal.SIGINT)
     unraisable = sys.unraisablehook
     _told.clear()
@@ -96,8 +87,6 @@ def run(
             _fail(error, 2)
     except (NodeError, TimeoutError) as error:
         if goes_on():
-            if isinstance(error, ThreadError):
-                ending = end_within(ENDING_S)
             _fail(error, 1)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
@@ -118,8 +107,6 @@ def run(
         # The models would take a second more to collect, and the process ends anyhow.
         gc.freeze()
         sys.unraisablehook = unraisable
-        if ending is not None:
-            ending.cancel()
         _on_interrupt(before)
 
 
@@ -156,14 +143,6 @@ def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None
         if rclpy.ok():
             failed.append(error)
             rclpy.try_shutdown()
-
-
-def end_within(seconds: float) -> threading.Timer:
-    """End the process then, if it has not ended by itself."""
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def _fail(error: Exception, code: int) -> NoReturn:
