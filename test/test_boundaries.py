@@ -17,7 +17,8 @@ RUNS += ("windows", "wire")
 THREADS = {
     ("telemetry/pulse.py", "Thread"): "watched by its pulse",
     ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
-    ("ros/run.py", "Timer"): "for an interrupt that would be lost, and to end the process",
+    ("ros/run.py", "Timer"): "for an interrupt that would be lost",
+    ("ros/diagnostics.py", "Timer"): "to end the process",
     ("captioning/rerun_log.py", "Thread"): "hangs with its viewer, which is to end no node",
     ("ros/dv_camera.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }

@@ -93,7 +93,7 @@ class Status:
 
     def rates(self, totals: Mapping[str, int]) -> None:
         """Add the rate of each total, and warn of a stream that has stopped."""
-        self._past.append((self._now_s, totals))
+        self._past.append((self._now_s, dict(totals)))
         while len(self._past) > 1 and self._past[1][0] <= self._now_s - RATE_S:
             self._past.popleft()
         since_s, past = self._past[0]

@@ -26,6 +26,7 @@ from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
 from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.pace import Backlog, Pace
 from crossspec_ros.ros.parameters import declare
@@ -94,6 +95,7 @@ class PlayerNode(GuardedNode):
         for topic, (kind, streams, early_ns) in _TAKEN.items():
             take = partial(self._has_taken, streams, early_ns)
             self.create_subscription(kind, topic, take, RELIABLE, raw=True)
+        self._updater = Updater(self)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
