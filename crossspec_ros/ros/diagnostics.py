@@ -71,7 +71,7 @@ class Updater:
     def _stop(self) -> None:
         self._pulse.end()
         self._stopping.set()
-        self._thread.join(PERIOD_S)
+        self._thread.join(ENDING_S)
 
     def _work(self) -> None:
         for number in count(1):

@@ -9,7 +9,7 @@ import psutil
 
 
 def resident_mb(pid: int | None = None) -> float:
-    """Return the resident memory of a process, by default this one, in MB; raises psutil.Error if it ended."""
+    """Return the resident memory in MB of a process, by default this one; raises psutil.Error without it."""
     return psutil.Process(pid).memory_info().rss / 1e6
 
 
