@@ -81,7 +81,7 @@ class Updater:
             self._attempt(self._update)
             if number % GIVE_BACK_EVERY == 0:
                 give_back()
-            if self.threads.is_final:
+            if self.threads.fault:
                 self._end()
                 return
 

@@ -17,8 +17,6 @@ from crossspec_ros.errors import described
 
 PATIENCE_S = 60
 """A thread that is busy without a step for so long is stuck; the owner of models adds their loading time."""
-FAREWELL_S = 3
-"""A fault is reported for so long before the process ends."""
 _BEAT_S = 1.0
 
 _LOG = logging.getLogger(__name__)
@@ -107,20 +105,13 @@ class ThreadWatch:
         """The fault at the last look; empty without one."""
         self.values: dict[str, str] = {}
         """State of each thread at the last look: waiting, busy, stuck or dead."""
-        self._faulty_s = 0
 
     def look(self) -> str:
         """Return the fault of this moment; empty without one."""
         found = [(pulse.name, *_state(pulse, self.patience_s)) for pulse in self._pulses()]
         self.values = {name: state for name, state, _ in found}
         self.fault = "; ".join(f"the thread of the {name} has {fault}" for name, _, fault in found if fault)
-        self._faulty_s = self._faulty_s + 1 if self.fault else 0
         return self.fault
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a fault has lasted for more than `FAREWELL_S` looks."""
-        return self._faulty_s > FAREWELL_S
 
 
 def _state(pulse: Pulse, patience_s: int) -> tuple[str, str]:
