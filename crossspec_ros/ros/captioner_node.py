@@ -20,7 +20,7 @@ from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
+from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, fill_acceptance, fill_latency, fill_link
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
@@ -29,7 +29,7 @@ from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.models.placement import is_remote
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
-from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
+from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
 from crossspec_ros.ros.inputs import Inputs
 from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.publishers import Publishers
@@ -83,7 +83,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._questions = Questions(self, self._publishers)
         self._bond = make_bond(self)
         self._active_s = math.inf
-        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses)
+        self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
         change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
@@ -127,12 +127,11 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._publishers.comparison = load_comparison(settings, decoder)
         self._publishers.view = RerunLog(settings.rerun) if settings.rerun else None
         self._publishers.open(grid, settings.stages)
-        self._inputs.begin()
         placement = None if is_remote(settings.target) else decoder.pair.placement
         self._health.loaded(settings.models_folder or "models/tiny", decoder, placement)
         took_s = time.monotonic() - started
         # Warm, the models have read a window and more: no step of a caption takes as long.
-        self._diagnostics.threads.patience_s = PATIENCE_S + round(3 * took_s)
+        self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)
         self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
         if text := warning(decoder.pair):
             self.get_logger().warning(text)
@@ -251,23 +250,39 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
-    def _read_counters(self) -> dict[str, Reading]:
+    def _make_updater(self) -> Updater:
+        summary = self._publishers.summary
+        updater = Updater(self, self._pulses)
+        updater.add("captions", self._fill_captions)
+        updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
+        updater.add("acceptance", lambda status: fill_acceptance(status, summary))
+        updater.add("inputs", self._fill_inputs)
+        updater.add("queue", self._fill_queue)
+        updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
+        updater.add("link", lambda status: fill_link(status, self._decoder))
+        return updater
+
+    def _fill_captions(self, status: Status) -> None:
         counts, captioner, inputs = self._publishers.summary.counts, self._captioner, self._inputs
-        unread = {f"{kind}_windows": counts[kind] for kind in ("unchanged", "unasked")}
-        wrong = {"dropped_windows": counts["skipped"], "failed_windows": counts["failed"]}
-        wrong |= {"late_captions": counts["late"]}
-        wrong |= {"unanswered_questions": captioner.unanswered if captioner else 0}
-        flow = {}
+        status.faults({**self._health.skips, "failed_windows": counts["failed"]})
+        status.faults({"late_captions": counts["late"]})
+        status.faults({"unanswered_questions": captioner.unanswered if captioner else 0})
         if inputs is not None:
             # An inactive captioner takes windows too, and must not warn that none come.
-            flow, wrong = (
-                {"windows": inputs.windows, "answers": self._publishers.answers},
-                wrong | inputs.counts,
-            )
-        health = self._health.readings(self._settings.deadline_s, captioner.waiting if captioner else None)
-        if captioner and inputs and not inputs.windows and time.monotonic() - self._active_s > HOLD_S:
-            health["inputs"] = health["inputs"]._replace(warnings={"none": NO_WINDOWS})
-        return {"captions": Reading(flow, wrong, unread), **health, **link_reading(self._decoder)}
+            status.rates({"windows": inputs.windows, "answers": self._publishers.answers})
+            status.faults(inputs.counts)
+        for kind in ("unchanged", "unasked"):
+            status.add(f"{kind}_windows", counts[kind])
+
+    def _fill_inputs(self, status: Status) -> None:
+        self._health.fill_inputs(status)
+        is_deaf = self._captioner and self._inputs and not self._inputs.windows
+        if is_deaf and time.monotonic() - self._active_s > HOLD_S:
+            status.warn("none", NO_WINDOWS)
+
+    def _fill_queue(self, status: Status) -> None:
+        captioner = self._captioner
+        status.add("waiting", captioner.waiting if captioner else 0)
 
 
 def main(args: Sequence[str] | None = None) -> None:

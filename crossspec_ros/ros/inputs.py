@@ -18,7 +18,7 @@ from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
 from crossspec_ros.ros.node import LOG_S, GuardedNode
 from crossspec_ros.ros.publishers import Publishers
 from crossspec_ros.windows.assembler import WindowAssembler
-from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 if TYPE_CHECKING:
@@ -60,11 +60,6 @@ class Inputs:
     def counts(self) -> Mapping[str, int]:
         """Return the faults so far, by kind."""
         return {"unusable_messages": self._unusable, **self._assembler.counts}
-
-    def begin(self) -> None:
-        """Count images that do not come from now on, when the node is ready to take them."""
-        # Images of the window that is open came before the subscriptions, or did not fit into the queues.
-        self._assembler.whole_from_ns = time.time_ns() + SECOND
 
     def close(self) -> None:
         """Unsubscribe, and report the closed windows whose images have not come."""

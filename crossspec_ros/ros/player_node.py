@@ -30,6 +30,7 @@ from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
 from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError, run
@@ -85,6 +86,7 @@ class PlayerNode(GuardedNode):
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "captioner/report", self._take_report, RELIABLE)
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
+        self._updater = Updater(self)
         # Made last: a node that answers has discovered the publishers and subscriptions above.
         self._captioner = self.create_client(GetState, "captioner/get_state")
         self._synchronizer = self.create_client(GetParameters, "synchronizer/get_parameters")

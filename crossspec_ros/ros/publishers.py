@@ -20,8 +20,8 @@ from std_msgs.msg import Float64, String
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
-from crossspec_ros.captioning.out_of_memory import NO_MEMORY, is_out_of_memory, release
-from crossspec_ros.captioning.outcome import Listener, Outcome
+from crossspec_ros.captioning.loading import NO_MEMORY, is_out_of_memory, release
+from crossspec_ros.captioning.outcome import AT_ONCE, Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
@@ -206,10 +206,11 @@ class Publishers(Listener):
         if outcome.error is not None:
             return "failed", f"failed: {self.reason(outcome.error)}"
         if outcome.skipped:
-            text = "skipped: a newer window closed while captions were behind"
+            self._health.skips["windows_at_once" if outcome.skipped == AT_ONCE else "dropped_windows"] += 1
+            text = f"skipped: {outcome.skipped}"
             log.warning(f"{label}: {text}")
             return "skipped", text
-        self._health.flag(outcome.flags)
+        self._health.flags.update(outcome.flags)
         if outcome.holds is None:
             return "unasked", "not captioned: no question has come"
         text = f"unchanged since {self._label(outcome.holds.window)}"
@@ -247,9 +248,9 @@ class Publishers(Listener):
 
     def _count(self, caption: Caption, stages: dict[str, float], flags: tuple[str, ...]) -> None:
         self.summary.add(stages)
-        self._health.add(caption, stages, flags)
+        self._health.flags.update(flags)
         self.summary.count(
-            tokens=len(caption.token_ids),
+            tokens=len(caption.token_ids) if caption.target_passes else 0,
             target_passes=caption.target_passes,
             late=int(caption.late),
             nothing_seen=int(caption.source == "none"),

@@ -20,8 +20,6 @@ from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.plain_text import plain_text
 
-ENDING_S = 5.0
-"""Seconds that a node with a stuck thread gets to end; what it waits for may never come."""
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
 
@@ -32,10 +30,6 @@ class NodeError(Exception):
     def __init__(self, reason: str, code: int = 1) -> None:
         super().__init__(reason)
         self.code = code
-
-
-class ThreadError(NodeError):
-    """A thread of the node is dead or stuck."""
 
 
 N = TypeVar("N")
@@ -82,7 +76,6 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         failure = failed[0] if failed else None
         code = _report(failure, node)
-        ending = end_within(ENDING_S) if isinstance(failure, ThreadError) else None
         try:
             if executor is not None and spin is not None:
                 # That of a subclass would wait for its callbacks.
@@ -98,8 +91,6 @@ def run(
             # Python would wait for that callback, which may load models for minutes.
             sys.stdout.flush()
             os._exit(code)
-        if ending is not None:
-            ending.cancel()
         signal.signal(signal.SIGINT, before)
     if failure is not None and not isinstance(failure, _SENTENCES):
         raise failure
@@ -110,14 +101,6 @@ def run(
 def interrupted() -> bool:
     """Return whether Ctrl-C has ended the node that runs: what fails from then on is no error."""
     return _interrupted.is_set()
-
-
-def end_within(seconds: float) -> threading.Timer:
-    """End the process then, if it has not ended by itself."""
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:

@@ -38,7 +38,7 @@ class Decoder(FakeDecoder):
         gate()
 
 captioner_node.PATIENCE_S = 2
-diagnostics.LOOK_S, diagnostics.ENDING_S, runs.ENDING_S = 0.3, 1, 1
+diagnostics.PERIOD_S, diagnostics.ENDING_S = 0.3, 2
 runs.run(lambda: CaptionerNode(load=lambda params: Decoder(gate)))
 """
 STUCK = "threading.Event().wait()"
@@ -76,7 +76,7 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
             node.kill()
     assert node.returncode == 1
     (sentence,) = [line for line in printed.splitlines() if line.startswith("[FATAL]")]
-    assert told in sentence and sentence.endswith("report it if it comes back")
+    assert told in sentence and sentence.endswith(": restart the node, and report it if it recurs")
 
 
 @pytest.mark.nightly

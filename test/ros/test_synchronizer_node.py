@@ -182,7 +182,8 @@ def test_bad_qos_overrides_get_a_sentence(policies):
 
 def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
     given = []
-    monkeypatch.setattr("crossspec_ros.ros.diagnostics.MINUTE_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.PERIOD_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.GIVE_BACK_EVERY", 2)
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: given.append(1))
     stage().observer.wait(lambda: len(given) > 2)
 
