@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -20,46 +19,28 @@ from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, fill_acceptance, fill_latency, fill_link
+from crossspec_ros.captioning.health import CaptionHealth, fill_acceptance, fill_latency, fill_link
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.errors import InputError, as_exception, described, one_line
+from crossspec_ros.errors import InputError, described, one_line
 from crossspec_ros.models.placement import is_remote
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
-from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
+from crossspec_ros.ros.diagnostics import STEADY, Updater
 from crossspec_ros.ros.inputs import Inputs
-from crossspec_ros.ros.node import GuardedNode
+from crossspec_ros.ros.node import GuardedNode, guarded_transition
 from crossspec_ros.ros.publishers import Publishers
 from crossspec_ros.ros.questions import Questions
-from crossspec_ros.ros.run import NodeError, interrupted, run
+from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.change import GateSettings
 from crossspec_ros.windows.grid import WindowGrid
 
-NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
-SUCCESS, ERROR = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.ERROR
+SUCCESS = TransitionCallbackReturn.SUCCESS
 load = partial(load_decoder, is_live=True)
-Transition = Callable[["CaptionerNode", LifecycleState], TransitionCallbackReturn]
-
-
-def guarded_transition(transition: Transition) -> Transition:
-    """Return a transition that logs what it raises, which rclpy would not; ROS then calls `on_error`."""
-
-    @wraps(transition)
-    def guarded(node: CaptionerNode, state: LifecycleState) -> TransitionCallbackReturn:
-        try:
-            return transition(node, state)
-        except BaseException as error:  # libraries in Rust raise no Exception
-            # ROS fails in everything that is under way once it shuts down, at times before this node knows.
-            if node.context.ok() and not interrupted():
-                node.fail(transition.__name__.removeprefix("on_"), as_exception(error))
-            return ERROR
-
-    return guarded
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):
@@ -82,7 +63,6 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._publishers = Publishers(self, self._health)
         self._questions = Questions(self, self._publishers)
         self._bond = make_bond(self)
-        self._active_s = math.inf
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
@@ -121,7 +101,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
         grid = WindowGrid.at(settings.window_phase_s)
-        self._inputs = Inputs(self, grid, self._publishers, self._group)
+        self._inputs = Inputs(self, grid, self._publishers, self._health, self._group)
         self._decoder = decoder = self._load(settings)
         self._adopt()
         self._publishers.comparison = load_comparison(settings, decoder)
@@ -144,8 +124,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._captioner = Captioner(self._decoder, self._options, self._publishers, grid=grid)
         self._adopt()
         self._captioner.start()
-        self._inputs.captioner = self._questions.captioner = self._captioner
-        self._active_s = time.monotonic()
+        self._questions.captioner = self._captioner
+        self._inputs.attach(self._captioner)
         if self._bond is not None:
             self._bond.start()
         self.get_logger().info(f"active: windows that close now are captioned ({self._settings.when})")
@@ -160,35 +140,23 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     @guarded_transition
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._unload()
-        self.get_logger().info("unconfigured: the models are unloaded")
-        return super().on_cleanup(state)
+        self.get_logger().info("the models are unloaded")
+        return SUCCESS
 
-    @guarded_transition
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._end()
-        self._unload()
-        return super().on_shutdown(state)
-
-    @guarded_transition
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Unconfigure the node after a transition that raised; if that raises as well, it is finalized."""
-        self._end()
-        self._unload()
-        return super().on_error(state)
+    on_shutdown = on_error = on_cleanup
+    """A transition that failed unconfigures the node; if that fails as well, ROS finalizes it."""
 
     def stop(self) -> None:
         """Cancel what is in work, close the decoder and print the figures of the run."""
-        self._end()
         self._unload()
         self._publishers.print_figures()
 
     def _end(self) -> None:
         """Stop captioning after the pass in work, and report the windows without an outcome."""
         self._questions.captioner = None
-        if self._captioner is None:
+        if self._captioner is None or self._inputs is None:
             return
-        if self._inputs is not None:
-            self._inputs.captioner = None
+        self._inputs.attach(None)
         if self._bond is not None:
             self._bond.stop()
         # A decoder serves one captioner at a time. The watch ends a node whose pass is stuck.
@@ -196,7 +164,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._captioner = None
 
     def _unload(self) -> None:
-        """Drop the inputs, the publishers and the models."""
+        """Stop captioning, and drop the inputs, the publishers and the models."""
+        self._end()
         if self._inputs is not None:
             self._inputs.close()
             self._inputs = None
@@ -251,38 +220,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _make_updater(self) -> Updater:
-        summary = self._publishers.summary
-        updater = Updater(self, self._pulses)
-        updater.add("captions", self._fill_captions)
+        updater, summary = Updater(self, self._pulses), self._publishers.summary
+        updater.add("captions", lambda status: self._inputs and self._inputs.fill_captions(status))
         updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
         updater.add("acceptance", lambda status: fill_acceptance(status, summary))
-        updater.add("inputs", self._fill_inputs)
-        updater.add("queue", self._fill_queue)
+        updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
+        updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
         updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
         updater.add("link", lambda status: fill_link(status, self._decoder))
         return updater
-
-    def _fill_captions(self, status: Status) -> None:
-        counts, captioner, inputs = self._publishers.summary.counts, self._captioner, self._inputs
-        status.faults({**self._health.skips, "failed_windows": counts["failed"]})
-        status.faults({"late_captions": counts["late"]})
-        status.faults({"unanswered_questions": captioner.unanswered if captioner else 0})
-        if inputs is not None:
-            # An inactive captioner takes windows too, and must not warn that none come.
-            status.rates({"windows": inputs.windows, "answers": self._publishers.answers})
-            status.faults(inputs.counts)
-        for kind in ("unchanged", "unasked"):
-            status.add(f"{kind}_windows", counts[kind])
-
-    def _fill_inputs(self, status: Status) -> None:
-        self._health.fill_inputs(status)
-        is_deaf = self._captioner and self._inputs and not self._inputs.windows
-        if is_deaf and time.monotonic() - self._active_s > HOLD_S:
-            status.warn("none", NO_WINDOWS)
-
-    def _fill_queue(self, status: Status) -> None:
-        captioner = self._captioner
-        status.add("waiting", captioner.waiting if captioner else 0)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -12,6 +12,7 @@ from rclpy.callback_groups import CallbackGroup
 from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.captioner import Captioner
+from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, Status
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
@@ -24,6 +25,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from rclpy.subscription import MessageInfo
 
+NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
 MAX_CLOSED = 64
 """Closed windows whose images have not all come yet."""
 
@@ -35,13 +37,18 @@ class Inputs:
     """
 
     def __init__(
-        self, node: GuardedNode, grid: WindowGrid, publishers: Publishers, group: CallbackGroup
+        self,
+        node: GuardedNode,
+        grid: WindowGrid,
+        publishers: Publishers,
+        health: CaptionHealth,
+        group: CallbackGroup,
     ) -> None:
         self.captioner: Captioner | None = None
         self.reads_ahead = True
-        self.windows = 0
-        self._unusable = 0
-        self._node, self._publishers = node, publishers
+        self._windows = self._unusable = 0
+        self._active_s = 0.0
+        self._node, self._publishers, self._health = node, publishers, health
         self._assembler = WindowAssembler(grid)
         self._closed_ns: dict[int, int] = {}
         topics: tuple[tuple[type, str, Callable[[Any, int], list[Window]]], ...] = (
@@ -61,6 +68,27 @@ class Inputs:
         """Return the faults so far, by kind."""
         return {"unusable_messages": self._unusable, **self._assembler.counts}
 
+    def attach(self, captioner: Captioner | None) -> None:
+        """Give what comes from now on to this captioner, or to none."""
+        self.captioner, self._active_s = captioner, time.monotonic()
+
+    def fill_captions(self, status: Status) -> None:
+        """Fill the row of the captions."""
+        counts, captioner = self._publishers.summary.counts, self.captioner
+        # An inactive captioner takes windows too, and must not warn that none come.
+        status.rates({"windows": self._windows, "answers": self._publishers.answers})
+        status.faults({**self._health.skips, "failed_windows": counts["failed"]})
+        status.faults({"late_captions": counts["late"], **self.counts})
+        status.faults({"unanswered_questions": captioner.unanswered if captioner else 0})
+        for kind in ("unchanged", "unasked"):
+            status.add(f"{kind}_windows", counts[kind])
+
+    def fill_inputs(self, status: Status) -> None:
+        """Fill the row of the windows' inputs."""
+        self._health.fill_inputs(status)
+        if self.captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
+            status.warn("none", NO_WINDOWS)
+
     def close(self) -> None:
         """Unsubscribe, and report the closed windows whose images have not come."""
         for subscription in self._subscriptions:
@@ -76,7 +104,7 @@ class Inputs:
             self._node.get_logger().warning(str(error), throttle_duration_sec=LOG_S)
             return
         for window in windows:
-            self.windows += 1
+            self._windows += 1
             closed_ns = self._closed_ns.pop(window.end_ns, time.perf_counter_ns())
             if self.captioner is not None:
                 self.captioner.close(window, closed_ns)

@@ -11,16 +11,17 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSPolicyKind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from crossspec_ros import errors
-from crossspec_ros.errors import InputError, described, one_line
+from crossspec_ros.errors import InputError, as_exception, described, one_line
 from crossspec_ros.parameter import ROS_PARAMS, Param, Settings, ros_value
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.run import NodeError
+from crossspec_ros.ros.run import NodeError, interrupted
 from crossspec_ros.telemetry.pulse import Pulse
 
 LOG_S = 5.0
@@ -217,6 +218,27 @@ class GuardedNode(Node):
         while self.at_end:
             self.at_end.pop()()
         super().destroy_node()
+
+
+def guarded_transition(
+    transition: Callable[[Any, LifecycleState], TransitionCallbackReturn],
+) -> Callable[[Any, LifecycleState], TransitionCallbackReturn]:
+    """Return a transition that gives what it raises to the node's `fail`; ROS then calls `on_error`.
+
+    rclpy would keep an Exception to itself, and end with anything else.
+    """
+
+    @wraps(transition)
+    def guarded(node: Any, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except BaseException as error:  # libraries in Rust raise no Exception
+            # ROS fails in everything that is under way once it shuts down, at times before the node knows.
+            if node.context.ok() and not interrupted():
+                node.fail(transition.__name__.removeprefix("on_"), as_exception(error))
+            return TransitionCallbackReturn.ERROR
+
+    return guarded
 
 
 def _descriptor(param: Param) -> ParameterDescriptor:

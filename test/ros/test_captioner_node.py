@@ -582,7 +582,7 @@ def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics():
 
 
 def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):
-    monkeypatch.setattr("crossspec_ros.ros.captioner_node.HOLD_S", 0.5)
+    monkeypatch.setattr("crossspec_ros.ros.inputs.HOLD_S", 0.5)
     with outsider() as observer, spinning(lambda: CaptionerNode(lambda params: FakeDecoder())) as node:
         assert node.get_namespace() == "/"
         observer.wait(lambda: observer.status("captioner: inputs")[1].startswith("no window has come yet"))
