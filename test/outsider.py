@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import rclpy
 from crossspec_msgs.msg import Answer, Caption, WindowClosed, WindowReport
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
@@ -97,7 +97,8 @@ def spinning(make):
         try:
             yield node
         finally:
-            executor.shutdown()
+            # That of a subclass would wait for callbacks that `stop` ends.
+            Executor.shutdown(executor)
             thread.join(5.0)
             if hasattr(node, "stop"):
                 node.stop()

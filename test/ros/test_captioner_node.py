@@ -21,6 +21,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from outsider import RELIABLE, STAGES, outsider, spinning, state, take_away
 from rclpy.action import ActionClient
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
@@ -28,7 +29,7 @@ from crossspec_ros.captioning.loading import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
-from crossspec_ros.ros.captioner_node import FAILURE, SUCCESS, CaptionerNode
+from crossspec_ros.ros.captioner_node import SUCCESS, CaptionerNode
 from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
 from crossspec_ros.settings import PROPOSERS, REHEARSAL
 from crossspec_ros.windows.window import WindowClosed as Closed
@@ -599,7 +600,8 @@ def test_configuring_again_after_a_failure_subscribes_once():
 
     manual = [Parameter("autostart", value=False)]
     with spinning(lambda: CaptionerNode(load, parameter_overrides=manual)) as node:
-        for result in (FAILURE, FAILURE, SUCCESS):
+        failure = TransitionCallbackReturn.ERROR
+        for result in (failure, failure, SUCCESS):
             assert node.trigger_configure() == result
         topics = [subscription.topic_name for subscription in node.subscriptions]
         assert len([topic for topic in topics if not topic.startswith("/diagnostics")]) == 3
