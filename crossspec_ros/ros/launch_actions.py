@@ -46,7 +46,7 @@ def arguments(params_file: str, use_respawn: str, *kinds: type[Settings]) -> Arg
         "use_respawn": (use_respawn, "true: start a node again 2 s after it died, unless its input was bad."),
         "enclave": ("", "Under SROS2, the enclave above those of the nodes, such as /crossspec."),
     } | {
-        param.argument: ("", f"{param.help} Empty: as in params_file, else {param.default!r}.")
+        param.argument: ("", f"{param.meaning} Default: as in params_file, else {param.default_text!r}.")
         for kind in kinds
         for param in kind.params()
         if param.group
