@@ -60,8 +60,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._options: Options | None = None
         self._captioner: Captioner | None = None
         self._health = CaptionHealth()
-        self._publishers = Publishers(self, self._health)
-        self._questions = Questions(self, self._publishers)
+        self._outputs = Publishers(self, self._health)
+        self._questions = Questions(self, self._outputs)
         self._bond = make_bond(self)
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
@@ -101,12 +101,12 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
         grid = WindowGrid.at(settings.window_phase_s)
-        self._inputs = Inputs(self, grid, self._publishers, self._health, self._group)
+        self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
         self._decoder = decoder = self._load(settings)
         self._adopt()
-        self._publishers.comparison = load_comparison(settings, decoder)
-        self._publishers.view = RerunLog(settings.rerun) if settings.rerun else None
-        self._publishers.open(grid, settings.stages)
+        self._outputs.comparison = load_comparison(settings, decoder)
+        self._outputs.view = RerunLog(settings.rerun) if settings.rerun else None
+        self._outputs.open(grid, settings.stages)
         placement = None if is_remote(settings.target) else decoder.pair.placement
         self._health.loaded(settings.models_folder or "models/tiny", decoder, placement)
         took_s = time.monotonic() - started
@@ -120,8 +120,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     @guarded_transition
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         assert self._decoder is not None and self._inputs is not None and self._options is not None
-        grid = replace(self._publishers.grid, slots=self._decoder.pair.target.spec.frames)
-        self._captioner = Captioner(self._decoder, self._options, self._publishers, grid=grid)
+        grid = replace(self._outputs.grid, slots=self._decoder.pair.target.spec.frames)
+        self._captioner = Captioner(self._decoder, self._options, self._outputs, grid=grid)
         self._adopt()
         self._captioner.start()
         self._questions.captioner = self._captioner
@@ -149,7 +149,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def stop(self) -> None:
         """Cancel what is in work, close the decoder and print the figures of the run."""
         self._unload()
-        self._publishers.print_figures()
+        self._outputs.print_figures()
 
     def _end(self) -> None:
         """Stop captioning after the pass in work, and report the windows without an outcome."""
@@ -160,7 +160,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._bond is not None:
             self._bond.stop()
         # A decoder serves one captioner at a time. The watch ends a node whose pass is stuck.
-        self._publishers.miss(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
+        self._outputs.miss(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
         self._captioner = None
 
     def _unload(self) -> None:
@@ -169,7 +169,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         if self._inputs is not None:
             self._inputs.close()
             self._inputs = None
-        self._publishers.close()
+        self._outputs.close()
         self._health.unloaded()
         try:
             if self._decoder is not None:
@@ -220,7 +220,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _make_updater(self) -> Updater:
-        updater, summary = Updater(self, self._pulses), self._publishers.summary
+        updater, summary = Updater(self, self._pulses), self._outputs.summary
         updater.add("captions", lambda status: self._inputs and self._inputs.fill_captions(status))
         updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
         updater.add("acceptance", lambda status: fill_acceptance(status, summary))

@@ -132,9 +132,9 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
 
 def test_a_captioner_goes_on_captioning_after_every_hostile_message():
     with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())) as node:
+        observer.wait(lambda: state(node) == "active")
         entities = (*node.subscriptions, *node.timers, *node.services)
         assert len(entities) > 15 and all(hasattr(entity.callback, "__wrapped__") for entity in entities)
-        observer.wait(lambda: state(node) == "active")
         storm(
             observer,
             [
@@ -162,7 +162,7 @@ def test_no_time_ends_the_diagnostics():
     make = lambda: CaptionerNode(load=lambda params: FakeDecoder(), parameter_overrides=parameters)  # noqa: E731
     with outsider() as observer, spinning(make):
         clock = observer.node.create_publisher(Clock, "/clock", RELIABLE)
-        observer.wait(clock.get_subscription_count)
+        observer.wait(lambda: clock.get_subscription_count() == 2)
         for sec, nanosec in ((-1, 0), (-(2**31), 2**32 - 1), (0, 0), (5, 0), (2**31 - 1, 2**32 - 1)):
             clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
         stamps = lambda: {array.header.stamp.sec for array in observer["/diagnostics"]}  # noqa: E731

@@ -226,9 +226,9 @@ def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
     """The next window's draft may come before the caption of the window before."""
     texts = []
     view = SimpleNamespace(text=lambda *told: texts.append(told), captioned=lambda *told: None)
-    monkeypatch.setattr(stage.node._publishers, "view", view)
+    monkeypatch.setattr(stage.node._outputs, "view", view)
     for index in (0, 1):
-        stage.node._publishers.drafted(stage.start + index, f"draft {index}", "event_draft")
+        stage.node._outputs.drafted(stage.start + index, f"draft {index}", "event_draft")
     for index in (0, 1):
         stage.report(index)
     stage.wait(lambda: len(texts) == 2)
@@ -248,8 +248,8 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     assert told == [(0, 0, "captioned"), *skipped, (4, 4000, "captioned")]
     assert stage.told()[4].dropped_windows == 3
     lines = [line for line in capfd.readouterr().err.splitlines() if "skipped" in line]
-    first = round((stage.start * SECOND - stage.node._publishers._origin_ns) / SECOND)
-    assert [line.split("captioner]: ")[1].split(":")[0] for line in lines] == [
+    first = round((stage.start * SECOND - stage.node._outputs._origin_ns) / SECOND)
+    assert [line.split("captioner: ")[1].split(":")[0] for line in lines] == [
         f"{first + index}-{first + index + 1} s" for index in (1, 2, 3)
     ]
 
@@ -419,12 +419,20 @@ def test_state_can_be_asked_for_while_models_load():
         assert node._captioner.options.question == "where?"
 
 
-def test_ros2_node_info_shows_the_service_and_the_action(stage):
-    node = stage.observer.node
+def test_inactive_captioner_refuses_questions(stage):
     assert stage.trigger("deactivate")
-    services = dict(node.get_service_names_and_types_by_node("captioner", "/"))
-    assert {"/captioner/ask", "/captioner/ask_action/_action/send_goal"} <= services.keys()
     assert "not active" in stage.ask("who?").reason
+
+
+def test_ros2_node_info_shows_the_service_and_the_action():
+    manual = [Parameter("autostart", value=False)]
+    make = lambda: CaptionerNode(namespace="/info", parameter_overrides=manual)  # noqa: E731
+    expected = {"/info/captioner/ask", "/info/captioner/ask_action/_action/send_goal"}
+    with outsider() as observer, spinning(make):
+        # Once it has been discovered.
+        observer.wait(lambda: "captioner" in observer.node.get_node_names())
+        services = observer.node.get_service_names_and_types_by_node
+        observer.wait(lambda: expected <= dict(services("captioner", "/info")).keys())
 
 
 def test_deactivation_waits_for_the_pass_in_work(stage):
@@ -448,7 +456,7 @@ def test_failed_transition_unconfigures_the_node(stage, capfd, monkeypatch):
         raise Panic("byte index 3\x1b]0;owned\x07")
 
     node = stage.node
-    monkeypatch.setattr(node._publishers, "miss", panic)
+    monkeypatch.setattr(node._outputs, "miss", panic)
     assert not stage.trigger("deactivate")
     assert state(node) == "unconfigured" and stage.decoder.closed and node.boundary.failed_callbacks >= 1
     monkeypatch.setattr(node, "_load", panic)

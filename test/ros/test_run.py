@@ -148,7 +148,7 @@ def test_error_of_a_callback_ends_the_node(capfd, error, end, work):
     if end is SystemExit:
         assert ended.value.code == error.code
         (line,) = capfd.readouterr().err.splitlines()
-        assert line.startswith("[FATAL]") and line.endswith(f"[failing]: {error}")
+        assert line.startswith("[FATAL]") and line.endswith(f"failing: {error}")
 
 
 def test_last_sentence_of_a_node_reaches_rosout():
