@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -218,6 +219,12 @@ def test_pauses_between_connections_double_until_data_come():
 def test_a_first_connection_that_can_never_work_is_an_error(error):
     with pytest.raises(type(error)):
         list(source_of(error)[0])
+
+
+def test_missing_library_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dv_processing", None)
+    with refused("dv-processing-missing"):
+        next(items(*open_sources("camera", "")))
 
 
 def test_missing_camera_is_reported_and_tried_again(stage, capfd):
