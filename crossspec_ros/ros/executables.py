@@ -7,7 +7,7 @@ from importlib import import_module
 
 MODULES = {
     "synchronizer": "crossspec_ros.ros.synchronizer_node",
-    "captioner": "crossspec_ros.ros.captioner",
+    "captioner": "crossspec_ros.ros.captioner_node",
     "dsec_player": "crossspec_ros.ros.player_node",
     "dv_camera": "crossspec_ros.ros.camera_node",
 }

@@ -29,9 +29,9 @@ from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import PlayerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -44,6 +44,7 @@ RETURN_S, NOTICE_S = 5.0, 5.0
 MAX_LAG_S = 0.1
 """Seconds of the recording that are played at once after a stall: they fit into best-effort queues."""
 
+_CAPTIONER, _SYNCHRONIZER = "captioner/get_state", "synchronizer/get_parameters"
 _JSON = ("{", "[", '"', "true", "false")
 """Beginnings of captions that follow a schema."""
 
@@ -52,8 +53,8 @@ class PlayerNode(GuardedNode):
     """Plays in the thread that calls `play`, while another one spins the node."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
-        self._settings = declare(self, PlayerSettings)
+        super().__init__("dsec_player", **options)
+        self._settings = self.declare(PlayerSettings)
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
@@ -88,9 +89,10 @@ class PlayerNode(GuardedNode):
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "captioner/report", self._take_report, RELIABLE)
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
+        self._updater = Updater(self)
         # Made last: a node that answers has discovered the publishers and subscriptions above.
-        self._captioner = self.create_client(GetState, "captioner/get_state")
-        self._synchronizer = self.create_client(GetParameters, "synchronizer/get_parameters")
+        self._captioner = self.create_client(GetState, _CAPTIONER)
+        self._synchronizer = self.create_client(GetParameters, _SYNCHRONIZER)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
@@ -227,14 +229,14 @@ class PlayerNode(GuardedNode):
         if not self._settings.wait_for_captions:
             return ""
         if self._answer(self._synchronizer, GetParameters.Request()) is None:
-            return f"no synchronizer answers {self._synchronizer.srv_name}: start it"
+            return f"no synchronizer answers {self.resolve_service_name(_SYNCHRONIZER)}: start it"
         return self._missing_captioner()
 
     def _missing_captioner(self) -> str:
         answer = self._answer(self._captioner, GetState.Request())
         if answer is not None and answer.current_state.id == State.PRIMARY_STATE_ACTIVE:
             return ""
-        return f"no captioner is active by {self._captioner.srv_name}: start it, or activate it"
+        return f"no captioner is active by {self.resolve_service_name(_CAPTIONER)}: start it, or activate it"
 
     def _answer(self, client: Client, request: Any) -> Any | None:
         """Return the answer of a service, or None if it does not come soon."""

@@ -23,10 +23,8 @@ from crossspec_ros.ros.executables import MODULES
 
 EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
 """Topics that drivers and the player publish."""
-_WINDOWS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
 REMAPS = {
     "synchronizer": {"events": EVENTS, "image": IMAGE},
-    "captioner": _WINDOWS,
 }
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 """Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""

@@ -42,9 +42,7 @@ class Crossspec(Plugin):
         self._widget.setWindowTitle("Captions")
         layout, row = QVBoxLayout(self._widget), QHBoxLayout()
         layout.addWidget(self._topics)
-        colours = QLabel(legend(STAGES))
-        colours.setWordWrap(True)
-        layout.addWidget(colours)
+        layout.addWidget(_legend(STAGES))
         layout.addWidget(self._view, 3)
         layout.addLayout(row, 2)
         self._curves: dict[str, Any] = {}
@@ -61,9 +59,9 @@ class Crossspec(Plugin):
     def _make_plot(self, title: str, names: tuple[str, ...]) -> QWidget:
         """Return a plot with its title and unit, and the names of the curves above, where they cover none."""
         box, plot = QGroupBox(title), pyqtgraph.PlotWidget(background="w")
-        QVBoxLayout(box).addWidget(plot)
-        colours = dict(zip(names, COLOURS, strict=False))
-        plot.setTitle(legend(colours), size="9pt")
+        colours, layout = dict(zip(names, COLOURS, strict=False)), QVBoxLayout(box)
+        layout.addWidget(_legend(colours))
+        layout.addWidget(plot, 1)
         plot.setLabel("bottom", "seconds")
         for name, colour in colours.items():
             self._curves[name] = plot.plot(pen=pyqtgraph.mkPen(colour, width=2))
@@ -114,13 +112,19 @@ class Crossspec(Plugin):
             self._subscription = None
 
 
+def _legend(colours: dict[str, str]) -> QLabel:
+    label = QLabel(legend(colours))
+    label.setWordWrap(True)
+    return label
+
+
 class TimelineView(QWidget):
     """Paints `windows`, which another thread may fill."""
 
     def __init__(self, windows: LastWindows) -> None:
         super().__init__()
         self._windows = windows
-        self.setMinimumSize(480, 160)
+        self.setMinimumSize(480, 260)
 
     def paintEvent(self, event: object) -> None:
         """Paint; the name is Qt's."""

@@ -80,12 +80,11 @@ def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
 
 
 def legend(colours: Mapping[str, str]) -> str:
-    """Return names in their colours as HTML that breaks between them."""
-    texts = (
-        f'<span style="color: {colour}">\N{BLACK SQUARE}&nbsp;{name.replace("_", "&nbsp;")}</span>'
+    """Return names behind their colours as HTML that breaks between them."""
+    return " &nbsp;".join(
+        f'<span style="color: {colour}">\N{BLACK SQUARE}</span>&nbsp;{name.replace("_", "&nbsp;")}'
         for name, colour in colours.items()
     )
-    return " &nbsp;".join(texts)
 
 
 def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:

@@ -24,7 +24,7 @@ from crossspec_ros.events.dvs import dvs_end_mark, encode_dvs
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.ros import player_node
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window, to_time
 from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.run import NodeError

@@ -173,7 +173,7 @@ def test_series_has_the_windows_with_that_figure():
 
 def test_names_of_a_legend_stay_in_one_line():
     assert legend({"frame_encode": "#123456"}) == (
-        '<span style="color: #123456">\N{BLACK SQUARE}&nbsp;frame&nbsp;encode</span>'
+        '<span style="color: #123456">\N{BLACK SQUARE}</span>&nbsp;frame&nbsp;encode'
     )
 
 
