@@ -1,4 +1,4 @@
-"""Child processes of a command that never outlive it."""
+"""Child processes that never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-# Loaded here, because a child that has not started its program yet must take no locks.
+# Loaded here, because a child must take no locks before it starts its program.
 _LIBC = ctypes.CDLL(None)
 
 
-def _end_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child that is killed when the calling thread ends; `options` are those of Popen.
+    """Start a child that the kernel kills when the calling thread ends; `options` are those of Popen.
 
     Processes with several threads must not call this: the child runs Python between fork and exec. The child
     ignores interrupts until it handles them itself, as `ros.run` does.
@@ -31,7 +25,8 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _end_with_parent()
+        if sys.platform == "linux":
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 
