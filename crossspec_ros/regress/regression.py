@@ -82,6 +82,8 @@ def compared(
     tick: Tick = silent,
 ) -> list[Check]:
     """Return the checks of a replay in code, whose windows go to `page`."""
+    # A missing recording is reported before missing goldens.
+    assert setup.recording
     golden = read_golden(folder / WINDOWS, setup)
     expected = {record.end_ns: record for record in golden.windows}
 

@@ -133,7 +133,7 @@ def test_swapped_colours_of_frames_are_named_and_the_noise_of_a_decoder_is_not(s
 
 
 def test_lost_images_and_the_counts_of_what_was_wrong_are_named(folder, setup, golden, capsys):
-    broken = replace(setup, bag=write_drive(folder / "broken", broken_frame=0))
+    broken = replace(setup, path=write_drive(folder / "broken", broken_frame=0))
     lines = told(golden, captured(broken))
     reason = "crossspec: 1 messages could not be used: an image has the encoding 'smell8', which is not read"
     assert reason in capsys.readouterr().err
@@ -165,7 +165,7 @@ def test_frames_that_have_become_dark_are_named(setup, golden, monkeypatch):
 def test_goldens_of_something_else_are_refused(folder, setup, golden):
     path = folder / "drive.golden" / "windows.json"
     with refused("golden-of-another-recording", library_text=True):
-        read_golden(path, replace(setup, bag=write_drive(folder / "other", seed=8)))
+        read_golden(path, replace(setup, path=write_drive(folder / "other", seed=8)))
     with refused("golden-of-other-models", library_text=True):
         read_golden(path, replace(setup, models=write_models(folder / "larger", frame_size=48)))
     with refused("golden-of-another-question"):
