@@ -166,10 +166,11 @@ def test_goldens_of_something_else_are_refused(folder, setup, golden):
     path = folder / "drive.golden" / "windows.json"
     with refused("golden-of-another-recording", library_text=True):
         read_golden(path, replace(setup, path=write_drive(folder / "other", seed=8)))
+    larger = write_models(folder / "larger", frame_size=48)
     with refused("golden-of-other-models", library_text=True):
-        read_golden(path, replace(setup, models=write_models(folder / "larger", frame_size=48)))
+        read_golden(path, replace(setup, flags={"models": str(larger)}))
     with refused("golden-of-another-question"):
-        read_golden(path, replace(setup, question="Who is there?"))
+        read_golden(path, replace(setup, flags=setup.flags | {"question": "Who is there?"}))
 
 
 def test_a_bag_that_was_only_copied_keeps_its_goldens(folder, setup, golden):
