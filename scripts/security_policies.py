@@ -40,8 +40,8 @@ That is one pattern: what a participant may do is told in its handshake, and Fas
 handshake of more than 8 kB.
 """
 BESIDE = {
-    # A heartbeat for nav2's manager, and the node that serves ~/ask.
-    "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
+    # A heartbeat for nav2's manager.
+    "captioner": {"publish": ["/bond"]},
     # The clock is optional. By the answers the player knows that the others are ready.
     "dsec_player": {
         "publish": ["/clock"],
@@ -50,13 +50,12 @@ BESIDE = {
 }
 
 _IMAGES = [f"/{IMAGE}", f"/{DRIVER}/image_raw"]
-_WINDOWS = {f"/{topic}": [f"/synchronizer/{topic}"] for topic in ("frame", "event_image", "window_closed")}
 REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "synchronizer": {
         "/events": [f"/{EVENTS}"],
         "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
     },
-    "captioner": _WINDOWS,
+    "captioner": {},
     "dsec_player": {},
     "dv_camera": {},
 }
@@ -99,7 +98,6 @@ def every_rule() -> dict[str, Rules]:
         for what in ("publish", "reply")
     }
     watch = {
-        "publish": ["/captioner/question"],
         "subscribe": ["/rosout", *ours, *beside["publish"]],
         "request": [*ours, *beside["reply"]],
         # A window of rqt, and a `ros2` command, is a node named after its process.

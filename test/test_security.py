@@ -52,7 +52,6 @@ def may(enclave: str, what: str, name: str) -> bool:
         ("dv_camera", "synchronizer", ["/event_camera/events"]),
         ("event_camera", "synchronizer", ["/event_camera/events"]),
         ("captioner", "operator", ["/captioner/caption", "/captioner/latency/total", "/diagnostics"]),
-        ("operator", "captioner", ["/captioner/question"]),
     ],
 )
 def test_who_publishes_a_topic_has_a_reader_that_may_hear_it(out: str, into: str, topics: list[str]) -> None:

@@ -32,9 +32,10 @@ MAX_REMAINDERS = 10_000
 """Remainders that the `multipleOf` of a schema may leave. More take llguidance minutes and gigabytes."""
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 _SCHEMAS = ("items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "oneOf")
+"""Keywords whose values hold schemas."""
 _COMBINING = {"allOf", "not", "if", "then", "else", "dependentSchemas", "unevaluatedProperties"}
 _ALTERNATIVES = {"anyOf", "oneOf", "$ref"}
-"""Keywords with schemas in them; the last two sets name those that may add properties to an object."""
+"""Keywords by which an object has the properties of several schemas; the latter only beside `properties`."""
 _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 

@@ -20,6 +20,7 @@ from launch.events.process import ProcessExited, ShutdownProcess
 from launch.launch_context import LaunchContext
 from launch.launch_description import LaunchDescription
 from launch.logging import get_logger
+from launch.substitutions import TextSubstitution
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
@@ -78,10 +79,11 @@ class Guest:
         values: dict[str, Any] = {name: ParameterValue(text, value_type=str) for name, text in texts.items()}
         for param in settings.params():
             if param.group and (text := self[param.argument]):
-                # Other types are read as YAML. A single text is a list as well.
+                # Numbers and lists are read as YAML. A single text is a list as well.
                 is_one = isinstance(param.default, tuple) and text[0] != "["
-                kind = str if isinstance(param.default, str) else None
-                values[param.name] = [text] if is_one else ParameterValue(text, value_type=kind)
+                is_text = isinstance(param.default, str)
+                yaml = [text] if is_one else TextSubstitution(text=text)
+                values[param.name] = ParameterValue(text, value_type=str) if is_text else yaml
         if self["use_sim_time"] == "true":
             values["use_sim_time"] = True
         return Node(

@@ -118,7 +118,7 @@ class MessageQueue(queue.Queue[tuple[str, Any] | None]):
     # queue.Queue holds its lock when it calls these two methods.
     def _put(self, item: tuple[str, Any] | None) -> None:
         size = _payload_bytes(item)
-        if self.bytes and self.bytes + size > self._max_bytes:
+        if size and self.bytes and self.bytes + size > self._max_bytes:
             raise queue.Full
         self.bytes += size
         super()._put(item)

@@ -21,18 +21,17 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
-from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import RecordedMessage, event_packet, to_ns
+from crossspec_ros.events.cdr import DVS_EVENTS, RecordedMessage, end_mark, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
-from crossspec_ros.events.dvs import encode_dvs
+from crossspec_ros.events.dvs import dvs_end_mark
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import PlayerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -45,13 +44,17 @@ RETURN_S, NOTICE_S = 5.0, 5.0
 MAX_LAG_S = 0.1
 """Seconds of the recording that are played at once after a stall: they fit into best-effort queues."""
 
+_CAPTIONER, _SYNCHRONIZER = "captioner/get_state", "synchronizer/get_parameters"
+_JSON = ("{", "[", '"', "true", "false")
+"""Beginnings of captions that follow a schema."""
+
 
 class PlayerNode(GuardedNode):
     """Plays in the thread that calls `play`, while another one spins the node."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
-        self._settings = declare(self, PlayerSettings)
+        super().__init__("dsec_player", **options)
+        self._settings = self.declare(PlayerSettings)
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
@@ -61,8 +64,8 @@ class PlayerNode(GuardedNode):
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
         self._truth = true_captions(path)
-        self._event_type = self._recording.event_type.replace("/msg/", "/")
-        kind = message_class(self._event_type)
+        kind = message_class(self._recording.event_type.replace("/msg/", "/"))
+        self._mark = dvs_end_mark if self._recording.event_type == DVS_EVENTS else end_mark
         self._topics = {"events": self.create_publisher(kind, "event_camera/events", reliable(1000))}
         if self._recording.image_type is not None:
             raw = self._recording.image_type.endswith("/Image")
@@ -86,9 +89,10 @@ class PlayerNode(GuardedNode):
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "captioner/report", self._take_report, RELIABLE)
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
+        self._updater = Updater(self)
         # Made last: a node that answers has discovered the publishers and subscriptions above.
-        self._captioner = self.create_client(GetState, "captioner/get_state")
-        self._synchronizer = self.create_client(GetParameters, "synchronizer/get_parameters")
+        self._captioner = self.create_client(GetState, _CAPTIONER)
+        self._synchronizer = self.create_client(GetParameters, _SYNCHRONIZER)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
@@ -103,7 +107,15 @@ class PlayerNode(GuardedNode):
         elif self._settings.clock:
             self._clock = self.create_publisher(Clock, "/clock", 10)
         while True:
-            self._play_once()
+            for message in parts(self._recording.messages()):
+                if isinstance(message, Break):
+                    self._end_part(message)
+                elif message.stray:
+                    self._topics[message.kind].publish(message.data)
+                else:
+                    self._play_message(message)
+            for loss in self._recording.losses:
+                self.get_logger().warning(plain_text(describe_loss(loss)))
             if not self._settings.loop:
                 break
             self._topics["events"].publish(self._mark(self._recording.start_ns))
@@ -114,17 +126,6 @@ class PlayerNode(GuardedNode):
     def stop(self) -> None:
         """Close the recording."""
         self._recording.close()
-
-    def _play_once(self) -> None:
-        for message in parts(self._recording.messages()):
-            if isinstance(message, Break):
-                self._end_part(message)
-            elif message.stray:
-                self._topics[message.kind].publish(message.data)
-            else:
-                self._play_message(message)
-        for loss in self._recording.losses:
-            self.get_logger().warning(plain_text(describe_loss(loss)))
 
     def _play_message(self, message: RecordedMessage) -> None:
         stamp_ns = message.stamp_ns
@@ -193,12 +194,6 @@ class PlayerNode(GuardedNode):
             self._clock.publish(Clock(clock=to_time(self._clock_ns)))
         self._topics[kind].publish(data)
 
-    def _mark(self, stamp_ns: int) -> bytes:
-        """Return a message without events: the event stream has reached this stamp."""
-        if self._event_type == "dvs_msgs/EventArray":
-            return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
-        return event_packet(stamp_ns, b"", "mono", (0, 0))
-
     def _await_report(self, index: int) -> None:
         """Wait for a window's report, for as long as it takes while the captioner is away or inactive."""
         began_s, timeout_s = time.monotonic(), self._settings.caption_timeout_s
@@ -234,14 +229,14 @@ class PlayerNode(GuardedNode):
         if not self._settings.wait_for_captions:
             return ""
         if self._answer(self._synchronizer, GetParameters.Request()) is None:
-            return f"no synchronizer answers {self._synchronizer.srv_name}: start it"
+            return f"no synchronizer answers {self.resolve_service_name(_SYNCHRONIZER)}: start it"
         return self._missing_captioner()
 
     def _missing_captioner(self) -> str:
         answer = self._answer(self._captioner, GetState.Request())
         if answer is not None and answer.current_state.id == State.PRIMARY_STATE_ACTIVE:
             return ""
-        return f"no captioner is active by {self._captioner.srv_name}: start it, or activate it"
+        return f"no captioner is active by {self.resolve_service_name(_CAPTIONER)}: start it, or activate it"
 
     def _answer(self, client: Client, request: Any) -> Any | None:
         """Return the answer of a service, or None if it does not come soon."""
@@ -278,11 +273,11 @@ class PlayerNode(GuardedNode):
             self._news.notify_all()
 
     def _compare(self, message: WindowReport, end_ns: int) -> None:
-        """Log whether a caption is the true one. With a schema, captions are JSON and no sentences."""
+        """Log whether a caption is the true sentence."""
         start_ns, text = to_ns(message.window_start), message.caption.text
         self._origin_ns = start_ns if self._origin_ns is None else self._origin_ns
         truth = self._truth.get(start_ns)
-        if message.outcome == "captioned" and truth and not text.startswith(("{", "[")):
+        if message.outcome == "captioned" and truth and not text.startswith(_JSON):
             verdict = "true in every word" if text == truth else f"in truth: {plain_text(truth)}"
             self.get_logger().info(f"{seconds(start_ns, end_ns, self._origin_ns)}: {verdict}")
 

@@ -19,20 +19,12 @@ from crossspec_ros.children import start
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.parameter import Value, ros_value
+from crossspec_ros.ros.executables import MODULES
 
-MODULES = {
-    "synchronizer": "synchronizer_node",
-    "captioner": "captioner",
-    "dsec_player": "player_node",
-    "dv_camera": "camera_node",
-}
-"""Modules of the nodes."""
 EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
 """Topics that drivers and the player publish."""
-_WINDOWS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
 REMAPS = {
     "synchronizer": {"events": EVENTS, "image": IMAGE},
-    "captioner": _WINDOWS,
 }
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 """Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""
@@ -58,7 +50,7 @@ def command(
     node: str, params_file: Path, parameters: Mapping[str, Value], remaps: Mapping[str, str] | None = None
 ) -> list[str]:
     """Return the command that starts a node with this Python and these parameters, on the usual topics."""
-    made = [sys.executable, "-m", f"crossspec_ros.ros.{MODULES[node]}", "--ros-args"]
+    made = [sys.executable, "-m", MODULES[node], "--ros-args"]
     made += ["--params-file", str(params_file)]
     for name, value in parameters.items():
         # JSON is YAML in which a string stays a string.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.health import InputHealth
+from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth
 from crossspec_ros.captioning.input_sizes import with_input_sizes
+from crossspec_ros.errors import described
 from crossspec_ros.events.stream import make_stream
-from crossspec_ros.ros.boundary import GuardedNode, described
-from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading
+from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
 from crossspec_ros.ros.messages import (
     RELIABLE,
     MessageQueue,
@@ -24,7 +24,7 @@ from crossspec_ros.ros.messages import (
     image_message,
     message_class,
 )
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 from crossspec_ros.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.telemetry.pulse import Pulse
@@ -52,8 +52,8 @@ class SynchronizerNode(GuardedNode):
     """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
-        settings = with_input_sizes(declare(self, SynchronizerSettings))
+        super().__init__("synchronizer", **options)
+        settings = with_input_sizes(self.declare(SynchronizerSettings))
         self._health = InputHealth(settings.frames, settings.event_images, settings.max_lateness_s)
         self._pipeline = Pipeline(settings, self._health.reached)
         self._flow: Counter[str] = Counter(frames=0, windows=0)
@@ -75,7 +75,9 @@ class SynchronizerNode(GuardedNode):
         }
         self._search = self.create_timer(_LOOK_S, self._look, clock=STEADY)
         self._look()
-        self._diagnostics = Diagnostics(self, self._read_counters, lambda: (self._pulse,))
+        self._updater = Updater(self, lambda: (self._pulse,))
+        for part in INPUT_PARTS:
+            self._updater.add(part, self._fill)
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
@@ -164,15 +166,16 @@ class SynchronizerNode(GuardedNode):
             image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])
             self._outputs[type(update)].publish(image)
 
-    def _read_counters(self) -> Mapping[str, Reading]:
+    def _fill(self, status: Status) -> None:
+        """Fill one of `INPUT_PARTS` of the diagnostics."""
         stream = self._pipeline.stream
         flow = {"packets": stream.packets, "events": stream.events, **self._flow}
-        wrong = {**self._problems, **self._pipeline.counts}
-        readings = self._health.readings(flow, wrong, self._queue.qsize())
+        self._health.fill(status, flow, {**self._problems, **self._pipeline.counts})
+        if status.name == "queue":
+            status.add("waiting", self._queue.qsize())
         for missing in list(self._missing):
-            part = _PARTS[missing]
-            readings[part] = readings[part]._replace(warnings={"publisher": self._reason(missing)})
-        return readings
+            if _PARTS[missing] == status.name:
+                status.warn("publisher", self._reason(missing))
 
     def _reason(self, missing: str) -> str:
         """Return why a stream is not subscribed."""

@@ -22,7 +22,7 @@ from crossspec_ros.models import placement as placements
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
-from crossspec_ros.ros import captioner
+from crossspec_ros.ros import captioner_node
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -104,13 +104,13 @@ def test_models_that_do_not_fit_end_the_captioner(monkeypatch, dtype):
     monkeypatch.setattr(loading, "memory", lambda device: (1_000_000, 10**9))
     monkeypatch.setattr(loading, "_loaded", lambda *given: pytest.fail("tried nevertheless"))
     with refused("models-too-large", library_text=True, dtype=dtype):
-        captioner.load(parameters(models_dtype=dtype))
+        captioner_node.load(parameters(models_dtype=dtype))
 
 
 def test_missing_device_is_refused_before_loading(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with refused("target-device-missing"):
-        captioner.load(parameters(models_device="cuda:3"))
+        captioner_node.load(parameters(models_device="cuda:3"))
 
 
 def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):
@@ -122,7 +122,7 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
     (target / "config.json").write_text(json.dumps(config))
     asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none"}
     with refused("llama-cpp-rotations"):
-        captioner.load(parameters(**asked))
+        captioner_node.load(parameters(**asked))
 
 
 def test_the_memory_goes_on_where_the_last_session_ended(

@@ -51,13 +51,6 @@ def test_flags_reach_the_nodes(bag, models):
     assert [*setup.nodes][-1] == "dsec_player"
 
 
-def test_frames_are_those_of_the_target(bag, models):
-    config = Path(models) / "target" / "config.json"
-    values = json.loads(config.read_text())
-    config.write_text(json.dumps(values | {"video_seq_length": 3 * 10}))
-    assert ReplaySetup(bag, flags={"models": models}).synchronizer.frames == 3
-
-
 def test_images_of_another_folder_reach_the_player(models, tmp_path, configured):
     recording = tmp_path / "events.npz"
     np.savez(recording, t_us=[5, 900_000], x=[1, 2], y=[1, 2], p=[0, 1])
@@ -93,12 +86,6 @@ def test_standing_questions_without_choices_are_refused(bag, models):
         ReplaySetup(bag, flags={"models": models, "questions": ["Is it dark?"]})
 
 
-def test_models_without_type_are_refused(bag, models):
-    (Path(models) / "target" / "config.json").write_text(json.dumps({}))
-    with refused("target-without-type"):
-        assert ReplaySetup(bag, flags={"models": models}).synchronizer
-
-
 def test_models_by_name_give_their_sizes(bag, models, tmp_path, monkeypatch, configured):
     monkeypatch.chdir(write_models(tmp_path / "others", 48, 40))
     placed = {"dtype": "nf4", "device": "cuda:1", "draft_device": "cpu"}
@@ -110,17 +97,6 @@ def test_models_by_name_give_their_sizes(bag, models, tmp_path, monkeypatch, con
     assert sizes(ReplaySetup(bag, config, {"models": str(tmp_path / "nowhere")})) == (48, 40)
     with refused("dtype-unknown"):
         ReplaySetup(bag, flags={"models": models, "dtype": "fp8"})
-
-
-def test_released_layouts_give_their_sizes(bag, models, tmp_path, shared):
-    released = shared / "data" / "eventgpt_tiny"
-    assert sizes(ReplaySetup(bag, flags={"models": models, "draft": str(released)}))[1] == 56
-    draft = tmp_path / "EventGPT"
-    draft.mkdir()
-    config = json.loads((released / "config.json").read_text())
-    config["mm_visual_tower"] = "openai/clip-vit-large-patch14-336"
-    (draft / "config.json").write_text(json.dumps(config))
-    assert sizes(ReplaySetup(bag, flags={"models": models, "draft": str(draft)}))[1] == 336
 
 
 def test_a_replay_has_a_memory_only_if_configured(bag, models, configured):

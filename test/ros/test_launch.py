@@ -24,7 +24,7 @@ sys.path.insert(0, "scripts")
 from reference_pages import ROOT, arguments_of
 for name in [name for name in sys.modules if name.startswith("crossspec_ros")]:
     del sys.modules[name]
-sys.modules |= dict.fromkeys(["torch", "numba", "numpy", "rosbags", "h5py", "dv_processing", "evt3"])
+sys.modules |= dict.fromkeys(["torch", "numba", "rosbags", "h5py", "dv_processing", "evt3"])
 for file in (ROOT / "launch").glob("*.launch.py"):
     arguments_of(file)
 """
@@ -33,7 +33,9 @@ for file in (ROOT / "launch").glob("*.launch.py"):
 
 @pytest.fixture
 def launch():
-    return pytest.importorskip("launch", reason="needs a ROS installation")
+    # The repository has a folder launch/ itself.
+    pytest.importorskip("launch_ros", reason="needs a ROS installation")
+    return pytest.importorskip("launch")
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_end_of_a_live_node_ends_no_other(guest):
 @pytest.mark.parametrize(
     ("configured", "typed", "warned"),
     [
-        ({"respawn": "true"}, ["respawn:=true"], ["respawn", "use_respawn"]),
+        ({"respawn": "true"}, ["respawn:=true"], ["respawn", "--show-args"]),
         ({"colour": "red"}, ["colour:=red"], ["colour", "--show-args"]),
         ({"colour": "red", "map": "a"}, ["map:=a"], []),
         ({"qestion": "Who?", "map": "a"}, [], ["qestion", "question"]),

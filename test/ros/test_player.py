@@ -19,10 +19,12 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_PACKET, RecordedMessage, end_mark, event_packet
+from crossspec_ros.events.dvs import dvs_end_mark, encode_dvs
 from crossspec_ros.recordings.bag import write_bag
+from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.ros import player_node
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window, to_time
 from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.run import NodeError
@@ -166,6 +168,20 @@ def test_clock_is_published_on_demand_and_by_one_node(clock, others, stage, tmp_
     times = [to_ns(message.clock) for message in observer["/clock"]]
     assert times == sorted(times) and bool(times) == (clock and not others)
     assert capfd.readouterr().err.count("another node publishes /clock") == (clock and others)
+
+
+@pytest.mark.parametrize("mark", [end_mark, dvs_end_mark])
+def test_recorded_mark_does_not_lengthen_a_replay(mark, tmp_path):
+    kind = EVENT_PACKET if mark is end_mark else DVS_EVENTS
+    events = encode_dvs(EventBatch(*np.ones((4, 1), np.int64), 4, 3), SECOND)
+    if mark is end_mark:
+        events = event_packet(SECOND, b"", "mono", (4, 3))
+    with write_bag(tmp_path / "bag") as write:
+        for stamp_ns, data in ((SECOND, events), (2 * SECOND, mark(2 * SECOND))):
+            write("/events", RecordedMessage(stamp_ns, "events", kind, data))
+    recording = open_here(tmp_path / "bag")
+    assert [message.stamp_ns for message in recording.messages()] == [SECOND]
+    recording.close()
 
 
 def test_reports_about_other_windows_are_ignored(tmp_path):

@@ -35,7 +35,7 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window
 from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.replay import REMAPS

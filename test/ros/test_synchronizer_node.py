@@ -141,8 +141,9 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
     with node("max_lateness_s", 1) as good:
         assert good.get_parameter("max_lateness_s").value == 1.0
         descriptor = good.describe_parameter("max_lateness_s")
-        assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
-        assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
+        assert descriptor.floating_point_range[0].to_value == 10.0
+        refused_change = good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0]
+        assert not refused_change.successful and "restart the node" in refused_change.reason
 
 
 def test_a_parameter_that_is_meant_for_others_is_a_warning(capfd):
@@ -181,7 +182,8 @@ def test_bad_qos_overrides_get_a_sentence(policies):
 
 def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
     given = []
-    monkeypatch.setattr("crossspec_ros.ros.diagnostics.MINUTE_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.PERIOD_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.GIVE_BACK_EVERY", 2)
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: given.append(1))
     stage().observer.wait(lambda: len(given) > 2)
 

@@ -18,7 +18,7 @@ from plain_target import generated
 from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.health import link_reading
+from crossspec_ros.captioning.health import Status, fill_link
 from crossspec_ros.captioning.loading import connect_target, load_decoder
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
@@ -155,8 +155,9 @@ def test_killed_replica_fails_one_window(served: Served, pair: ModelPair, window
         next(one for one in served.children() if name in " ".join(one.cmdline())).kill()
         with pytest.raises(LinkError):
             [decoder.caption(windows[0], Options(QUESTION), Trace()) for _ in range(50)]
-        reading = link_reading(decoder)["link"]
-        assert reading.wrong["lost_links"] == 1 and "cannot be reached" in reading.warnings["unreached"]
+        status = Status("link")
+        fill_link(status, decoder)
+        assert status.values["lost_links"] == "1" and "cannot be reached" in status.message
         # Ray Serve starts another one, and the link tries again.
         assert decoder.engine.link.up.wait(90)
         assert decoder.caption(windows[2], Options(QUESTION), Trace()).text == target_text(pair, windows[2])

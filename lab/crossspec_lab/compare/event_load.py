@@ -28,8 +28,8 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
-from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_window
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import WindowClosed

@@ -29,11 +29,11 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
+from crossspec_lab.trials.soak_collector import report_values
 from crossspec_ros.events.cdr import event_packet, to_ns
-from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.replay import EVENTS, IMAGE
-from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import NODES as SETTINGS
 
