@@ -175,16 +175,13 @@ def _caption(subparsers: Subparsers) -> None:
 def _doctor(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        help="tell which precision of the models fits on this machine, and what is wrong with its set-up",
-        description="What machine this is, what each choice of precision and device needs on it, and what "
-        "is wrong with its set-up. Without models it examines the shipped pair. Of models that are "
-        "named by their hub ids it fetches the configs alone, and tells download and licence.",
+        help="show which dtype of the models fits on this machine, and what would be refused",
+        description="Shows the machine, the memory that each choice of dtype and device needs, and faults of "
+        "the models. Without models it examines the shipped pair. Of models on the hub it fetches the "
+        "configs only, and shows download size and licence.",
     )
     parser.add_argument("--models", type=found, help="folder of the target and draft checkpoints")
     named_models(parser)
-    parser.add_argument(
-        "--measure", action="store_true", help="load the models in each choice that fits, and time them"
-    )
     parser.add_argument("--json", type=Path, help="write the same here as well")
     parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.doctor:run")))
 
