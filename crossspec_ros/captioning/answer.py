@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, PassResult
+from crossspec_ros.drafting.proposer import Context, Draft, PassResult
 from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
+from crossspec_ros.settings import EVENT_DRAFT, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:

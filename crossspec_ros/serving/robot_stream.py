@@ -11,12 +11,13 @@ from functools import partial
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Rehearsal
 from crossspec_ros.captioning.live_windows import LiveWindow
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
+from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire

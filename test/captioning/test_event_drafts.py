@@ -12,9 +12,10 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.eventgpt import EventGPT
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
