@@ -103,6 +103,6 @@ class Comparison:
         return (
             f"\nA caption was ready {median(ours_ms):.0f} ms after its last frame had come. The target alone "
             f"took {median(alone_ms):.0f} ms for the same frames in this run (medians). It took {ratio:.1f} "
-            f"times as long (the median of each caption's own ratio). {sum(same)} of {len(same)} captions are "
-            f"word for word those of the target alone.\n{busy if load > cores + 1 else ''}{NEXT}"
+            f"times as long (the median of each caption's own ratio). {sum(same)} of {len(same)} captions "
+            f"are word for word those of the target alone.\n{busy if load > cores + 1 else ''}{NEXT}"
         )

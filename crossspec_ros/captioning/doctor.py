@@ -1,4 +1,4 @@
-"""`crossspec doctor`: the machine, the choices of dtype and device that fit on it, and faults of the models."""
+"""`crossspec doctor`: the machine, the dtypes and devices that fit on it, and faults of the models."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def run(args: argparse.Namespace) -> None:
             for model, name in names.items()
             if is_hub_id(name)
         },
-        "window": {
-            name: getattr(models[0].spec, name) for name in ("frames", "image_size", "frame_tokens")
-        },
+        "window": {name: getattr(models[0].spec, name) for name in ("frames", "image_size", "frame_tokens")},
         "choices": choices,
         "recommendation": recommend(choices),
         "findings": [*findings(), *refusals(tuple(names.values()), models)],
