@@ -167,7 +167,7 @@ def refusals(names: Sequence[str], models: Sequence[Any]) -> Iterator[str]:
 def _printed(report: dict[str, Any]) -> Iterator[str | Table]:
     """Yield the lines and the table of the report."""
     machine = report["machine"]
-    yield f"{machine['system']}; {', '.join(f'{name} {number}' for name, number in machine['versions'].items())}"
+    yield f"{machine['system']}; {', '.join(map(' '.join, machine['versions'].items()))}"
     yield f"{machine['cpu_cores']} CPU cores, RAM {_free(machine['ram'])}"
     for gpu in machine["cuda"]:
         yield f"{gpu['device']}: {gpu['name']}, {_free(gpu)}{'' if gpu['bf16'] else ', no bfloat16'}"

@@ -119,7 +119,8 @@ class Choices:
             tokens = one.choices[best][found[best].index(max(found[best]))]
             text = one.standing.choices[best]
             caption = Caption(text, tokens, "target", 1, accept_lengths=(len(tokens),))
-            yield Answered(caption, tuple(sum(math.exp(sum(ids)) for ids in spellings) for spellings in found))
+            sums = (sum(math.exp(sum(ids)) for ids in spellings) for spellings in found)
+            yield Answered(caption, tuple(sums))
 
 
 Told = tuple[Answered, ...] | Exception

@@ -12,9 +12,9 @@ from crossspec_ros.plain_text import plain_text
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of `what` at `where`, such as "caption" in "window 3-4 s". Its string is one readable line.
+    """A difference of `what` at `where`, such as "caption" in "window 3-4 s".
 
-    Control characters in captions and files are escaped in that.
+    Its string is one readable line, in which control characters of captions and files are escaped.
     """
 
     where: str

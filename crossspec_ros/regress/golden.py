@@ -62,11 +62,11 @@ class Setup(ReplaySetup):
 
 @dataclass(frozen=True)
 class Record:
-    """One window. Stamps are nanoseconds of ROS time; each list has an item per image, in order of the stamps.
+    """One window. Stamps are ns of ROS time; each list has an item per image, in order of the stamps.
 
-    `event_images` has 64 bits of each image's SHA-256, because they are drawn in integers. JPEG decoders differ
-    by a level or two, so `frames` has thumbnails: the RGB colours of the tiles from top left to bottom right,
-    as hex digits. `answers` are those to the standing questions.
+    `event_images` has 64 bits of each image's SHA-256, because they are drawn in integers. JPEG decoders
+    differ by a level or two, so `frames` has thumbnails: the RGB colours of the tiles from top left to bottom
+    right, as hex digits. `answers` are those to the standing questions.
     """
 
     end_ns: int
