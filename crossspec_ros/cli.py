@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError, one_line, plain_text
 from crossspec_ros.paths import found
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.settings import DTYPES, ENGINES, ServeSettings
 

@@ -8,8 +8,7 @@ import pytest
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.wording import caption_line
-from crossspec_ros.errors import InputError, described
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, described, plain_text
 from crossspec_ros.recordings.info import _print
 from crossspec_ros.recordings.recording import tell
 from crossspec_ros.regress.checks import Check, Difference, junit

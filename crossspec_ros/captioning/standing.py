@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.caption import Caption, check_question
 from crossspec_ros.engine.tree import ROOT, DraftTree
-from crossspec_ros.errors import InputError, tried
+from crossspec_ros.errors import InputError, plain_text, tried
 from crossspec_ros.models.base import TEXT_ROOM
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.pulse import waited
 
 if TYPE_CHECKING:

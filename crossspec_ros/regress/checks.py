@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from xml.etree import ElementTree
 
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import plain_text
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.json_grammar import read_schema
-from crossspec_ros.errors import InputError, as_exception, described, one_line
+from crossspec_ros.errors import InputError, as_exception, described, one_line, plain_text
 from crossspec_ros.events.cdr import to_ns
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import Bond, make_bond
 from crossspec_ros.ros.boundary import ENDS, GuardedNode, guarded_transition
 from crossspec_ros.ros.diagnostics import STEADY, Diagnostics, Reading

@@ -14,7 +14,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import plain_text
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import plain_text
 
 _LOG = logging.getLogger("crossspec_ros")
 

@@ -24,8 +24,7 @@ from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
-from crossspec_ros.errors import InputError, LinkError, described, forget_frames
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, LinkError, described, forget_frames, plain_text
 from crossspec_ros.ros.annotation import annotated
 from crossspec_ros.ros.boundary import ENDS, LOG_S
 from crossspec_ros.ros.diagnostics import STEADY

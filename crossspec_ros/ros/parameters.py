@@ -15,9 +15,8 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.parameter import ROS_PARAMS, Param, Settings, ros_value
-from crossspec_ros.plain_text import plain_text
 
 Kind = TypeVar("Kind", bound=Settings)
 

@@ -26,8 +26,7 @@ from std_msgs.msg import String
 from crossspec_ros.captioning.caption import MOST_QUESTION
 from crossspec_ros.captioning.captioner import Captioner, Reply
 from crossspec_ros.engine.json_grammar import MOST_SCHEMA
-from crossspec_ros.errors import InputError, tried
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, plain_text, tried
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE
 from crossspec_ros.ros.outcomes import Outcomes

@@ -17,8 +17,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, one_line, plain_text
 
 
 class NodeError(Exception):
