@@ -43,7 +43,7 @@ class Setup(ReplaySetup):
         }
 
     def check(self, path: Path, stored: Mapping[str, Any]) -> None:
-        """Raise InputError when the file `path`, whose identity is `stored`, belongs to another replay."""
+        """Raise InputError if the identity `stored` in the file `path` is of another replay."""
         for part, name in (("recording", "recording"), ("models", "pair of models")):
             if stored.get(part) != self.identity[part]:
                 raise InputError(
@@ -151,10 +151,8 @@ def read_golden(path: Path, setup: Setup) -> Golden:
 def write_golden(path: Path, setup: Setup, golden: Golden) -> None:
     """Write a golden file and its folder. Raises InputError if that fails."""
     windows = [asdict(window) for window in golden.windows]
-    for window in windows:
-        # Files without standing questions keep their form.
-        if not window["answers"]:
-            del window["answers"]
+    # Goldens from before standing questions keep their form.
+    windows = [{key: value for key, value in one.items() if key != "answers" or value} for one in windows]
     content = {"identity": setup.identity, "counts": golden.counts, "windows": windows}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,10 +179,8 @@ def compare_window(name: str, old: Record | None, new: Record | None) -> Check:
         what = "dropped window" if new is None else "additional window"
         texts = (_outline(record) if record else "no such window" for record in (old, new))
         return Check(name, [Difference(name, what, *texts)])
-    differences = (
-        [Difference(name, "caption", old.caption, new.caption)] if old.caption != new.caption else []
-    )
-    for attribute in ("source", "degraded", "events", "lost_packets"):
+    differences = []
+    for attribute in ("caption", "source", "degraded", "events", "lost_packets"):
         a, b = _plain(getattr(old, attribute)), _plain(getattr(new, attribute))
         if a != b:
             differences.append(Difference(name, attribute.replace("_", " "), a, b))

@@ -39,10 +39,6 @@ Tick = Callable[[str], None]
 """Called with the name of the work in progress."""
 
 
-def silent(what: str) -> None:
-    """Report no progress."""
-
-
 def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens. Return 1 if anything differs."""
     setup = Setup.asked(args)
@@ -66,7 +62,7 @@ def regress(
 ) -> list[Difference]:
     """Return the differences from the goldens in the folder `golden`, by default beside the bag.
 
-    Raises InputError when the goldens are missing or belong to something else.
+    Raises InputError if the goldens are missing or of another replay.
     """
     paths = [None if path is None else Path(path) for path in (golden, models, config)]
     folder = paths[0] or golden_folder(Path(bag))
@@ -74,7 +70,9 @@ def regress(
         return [difference for check in compared(setup, folder) for difference in check.differences]
 
 
-def compared(setup: Setup, folder: Path, page: Page | None = None, tick: Tick = silent) -> list[Check]:
+def compared(
+    setup: Setup, folder: Path, page: Page | None = None, tick: Tick = lambda what: None
+) -> list[Check]:
     """Replay in code, add the windows to `page`, and return the checks."""
     golden = read_golden(folder / WINDOWS, setup)
     expected = {record.end_ns: record for record in golden.windows}
@@ -90,7 +88,7 @@ def compared(setup: Setup, folder: Path, page: Page | None = None, tick: Tick = 
 def windows_in_code(
     setup: Setup,
     look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
-    tick: Tick = silent,
+    tick: Tick = lambda what: None,
 ) -> Golden:
     """Replay a recording in code; `look` gets each window and its record.
 

@@ -144,8 +144,7 @@ def read_message(data: bytes) -> wire.Up | None:
     except DecodeError:
         return None
     kind = message.WhichOneof("what")
-    is_small = len(data) <= MAX_SMALL or kind == "frame"
-    return message if kind is not None and is_small else None
+    return message if kind == "frame" or (kind and len(data) <= MAX_SMALL) else None
 
 
 def refusal(sentence: str) -> wire.Down:
@@ -158,8 +157,6 @@ def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
 
     Messages arrive as bytes, because the sender decides how much memory a list in them takes.
     """
-    handler = grpc.stream_stream_rpc_method_handler(
-        getattr(servicer, STREAM),
-        response_serializer=wire.Down.SerializeToString,
-    )
+    method, serialize = getattr(servicer, STREAM), wire.Down.SerializeToString
+    handler = grpc.stream_stream_rpc_method_handler(method, response_serializer=serialize)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))
