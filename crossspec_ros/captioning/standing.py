@@ -107,19 +107,18 @@ class Choices:
 
     def _answers(self, scores: Sequence[float]) -> Iterator[Answered]:
         for one in self._encoded:
-            begin = len(one.question)
-            # The log-probability of each token, of each spelling, of each choice.
-            found = [
-                [[scores[node] for node in _path(self.tree, one.question + ids)[begin:]] for ids in spellings]
-                for spellings in one.choices
+            begin, choices = len(one.question), one.standing.choices
+            scored = [
+                ([scores[node] for node in _path(self.tree, one.question + ids)[begin:]], choice, ids)
+                for choice, ids in one.spellings
             ]
-            # Texts with a common beginning are compared by the first token that differs.
-            best = max(range(len(found)), key=lambda i: max(found[i]))
-            tokens = one.choices[best][found[best].index(max(found[best]))]
-            text = one.standing.choices[best]
-            caption = Caption(text, tokens, "target", 1, accept_lengths=(len(tokens),))
-            sums = (sum(math.exp(sum(ids)) for ids in spellings) for spellings in found)
-            yield Answered(caption, tuple(sums))
+            # Texts with a common beginning differ by the first token after that.
+            _, text, ids = max(scored, key=lambda spelling: spelling[0])
+            shares = (
+                sum(math.exp(sum(tokens)) for tokens, other, _ in scored if other == choice)
+                for choice in choices
+            )
+            yield Answered(Caption(text, ids, "target", 1, accept_lengths=(len(ids),)), tuple(shares))
 
 
 Told = tuple[Answered, ...] | Exception
@@ -156,36 +155,37 @@ def shared_passes(
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Tokens of a question, and of each choice the spellings, each with an end of sequence."""
+    """Tokens of a question, and the `spellings` of its choices, each with an end of sequence."""
 
     standing: Standing
     question: tuple[int, ...]
-    choices: tuple[tuple[tuple[int, ...], ...], ...]
+    spellings: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def _encode(standing: Standing, target: VideoTarget) -> _Encoded:
+    question = standing.question
     try:
-        check_question(target, standing.question)
+        check_question(target, question)
     except InputError as error:
-        raise InputError(f"of questions, '{standing.question[:100]}': {error}") from None
-    choices = tuple(_spellings(target, choice) for choice in standing.choices)
-    encoded = _Encoded(standing, target.prompt_ids(standing.question)[1], choices)
+        raise InputError(f"of questions, '{question[:100]}': {error}") from None
+    spellings = [(choice, ids) for choice in standing.choices for ids in _spellings(target, choice)]
+    encoded = _Encoded(standing, target.prompt_ids(question)[1], tuple(spellings))
     if (tokens := len(_tree([encoded]))) > MAX_TOKENS:
         raise InputError(
-            f"'{standing.question[:100]}' and its choices have {tokens} tokens, but at most {MAX_TOKENS} are "
-            f"taken: name fewer choices, or shorter ones"
+            f"'{question[:100]}' and its choices have {tokens} tokens, but at most {MAX_TOKENS} are taken: "
+            f"name fewer choices, or shorter ones"
         )
     return encoded
 
 
-def _spellings(target: VideoTarget, choice: str) -> tuple[tuple[int, ...], ...]:
+def _spellings(target: VideoTarget, choice: str) -> Iterable[tuple[int, ...]]:
     """Return the token ids of a choice with a space before it and without: targets differ in that."""
     tokenizer, end = target.tokenizer, target.spec.eos_ids[0]
     found = [tokenizer.encode(text, add_special_tokens=False).ids for text in (choice, f" {choice}")]
     spellings = dict.fromkeys((*ids, end) for ids in found if ids and tokenizer.decode(ids).strip() == choice)
     if not spellings:
         raise InputError(f"the target cannot write the choice '{choice}': name another word")
-    return tuple(spellings)
+    return spellings
 
 
 def _packed(encoded: Sequence[_Encoded]) -> Iterator[Choices]:
@@ -198,7 +198,7 @@ def _packed(encoded: Sequence[_Encoded]) -> Iterator[Choices]:
 
 
 def _tree(encoded: Sequence[_Encoded]) -> DraftTree:
-    chains = (one.question + ids for one in encoded for spellings in one.choices for ids in spellings)
+    chains = (one.question + ids for one in encoded for _, ids in one.spellings)
     return DraftTree.merged(DraftTree.chain(ids, [1.0] * len(ids), "choices") for ids in chains)
 
 
