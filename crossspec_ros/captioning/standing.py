@@ -78,8 +78,7 @@ def _standing(text: str) -> Standing:
     if len(choices) < 2:
         raise InputError(
             f"'{text[:100]}' in questions is no question with choices: write it as in 'Is a person on the "
-            f"road? [yes, no]', with at most the word first behind the brackets, or ask it on the topic "
-            f"question"
+            f"road? [yes, no]', with at most the word first behind the brackets, or ask it with ~/ask"
         )
     if question.lower().endswith(" first"):
         raise InputError(
