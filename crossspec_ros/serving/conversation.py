@@ -70,7 +70,8 @@ async def _read(
     fleet: Fleet, stream: RobotStream, messages: AsyncIterator[bytes], send: Send, owner: str
 ) -> None:
     """Let the stream take the messages, in a thread of its own, and end it after the last one."""
-    received, worker, robot = aiter(messages), None, ""
+    received, robot = aiter(messages), ""
+    worker: Worker | None = None
     try:
         data = await asyncio.wait_for(anext(received), HELLO_S)
         while True:
