@@ -75,7 +75,7 @@ def served(port: int, settings: ServeSettings, verbose: bool, host: str) -> Iter
     target that cannot be loaded.
     """
     # gRPC lets two servers listen at one port, and gives each a share of the robots.
-    first_port = _free_ports(1 + len(_SINGLE_PORTS) + 2 * _MAX_REPLICAS)
+    first_port = free_ports(1 + len(_SINGLE_PORTS) + 2 * _MAX_REPLICAS)
     for name, value in environment(first_port + 1).items():
         os.environ.setdefault(name, value)
     try:
@@ -149,7 +149,7 @@ def check_port(port: int) -> None:
             ) from None
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """Return the first of `count` free ports in a row."""
     for first in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(InputError):

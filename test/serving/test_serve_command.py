@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from crossspec_lab.trials.processes import free_ports
 from plain_target import generated
 from refusals import refused
 
@@ -30,7 +29,7 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.serving import serve_command as command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
 from crossspec_ros.serving.options import read_tokens
-from crossspec_ros.serving.serve_command import await_end
+from crossspec_ros.serving.serve_command import await_end, free_ports
 from crossspec_ros.settings import CaptionerSettings, ServeSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -48,7 +47,7 @@ class Served:
     """The command in a process of its own, ready."""
 
     def __init__(self, folder: Path) -> None:
-        (self.port,), self.folder = free_ports(1), folder
+        self.folder, self.port = folder, free_ports(2)
         subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
         (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
         (folder / "token").write_text(TOKEN + "\n")
