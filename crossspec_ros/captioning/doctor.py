@@ -29,7 +29,7 @@ from crossspec_ros.models.loading import architectures
 from crossspec_ros.models.placement import GGUF, LLAMA_KINDS, Placement, available
 from crossspec_ros.models.registry import TargetArchitecture
 from crossspec_ros.models.transformers_family import TransformersTarget
-from crossspec_ros.paths import tiny_models
+from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import DTYPES, LLAMA_CPP, NO_DRAFT, TORCH, CaptionerSettings
 from crossspec_ros.versions import installed_version, unmet_requirements
 
@@ -43,7 +43,8 @@ _FILE_WIDTH = 160
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine and the models, print the report, and write it as JSON if requested."""
-    names = {model: getattr(args, model) or str((args.models or tiny_models()) / model) for model in _MODELS}
+    folder = found(args.models or tiny_models())
+    names = {model: getattr(args, model) or str(folder / model) for model in _MODELS}
     models = architectures("", *names.values())
     choices = [judge(estimate(placement, *models)) for placement in placements(models[0])]
     report = {
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
         **names,
         # None if the hub does not answer.
         "hub": {
-            model: asdict(found) if (found := offer(name)) else None
+            model: asdict(offered) if (offered := offer(name)) else None
             for model, name in names.items()
             if is_hub_id(name)
         },

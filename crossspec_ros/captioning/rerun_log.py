@@ -84,10 +84,10 @@ class RerunLog:
 
     def other(self, window: Window, kind: str, text: str) -> None:
         """Log a window, and a text of this kind in place of its caption."""
-        count, span_ns = len(window.event_images), window.end_ns - window.start_ns
-        ends_ns = [window.start_ns + i * span_ns // count for i in range(1, count + 1)]
-        kinds = ((FRAMES, window.frames, window.frame_stamps_ns), (EVENTS, window.event_images, ends_ns))
-        for path, images, stamps_ns in kinds:
+        for path, images, stamps_ns in (
+            (FRAMES, window.frames, window.frame_stamps_ns),
+            (EVENTS, window.event_images, window.event_image_stamps_ns),
+        ):
             for image, stamp_ns in zip(images, stamps_ns, strict=False):
                 self._log(path, stamp_ns, partial(self._image, image))
         self.text(kind, text, window.end_ns)

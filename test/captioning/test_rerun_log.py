@@ -70,7 +70,10 @@ def rerun(monkeypatch):
 
 def test_values_have_their_times(rerun, tmp_path):
     images = np.zeros((2, 4, 6, 3), np.uint8)
-    window = Window(1, SECOND, 2 * SECOND, images, images, (SECOND, SECOND + 500))
+    ends_ns = 3 * SECOND // 2, 2 * SECOND
+    window = Window(
+        1, SECOND, 2 * SECOND, images, images, (SECOND, SECOND + 500), event_image_stamps_ns=ends_ns
+    )
     trace = Trace()
     trace.mark("closed", 5000)
     trace.add("verify[0]", 4000, 6000)
