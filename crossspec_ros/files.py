@@ -20,24 +20,20 @@ def check_regular(path: Path) -> None:
         )
 
 
-class NoSmallFileError(OSError):
-    """A file that is too large, or no regular file."""
-
-
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
     """Return the bytes of a regular file.
 
-    Raises NoSmallFileError for a file of more than `most` bytes, for a pipe or a device, and unless `follow`
-    for a link.
+    Raises OSError for a file of more than `most` bytes, for a pipe or a device, and unless `follow` for a
+    link.
     """
     if not follow and path.is_symlink():
-        raise NoSmallFileError("it is a link")
+        raise OSError("it is a link")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NoSmallFileError("it is no regular file")
+            raise OSError("it is no regular file")
         data = file.read(most + 1)
     if len(data) > most:
-        raise NoSmallFileError(f"it has more than {most} bytes")
+        raise OSError(f"it has more than {most} bytes")
     return data
 
 
