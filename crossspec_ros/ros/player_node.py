@@ -20,13 +20,12 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.wording import seconds
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.events.cdr import DVS_EVENTS, RecordedMessage, end_mark, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import dvs_end_mark
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
 from crossspec_ros.ros.diagnostics import Updater
