@@ -6,8 +6,9 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 from event_camera_msgs.msg import EventPacket
@@ -18,11 +19,10 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.boundary import LOG_S, GuardedNode
-from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.ros.diagnostics import Status, Updater
 from crossspec_ros.ros.messages import reliable
-from crossspec_ros.ros.parameters import declare
-from crossspec_ros.ros.run import ThreadError, run
+from crossspec_ros.ros.node import LOG_S, GuardedNode
+from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import CameraSettings
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -33,8 +33,8 @@ class DvCameraNode(GuardedNode):
     """Publishes in threads, one for each source, while `capture` waits for their end."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("dv_camera", automatically_declare_parameters_from_overrides=True, **options)
-        settings = declare(self, CameraSettings)
+        super().__init__("dv_camera", **options)
+        settings = self.declare(CameraSettings)
         self._sources = open_sources(settings.source, settings.frames)
         # A reliable publisher serves subscribers of either kind.
         self._topics = {
@@ -46,7 +46,9 @@ class DvCameraNode(GuardedNode):
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
-        self._diagnostics = Diagnostics(self, self._read_counters, self._pulses.values)
+        self._updater = Updater(self, self._pulses.values)
+        for source in self._sources:
+            self._updater.add(_part(source), partial(self._fill, source))
 
     def capture(self) -> None:
         """Publish until a source fails.
@@ -67,7 +69,7 @@ class DvCameraNode(GuardedNode):
             except InputError:
                 raise
             except BaseException as error:
-                raise ThreadError(f"the camera's thread has ended ({error!r}): start it again") from error
+                raise NodeError(f"the camera's thread has ended ({error!r}): start it again") from error
 
     def stop(self) -> None:
         """End the threads."""
@@ -104,20 +106,18 @@ class DvCameraNode(GuardedNode):
                     log.warning(complaint)
                     logged, lost_s = complaint, time.monotonic()
 
-    def _read_counters(self) -> Mapping[str, Reading]:
-        return {_part(source): self._reading(source) for source in self._sources}
-
-    def _reading(self, source: Source) -> Reading:
+    def _fill(self, source: Source, status: Status) -> None:
+        """Fill the row of a source in the diagnostics."""
         names = {"events": "packets", "image": "frames"}
-        complaint = self._complaints.get(source)
-        return Reading(
-            {names[kind]: self._published[kind] for kind in source.kinds},
+        status.rates({names[kind]: self._published[kind] for kind in source.kinds})
+        status.faults(
             {
                 "disconnections": self._disconnections[source],
                 "unusable_messages": self._unusable[source],
-            },
-            warnings={"connection": complaint} if complaint else {},
+            }
         )
+        if complaint := self._complaints.get(source):
+            status.warn("connection", complaint)
 
 
 def _part(source: Source) -> str:

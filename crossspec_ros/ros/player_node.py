@@ -29,9 +29,9 @@ from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_time
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import PlayerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -53,8 +53,8 @@ class PlayerNode(GuardedNode):
     """Plays in the thread that calls `play`, while another one spins the node."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("dsec_player", automatically_declare_parameters_from_overrides=True, **options)
-        self._settings = declare(self, PlayerSettings)
+        super().__init__("dsec_player", **options)
+        self._settings = self.declare(PlayerSettings)
         if not self._settings.path:
             raise InputError("dsec_player has no recording to play: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
@@ -89,6 +89,7 @@ class PlayerNode(GuardedNode):
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "captioner/report", self._take_report, RELIABLE)
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
+        self._updater = Updater(self)
         # Made last: a node that answers has discovered the publishers and subscriptions above.
         self._captioner = self.create_client(GetState, _CAPTIONER)
         self._synchronizer = self.create_client(GetParameters, _SYNCHRONIZER)

@@ -24,12 +24,11 @@ from crossspec_ros.events.dvs import dvs_end_mark, encode_dvs
 from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.ros import player_node
-from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window, to_time
 from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 
@@ -43,6 +42,9 @@ def record(path, stamps_ms):
             packet = event_packet(ms * MS, encode_evt3(batch), "evt3", (32, 24), seq)
             write("/events", RecordedMessage(ms * MS, "events", EVENT_PACKET, packet))
     return path
+
+
+CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
 
 
 def remapped(**topics):
