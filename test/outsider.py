@@ -115,5 +115,10 @@ def take_away(node, publisher_or_subscription):
     node.executor.create_task(destroy, publisher_or_subscription)
 
 
+def row(node, part):
+    """The row of a part of a node's diagnostics, as it was filled last."""
+    return next(status for status, *_ in node._updater._rows if status.name == part)
+
+
 def to_ns(stamp):
     return stamp.sec * 10**9 + stamp.nanosec

@@ -14,7 +14,7 @@ import pytest
 import rclpy
 from crossspec_lab.trials.processes import free_ports
 from event_camera_msgs.msg import EventPacket
-from outsider import spinning
+from outsider import row, spinning
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from refusals import refused
@@ -119,9 +119,9 @@ def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage
             assert (stage.images[-1].encoding, stage.images[-1].data[0]) == ("bgr8", 28)
             process.send_signal(signal.SIGKILL)
             stage.wait(lambda taken=taken: [*stage.node._disconnections.values()] == [taken] * 2)
-    readings = stage.node._read_counters()
-    assert [reading.wrong["disconnections"] for reading in readings.values()] == [2, 2]
-    assert f"events of tcp://127.0.0.1:{ports[0]}" in readings["events"].warnings["connection"]
+    rows = [row(stage.node, part) for part in ("events", "image")]
+    stage.wait(lambda: [one.values.get("disconnections") for one in rows] == ["2", "2"])
+    stage.wait(lambda: f"events of tcp://127.0.0.1:{ports[0]}" in rows[0].message)
 
 
 def items(source, stop=None):
@@ -257,8 +257,8 @@ def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
     monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
     stage = stage()
     stage.thread.join(20.0)
-    (reading,) = stage.node._read_counters().values()
-    assert reading.flow == {"frames": 3}
-    assert reading.wrong == {"disconnections": 100, "unusable_messages": 3}
+    values = {"disconnections": "100", "unusable_messages": "3"}
+    stage.wait(lambda: values.items() <= row(stage.node, "image").values.items())
+    assert stage.node._published["image"] == 3
     told = capfd.readouterr().err
     assert [told.count(word) for word in ("connected, after", "it has gone", "2 channels")] == [2, 1, 1]
