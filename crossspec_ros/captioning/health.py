@@ -234,7 +234,8 @@ def fill_acceptance(status: Status, summary: Summary) -> None:
     for name, number in counts.items():
         if name.startswith("drafted by "):
             proposer = name.removeprefix("drafted by ")
-            status.add(f"accepted/{proposer}", f"{counts[f'accepted of {proposer}']} of {number}")
+            accepted = counts.get(f"accepted of {proposer}", 0)
+            status.add(f"accepted/{proposer}", f"{accepted} of {number}")
 
 
 def fill_link(status: Status, decoder: object) -> None:
