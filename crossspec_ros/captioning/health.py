@@ -184,6 +184,10 @@ class CaptionHealth:
         """Windows that a newer one overtook, by the cause."""
         self._model: dict[str, str] = {}
 
+    def loading(self) -> None:
+        """Record that models are loading."""
+        self._model = {"loaded": "not yet"}
+
     def loaded(self, folder: str, decoder: object, placement: Placement | None = None) -> None:
         """Record the models that a decoder has loaded from this folder; no placement for a remote target."""
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -214,7 +218,7 @@ class CaptionHealth:
         if not self._model:
             problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             status.warn("model", problem)
-        elif not is_active:
+        elif not is_active and "folder" in self._model:
             status.warn("model", "the node captions nothing: activate it with ros2 lifecycle set")
 
 

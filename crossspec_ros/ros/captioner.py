@@ -123,6 +123,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         started = time.monotonic()
         try:
             check_comparison(self._settings)
+            self._health.loading()
             # Subscribed before the models load, so that what closes meanwhile waits: the last 64 windows do.
             for kind, topic, take in (
                 (Image, "frame", self._take_frame),

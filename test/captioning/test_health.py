@@ -208,6 +208,9 @@ def test_blind_camera_is_a_warning_and_a_still_robot_is_none():
 )
 def test_models_row_has_what_is_loaded(loaded, is_active, told):
     health = CaptionHealth()
+    health.loading()
+    assert filled([lambda status: health.fill_model(status, False)]) == [("OK", {"loaded": "not yet"})]
+    health.unloaded()
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
         pair = SimpleNamespace(target=target, draft=None, known_as={"target": "ORG/NAME@" + "0" * 40})
