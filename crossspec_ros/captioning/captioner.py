@@ -365,7 +365,7 @@ class Captioner:
                 trusted,
                 options,
                 trace,
-                lambda text: self._listener.words(text),
+                lambda text: self._listener.words(window.index, text),
                 self._stopping,
                 deadline_ns,
                 partial(self._tell_standing, window),

@@ -99,7 +99,8 @@ class Status:
         since_s, past = self._past[0]
         span_s = self._now_s - since_s
         for name, total in totals.items():
-            risen = total - past.get(name, total)
+            # A captioner that is configured again counts from zero.
+            risen = max(0, total - past.get(name, total))
             self.add(f"{name}_per_s", f"{risen / (span_s or 1.0):.1f}")
             if total and past.get(name) == total and span_s >= RATE_S and name in STOPPED:
                 self.warn(name, STOPPED[name])

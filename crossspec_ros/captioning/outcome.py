@@ -66,8 +66,8 @@ class Listener:
     def drafted(self, index: int, text: str, source: str) -> None:
         """Take an unverified text about the window `index`, and its source."""
 
-    def words(self, text: str) -> None:
-        """Take the verified text so far of the window in work."""
+    def words(self, index: int, text: str) -> None:
+        """Take the verified text so far of the window `index`, which is in work."""
 
     def outcome(self, outcome: Outcome) -> None:
         """Take what became of a window."""

@@ -17,9 +17,9 @@ from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import ERROR, HOLD_S, OK, Status
 from crossspec_ros.errors import tried
-from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.duplicates import Duplicates
 from crossspec_ros.ros.messages import key_values, ros_time
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch

@@ -10,6 +10,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.synchronizer import FrameReady, Update
 from crossspec_ros.windows.window import Window, WindowClosed
 
 PATIENCE = 8
@@ -79,6 +80,13 @@ class WindowAssembler:
         self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
+
+    def add(self, update: Update) -> list[Window]:
+        """Add an update of a synchronizer in this process; return the windows that this completes."""
+        if isinstance(update, WindowClosed):
+            return self.close(*update)
+        add = self.add_frame if isinstance(update, FrameReady) else self.add_event_image
+        return add(update.stamp_ns, update.image)
 
     def add_frame(self, stamp_ns: int, image: np.ndarray, published_ns: int = 0) -> list[Window]:
         """Add an RGB frame (H, W, 3) with its capture time; return the windows that this completes.
@@ -193,7 +201,8 @@ class WindowAssembler:
             tuple(image.stamp_ns for image in frames),
             missing,
             surplus,
-            *counts[3:],  # the rest of its fields are those of WindowClosed
+            *counts[3:],  # the next fields are those of WindowClosed
+            event_image_stamps_ns=tuple(image.stamp_ns for image in event_images),
         )
 
 

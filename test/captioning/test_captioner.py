@@ -43,7 +43,7 @@ class Stage(Listener):
     def drafted(self, *draft):
         self.drafts.append(draft)
 
-    def words(self, text):
+    def words(self, index, text):
         self.heard.append(text)
 
     def outcome(self, outcome):

@@ -15,11 +15,11 @@ from sensor_msgs.msg import Image
 from test_synchronizer_node import packet
 
 from crossspec_ros.captioning.health import Status
-from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.duplicates import Duplicates
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.node import GuardedNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 WARN, OK = DiagnosticStatus.WARN, DiagnosticStatus.OK
 
