@@ -99,6 +99,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
+        self._health.loading()
         grid = WindowGrid.at(settings.window_phase_s)
         self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
         self._decoder = decoder = self._load(settings)
