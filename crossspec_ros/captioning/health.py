@@ -43,8 +43,11 @@ MOST_MB_PER_MIN = 10.0
 _PARTS = {
     "frames": "images",
     "late_frames": "images",
+    "stray_frames": "images",
+    "unstamped_frames": "images",
     "frames_of_another_size": "images",
     "windows": "windows",
+    "clock_steps": "windows",
     "backward_jumps": "windows",
     "forward_jumps": "windows",
     "dropped_messages": "queue",
@@ -60,13 +63,14 @@ class Reading(NamedTuple):
 
     `flow` and `wrong` are totals of what went through and of what went wrong, `values` are shown as they are,
     `warnings` are sentences about what no total tells, each under a name that stays the same; figures that
-    change by the second belong to `values`.
+    change by the second belong to `values`. `findings` are the causes of totals in `wrong`, where known.
     """
 
     flow: Mapping[str, int] = _NOTHING
     wrong: Mapping[str, int] = _NOTHING
     values: Mapping[str, object] = _NOTHING
     warnings: Mapping[str, str] = _NOTHING
+    findings: Mapping[str, str] = _NOTHING
 
 
 class Health(NamedTuple):
@@ -91,7 +95,7 @@ class PartHealth:
         told = dict(reading.warnings)
         for name, total in wrong.items():
             if total > self._wrong.get(name, 0):
-                told[name] = RISING.get(name, name.replace("_", " "))
+                told[name] = reading.findings.get(name) or RISING.get(name, name.replace("_", " "))
         for name, total in flow.items():
             if self._streams.setdefault(name, _Stream()).has_stopped(now_s, total) and name in STOPPED:
                 told[name] = STOPPED[name]
@@ -100,7 +104,7 @@ class PartHealth:
         self._warned = {name: warned for name, warned in self._warned.items() if now_s - warned[0] < HOLD_S}
         values = {f"{name}_per_s": f"{rate:.1f}" for name, rate in self._rates(now_s, flow).items()}
         values |= {name: str(value) for name, value in {**wrong, **reading.values}.items()}
-        return Health("; ".join(sentence for _, sentence in self._warned.values()), values)
+        return Health("; ".join(dict.fromkeys(sentence for _, sentence in self._warned.values())), values)
 
     def _rates(self, now_s: float, flow: Mapping[str, int]) -> dict[str, float]:
         self._past.append((now_s, flow))
@@ -152,8 +156,14 @@ class InputHealth:
         """A window has closed."""
         self._closed.append(window)
 
-    def readings(self, flow: Mapping[str, int], wrong: Mapping[str, int], waiting: int) -> dict[str, Reading]:
-        """The parts, of the node's totals of what went through and what went wrong."""
+    def readings(
+        self,
+        flow: Mapping[str, int],
+        wrong: Mapping[str, int],
+        waiting: int,
+        findings: Mapping[str, str] = _NOTHING,
+    ) -> dict[str, Reading]:
+        """The parts, of the node's totals of what went through and what went wrong, and known causes."""
         more = {
             "events": self._lateness(EVENTS, "events", "images"),
             "images": self._lateness(FRAMES, "images", "events"),
@@ -161,7 +171,7 @@ class InputHealth:
             "queue": Reading(values={"waiting": waiting}),
         }
         return {
-            part: reading._replace(flow=_of_part(part, flow), wrong=_of_part(part, wrong))
+            part: reading._replace(flow=_of_part(part, flow), wrong=_of_part(part, wrong), findings=findings)
             for part, reading in more.items()
         }
 

@@ -26,8 +26,8 @@ RISING = {
     "camera's cable and the load of its machine",
     "late_packets": "event packets arrive half a second and more after their events: relieve the driver's "
     "machine or its network",
-    "clock_jumps": "the sensor's clock and the stamps have parted by more than half a second: synchronise "
-    "the clocks before the nodes start, unless the driver was restarted",
+    "sensor_resets": "the sensor's time has started anew: check the event camera's cable, unless its driver "
+    "was restarted",
     # of the frames
     "frames_of_another_size": "the RGB camera's resolution has changed: check its settings, unless you "
     "changed them",
@@ -91,8 +91,8 @@ RISING = {
     "config/fastdds.xml, as crossspec replay does",
     "late_images": "images arrive after their window was captioned without them: relieve the captioner's "
     "machine",
-    "restarts": "earlier windows come again: let a single synchronizer publish here, unless a recording "
-    "began again",
+    "restarts": "earlier windows come again: let a single synchronizer publish here, unless a clock was set "
+    "back or a recording began again",
     "surplus_images": "more images come than a window has, or larger ones: let a single synchronizer publish "
     "here, and set its frame_size",
     "size_changes": "images differ in size within a window: let a single synchronizer publish here",

@@ -46,8 +46,9 @@ def absent_text(caption: Caption, faults: Sequence[str]) -> str:
 
 
 def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
-    """A window's time for people, who count from `origin_ns`."""
-    return f"{(start_ns - origin_ns) / 1e9:g}-{(end_ns - origin_ns) / 1e9:g} s"
+    """Return the label of a window, as in "0-1 s", from `origin_ns` on, or from itself if it is earlier."""
+    origin_ns = min(origin_ns, start_ns)
+    return f"{(start_ns - origin_ns) / 1e9:.12g}-{(end_ns - origin_ns) / 1e9:.12g} s"
 
 
 def caption_line(

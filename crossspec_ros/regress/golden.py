@@ -15,6 +15,7 @@ from PIL import Image
 
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
 from crossspec_ros.regress.checks import Check, Difference
@@ -154,9 +155,8 @@ class Golden:
     origin_ns: int
 
     def window_name(self, end_ns: int) -> str:
-        """A window as people call it."""
-        end_s = (end_ns - self.origin_ns) / SECOND
-        return f"window {end_s - 1:g}-{end_s:g} s"
+        """Return the label of a window for people."""
+        return f"window {seconds(end_ns - SECOND, end_ns, self.origin_ns)}"
 
 
 def golden_folder(bag: Path) -> Path:

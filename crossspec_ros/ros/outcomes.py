@@ -241,8 +241,7 @@ class Outcomes(Listener):
             return "failed", f"failed: {self.reason(outcome.error)}"
         if outcome.skipped:
             text = "skipped: a newer window closed while captions were behind"
-            start_s = (window.start_ns - (self._origin_ns or 0)) / 1e9
-            log.warning(f"{start_s:g} s: {text}", throttle_duration_sec=LOG_S)
+            log.warning(f"{time}: {text}", throttle_duration_sec=LOG_S)
             return "skipped", text
         self._health.flag(outcome.flags)
         if outcome.holds is None:

@@ -127,7 +127,7 @@ class SynchronizerNode(GuardedNode):
         stream = self._pipeline.stream
         flow = {"packets": stream.packets, "events": stream.events, **self._flow}
         wrong = {**self._problems, **self._pipeline.counts}
-        return self._health.readings(flow, wrong, self._queue.qsize())
+        return self._health.readings(flow, wrong, self._queue.qsize(), self._pipeline.findings)
 
 
 def main(args: Sequence[str] | None = None) -> None:

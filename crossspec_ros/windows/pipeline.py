@@ -58,7 +58,9 @@ class Pipeline:
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
         lateness_ns = round(settings.max_lateness_s * SECOND)
         self._synchronizer = Synchronizer(self.grid, settings.event_images, lateness_ns)
+        self._judge = self._synchronizer.judge
         self._reached = reached
+        self._unstamped: set[str] = set()
         self._problems = Counter(unusable_messages=0)
 
     @property
@@ -66,34 +68,63 @@ class Pipeline:
         """Totals of everything that was wrong with the messages."""
         return {**self._problems, **self.stream.problems, **self._synchronizer.counts}
 
+    @property
+    def findings(self) -> dict[str, str]:
+        """Sentences for the counters that rise for a known cause."""
+        return self._judge.findings.copy()
+
     def refuse(self) -> None:
         """Count a message that could not be used."""
         self._problems["unusable_messages"] += 1
 
     def take_events(self, message: Any) -> Iterator[Update]:
         """Take an EventPacket, or a serialized `dvs_msgs/EventArray` where `stream.raw` says so."""
-        stamp_ns, batch = self.stream.decode(message)
-        self._reached(EVENTS, stamp_ns)
-        if len(batch):
-            # Before the synchronizer takes it: no window is to close without the images it counts.
-            scaled_size(batch.width, batch.height, self._event_image_size)
-            yield from self._resized(self._synchronizer.add_events(batch, self.stream.take_lost_packets()))
-        else:
-            yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=batch.width > 0))
+        stamp_ns, batch = self.stream.decode(message, self._judge.image_step_ns())
+        clock = self.stream.clock
+        is_sign = not batch.width
+        if clock and not is_sign and self._is_unstamped(EVENTS, stamp_ns):
+            return
+        if not len(batch):
+            yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=not is_sign))
+            return
+        self._hear(EVENTS, int(batch.t[0]))
+        if clock:
+            self._judge.note_odd_packets(clock.odd_ns)
+        # Before the synchronizer takes it: no window is to close without the images it counts.
+        scaled_size(batch.width, batch.height, self._event_image_size)
+        lost_packets, step_ns = self.stream.take_lost_packets(), clock.step_ns if clock else 0
+        yield from self._resized(self._synchronizer.add_events(batch, lost_packets, step_ns))
 
     def take_image(self, message: Any) -> Iterator[Update]:
         """Take a camera's Image or CompressedImage."""
         stamp_ns = to_ns(message.header.stamp)
-        self._reached(FRAMES, stamp_ns)
-        yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read(message)))
+        if not self._is_unstamped(FRAMES, stamp_ns):
+            self._hear(FRAMES, stamp_ns)
+            yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read(message)))
+
+    def _hear(self, stream: str, stamp_ns: int) -> None:
+        if self._judge.fits(stream, stamp_ns):
+            self._reached(stream, stamp_ns)
+
+    def _is_unstamped(self, stream: str, stamp_ns: int) -> bool:
+        """Return whether a stream's stamps are zero, and count such a message; a first one may be right."""
+        if stamp_ns:
+            self._unstamped.discard(stream)
+        elif stream in self._unstamped:
+            self._problems[f"unstamped_{stream}"] += 1
+            self._judge.refuse_unstamped(stream)
+            return True
+        else:
+            self._unstamped.add(stream)
+        return False
 
     def take_recorded(self, message: RecordedMessage | Break) -> Iterator[Update]:
         """Take the next of a recording's `parts`."""
         if isinstance(message, Break):
             over_ns = self.grid.closing(message.last_ns, self._synchronizer.lateness_ns)
             yield from self._resized(self._synchronizer.advance(EVENTS, over_ns))
-            if message.next_ns is not None and message.next_ns < message.last_ns:
-                # Events that never come cannot jump back by themselves.
+            if message.next_ns is not None:
+                # The streams need not confirm it.
                 yield from self._resized(self._synchronizer.advance(EVENTS, message.next_ns))
         elif message.kind == EVENTS and self.stream.raw:
             yield from self.take_events(message.data)
