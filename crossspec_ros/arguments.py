@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import found
-from crossspec_ros.recordings.options import UNITS
 from crossspec_ros.recordings.recording import FORMATS
+from crossspec_ros.settings import UNITS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -33,7 +33,8 @@ def captioned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", help="JSON schema that captions follow, a file or its text")
     parser.add_argument(
         "--questions",
-        help="standing questions about each caption's second, as in 'Is it dark? [yes, no] | ...'",
+        action="append",
+        help="standing question about each caption's second, as in 'Is it dark? [yes, no]'; may be repeated",
     )
     parser.add_argument(
         "--when",

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.models.placement import DTYPES, ENGINES
 from crossspec_ros.paths import found
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
-from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.settings import DTYPES, ENGINES, ServeSettings
 
 if TYPE_CHECKING:
     from crossspec_ros.arguments import Subparsers
@@ -223,21 +222,27 @@ def _serve(subparsers: Subparsers) -> None:
         description="Loads a target once and verifies for many robots, whose captioners name this machine as "
         "their target: grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
     )
-    default = ServeOptions()
+    default = ServeSettings()
+    device = default.models_device
     parser.add_argument(
         "--target", default="", help="folder, GGUF or hub id of the target; empty for the tiny one"
     )
     parser.add_argument(
-        "--dtype", choices=DTYPES, default=default.dtype, help=f"numbers it is loaded in [{default.dtype}]"
+        "--dtype",
+        choices=DTYPES,
+        default=default.models_dtype,
+        help=f"numbers it is loaded in [{default.models_dtype}]",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        default=default.engine,
-        help=f"library that runs its language model [{default.engine}]",
+        default=default.models_engine,
+        help=f"library that runs its language model [{default.models_engine}]",
     )
     parser.add_argument(
-        "--device", default=default.device, help="where it runs; auto is the first GPU or the CPU [auto]"
+        "--device",
+        default=device,
+        help="where it runs; auto is the first GPU or the CPU [auto]",
     )
     parser.add_argument(
         "--port",
@@ -252,7 +257,9 @@ def _serve(subparsers: Subparsers) -> None:
         help=f"how many there is room for; each costs KV cache [{default.robots}]",
     )
     parser.add_argument(
-        "--proposers", default=default.proposers, help=f"who drafts, comma between [{default.proposers}]"
+        "--proposers",
+        action="append",
+        help=f"proposer of draft tokens; may be repeated [{', '.join(default.proposers)}]",
     )
     parser.add_argument(
         "--memories",

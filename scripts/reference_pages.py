@@ -20,10 +20,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from crossspec_ros.captioning.params import Param
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.cli import LABORATORY, make_parser
+from crossspec_ros.parameter import Param
 from crossspec_ros.recordings.recording import _FOREIGN, _FORMATS
+from crossspec_ros.settings import NODES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -80,7 +80,7 @@ def _default(param: Param) -> str:
 def _meaning(param: Param) -> str:
     bounds = f" ({param.low:.15g} to {param.high:.15g})" if param.low is not None else ""
     choices = f" ({', '.join(param.choices)})" if param.choices else ""
-    return param.description + bounds + choices + (" [live]" if param.live else "")
+    return param.help + bounds + choices + (" [live]" if param.live else "")
 
 
 def commands() -> str:

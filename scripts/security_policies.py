@@ -14,8 +14,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, DRIVER, EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.settings import NODES
 from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]

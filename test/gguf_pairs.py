@@ -12,8 +12,8 @@ from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metada
 
 from crossspec_ros.models.gguf_file import write_gguf
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import NO_DRAFT
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"

@@ -137,7 +137,7 @@ def settled(decoder: PrefillHiddenDecoder) -> None:
     engine: Any = decoder.engine
 
     def is_idle() -> bool:
-        return all(one.is_idle and not one.frames and not one.tasks for one in engine._requests)
+        return all(not one.has_more and not one.frames and not one.tasks for one in engine._requests)
 
     # Between two turns.
     while not engine._call(is_idle):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.cli import make_parser
+from crossspec_ros.settings import NODES
 from crossspec_ros.telemetry.trace import LATENCIES
 
 ROOT = Path(__file__).resolve().parents[1]

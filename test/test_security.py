@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from refusals import refused
 
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.ros.graph import DRIVER, enclave_arguments
+from crossspec_ros.settings import NODES
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))

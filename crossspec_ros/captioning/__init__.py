@@ -1,1 +1,1 @@
-"""From windows to captions: decoder, answer, worker; recordings in code; settings and health."""
+"""From windows to captions: captioner, decoder, answer; recordings in code; loading and health."""

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, PassResult
+from crossspec_ros.drafting.proposer import Context, Draft, PassResult
 from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
+from crossspec_ros.settings import EVENT_DRAFT, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
     import torch
 
     from crossspec_ros.captioning.live_windows import LiveWindow
+    from crossspec_ros.drafting.draft_model import EventDraft
     from crossspec_ros.engine.sampling import Sampling
 
 _LOG = logging.getLogger(__name__)
@@ -52,8 +54,7 @@ class Answer:
     `tokens` are those so far; `drafted` and `accepted` count the nodes of each proposer.
 
     After each pass `on_step` is called and then `stop`, in the engine's thread; both may be replaced while
-    the answer is in work. With `on_rehearsed` it is a rehearsal: proposers do not learn from it, and
-    `on_rehearsed` is called at its end, which may come after any pass.
+    the answer is in work. Proposers do not learn from a rehearsal, which may end after any pass.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class Answer:
         trace: Trace,
         max_new_tokens: int,
         sampling: Sampling | None = None,
-        on_rehearsed: Callable[[Answer], None] | None = None,
+        is_rehearsal: bool = False,
     ) -> None:
         self._window, self.context, self._policy = window, context, policy
         self.trace, self.max_new_tokens, self.sampling = trace, max_new_tokens, sampling
         self.question, self.grammar = context.question, context.grammar
         self._draw = sampling.draws() if sampling else None
-        self._on_rehearsed = on_rehearsed
+        self._is_rehearsal = is_rehearsal
         self.on_step: Callable[[Answer], None] = lambda answer: None
         self.stop = Stop()
         self.future: Future[None] = Future()
@@ -95,7 +96,14 @@ class Answer:
 
     @property
     def hint(self) -> str:
-        return self._window.draft.text if self._window.draft is not None else ""
+        draft = self._event_draft
+        return draft.text if draft is not None else ""
+
+    @property
+    def _event_draft(self) -> EventDraft | None:
+        """The window's draft, unless it answers another question."""
+        draft = self._window.draft
+        return draft if draft is not None and draft.question == self.question else None
 
     @property
     def rehearses(self) -> bool:
@@ -109,7 +117,7 @@ class Answer:
         self.learn()
         self._look(frames)
         # What a rehearsal takes, nobody waits for.
-        with nullcontext() if self._on_rehearsed is not None else self.trace.span("propose"):
+        with nullcontext() if self._is_rehearsal else self.trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
             return self._policy.propose(self._known, unread, left, branches)
 
@@ -136,15 +144,13 @@ class Answer:
         self.on_step(self)
         is_over = self.ended or self.stop()
         # As far as it goes it is right, so that proposers learn what was cut as if it were whole.
-        self._lesson = PassResult(context, tree, step.path, step.tokens, is_over, step)
+        if not self._is_rehearsal:
+            self._lesson = PassResult(context, tree, step.path, step.tokens, is_over, step)
         return not is_over
 
     def learn(self) -> None:
         lesson, self._lesson = self._lesson, None
-        if self._on_rehearsed is not None:
-            if self.future.done():
-                self._on_rehearsed(self)
-        elif lesson is not None:
+        if lesson is not None:
             with self.trace.span("learn"):
                 self._policy.observe(lesson)
 
@@ -176,7 +182,7 @@ class Answer:
     def _look(self, frames: tuple[torch.Tensor, ...]) -> None:
         """Let the proposers know what is verified, and what was drafted by now."""
         self._policy.start(self._window.index)
-        rehearsed, draft = self._window.rehearsal.token_ids, self._window.draft
+        rehearsed, draft = self._window.rehearsal.token_ids, self._event_draft
         drafts = {**self.context.drafts, REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
         with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
             if draft is not None:

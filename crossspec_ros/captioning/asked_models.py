@@ -7,12 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.hub import target_path
-from crossspec_ros.models.placement import NO_DRAFT, Placement, available, is_gguf
+from crossspec_ros.models.placement import Placement, available, is_gguf
 from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.settings import NO_DRAFT, CaptionerSettings
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling

@@ -12,7 +12,6 @@ from crossspec_ros.captioning.asked_models import asked_placement, asked_samplin
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.out_of_memory import enough_memory
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine, is_remote
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
@@ -20,7 +19,8 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import GGUF, LLAMA_CPP, NO_DRAFT, Placement
+from crossspec_ros.models.placement import GGUF, Placement
+from crossspec_ros.settings import LLAMA_CPP, NO_DRAFT, CaptionerSettings
 
 if TYPE_CHECKING:
     # A robot whose target is elsewhere, and which has no event draft, needs no torch.

@@ -17,12 +17,12 @@ from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.plain_text import plain_text
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.summary import Summary
 
 

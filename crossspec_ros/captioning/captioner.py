@@ -258,7 +258,8 @@ class Captioner:
 
     def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
         for standing, answer in paired(choices, answers):
-            self.unanswered += isinstance(answer, Exception)
+            with self.changed:
+                self.unanswered += isinstance(answer, Exception)
             with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
                 self._listener.standing(standing, answer, window)
 
@@ -374,7 +375,9 @@ class Captioner:
         if outcome.caption is not None and outcome.caption.askable:
             tell = partial(self._tell_standing, without_images(window))
             for choices in outcome.options.later:
-                self._decoder.choose(choices, Trace(), tell)
+                # A decoder that was closed meanwhile has no window.
+                with failures_logged(_LOG, logging.WARNING, "a standing question could not be asked"):
+                    self._decoder.choose(choices, Trace(), tell)
 
 
 def _log_unread(read: Future[None]) -> None:

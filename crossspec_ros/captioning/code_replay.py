@@ -18,16 +18,16 @@ from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
 from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.captioning.standing import Answered, Standing, read_standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
 from crossspec_ros.recordings.recording import describe_loss, tell
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
-from crossspec_ros.windows.change import ChangeGate
+from crossspec_ros.windows.change import ChangeGate, GateSettings
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.quality import flags
@@ -78,7 +78,7 @@ class CodeReplay(Listener):
         grammar = decoder.grammars.compiled(setup.captioner.schema)
         how = setup.captioner.max_new_tokens, asked_sampling(setup.captioner), grammar
         options = Options(question, *how, *decoder.standing(read_standing(setup.captioner.questions)))
-        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(setup.captioner.gate))
+        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(setup.captioner)))
         self._event_image_stamps: dict[int, list[int]] = {}
         self._unusable: Counter[str] = Counter()
 

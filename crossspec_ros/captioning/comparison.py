@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.asked_models import asked_sampling
-from crossspec_ros.captioning.settings import MODES, CaptionerSettings
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import page
+from crossspec_ros.settings import MODES, CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.captioning.params import ROS_PARAMS, Value, nearest
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import ROS_PARAMS, Value, nearest
+from crossspec_ros.settings import NODES
 from crossspec_ros.yaml_files import read_yaml
 
 _FORM = "write `NODE: {ros__parameters: {NAME: VALUE}}`"

@@ -162,8 +162,9 @@ class PrefillHiddenDecoder:
             speculates: whether an answer that begins now is drafted.
         """
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
-        live = self._live.close(window)
+        # First, so that its buffers serve this one.
         self.forget()
+        live = self._live.close(window)
         alone = partial(self._event_drafts.caption, live, window, options, stop)
         try:
             if not len(window.frames):
@@ -274,7 +275,9 @@ class PrefillHiddenDecoder:
         if options is None or live.answer is not None:
             return None
         ours = live, self._context(options), self.policy, live.trace, options.max_new_tokens
-        return Answer(*ours, on_rehearsed=partial(self._was_rehearsed, live))
+        answer = Answer(*ours, is_rehearsal=True)
+        answer.future.add_done_callback(lambda done: self._was_rehearsed(live, answer))
+        return answer
 
     def _was_rehearsed(self, live: LiveWindow, answer: Answer) -> None:
         live.rehearsal = answer.rehearsal(live.rehearsal)

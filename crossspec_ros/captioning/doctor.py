@@ -24,7 +24,6 @@ from crossspec_ros.captioning.assembly import placed_engine, speculative_decoder
 from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
 from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
@@ -34,18 +33,11 @@ from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_file import is_llama
 from crossspec_ros.models.hub import is_hub_id, offer
 from crossspec_ros.models.loading import architectures, load_pair
-from crossspec_ros.models.placement import (
-    DTYPES,
-    GGUF,
-    LLAMA_CPP,
-    LLAMA_KINDS,
-    TORCH,
-    Placement,
-    available,
-)
+from crossspec_ros.models.placement import GGUF, LLAMA_KINDS, Placement, available
 from crossspec_ros.models.registry import TargetArchitecture
 from crossspec_ros.models.transformers_family import TransformersTarget
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import DTYPES, LLAMA_CPP, TORCH, CaptionerSettings
 from crossspec_ros.versions import installed_version, unmet_requirements
 
 _MODELS = ("target", "draft")

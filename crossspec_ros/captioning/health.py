@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
-from crossspec_ros.models.placement import NO_DRAFT, Placement
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.settings import NO_DRAFT
 from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import EVENTS, FRAMES

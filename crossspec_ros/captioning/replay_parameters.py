@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import Value
-from crossspec_ros.captioning.settings import NODES, CaptionerSettings, SynchronizerSettings
 from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote, remote_spec
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.parameter import Value
 from crossspec_ros.paths import found, share_dir, tiny_models
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import Recording, open_recording
+from crossspec_ros.settings import NODES, CaptionerSettings, SynchronizerSettings
 
 MODEL_ARGUMENTS = {
     "target": "target",
@@ -59,7 +59,7 @@ def replay_parameters(
     namespace: str = "",
     keep: Callable[[Recording], None] | None = None,
     asked: ReadOptions = DEFAULT_OPTIONS,
-    **placed: str | bool | None,
+    **placed: Value | None,
 ) -> ReplayParameters:
     """The parameters of the nodes that replay a recording; what is None comes from the configuration.
 
@@ -101,7 +101,7 @@ def replay_parameters(
 
 
 def captioning_nodes(
-    configured: Mapping[str, Mapping[str, Value]], models: Path | None, **asked: str | bool | None
+    configured: Mapping[str, Mapping[str, Value]], models: Path | None, **asked: Value | None
 ) -> dict[str, dict[str, Value]]:
     """The parameters of synchronizer and captioner, with windows of one shape that end at the same times.
 
@@ -115,7 +115,7 @@ def captioning_nodes(
         **chosen_models(configured["captioner"], models, placed),
     }
     # At once, where their words can tell; what the target cannot be asked is refused when it is loaded.
-    read_standing(str(captioner.get("questions", "")))
+    read_standing(CaptionerSettings.of(captioner).questions)
     captioner["schema"] = read_schema(str(captioner.get("schema", "")))
     phase = SynchronizerSettings.of(configured["synchronizer"]).window_phase_s
     return {
@@ -125,7 +125,7 @@ def captioning_nodes(
 
 
 def chosen_models(
-    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, str | bool | None]
+    configured: Mapping[str, Value], models: Path | None, placed: Mapping[str, Value | None]
 ) -> dict[str, Value]:
     """The captioner's parameters about models and devices; folders become absolute, hub ids stay."""
     folder = found(models or str(configured.get("models.folder", "")) or tiny_models())

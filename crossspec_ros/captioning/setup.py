@@ -10,19 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.params import Value
 from crossspec_ros.captioning.replay_parameters import MODEL_ARGUMENTS, ReplayParameters, replay_parameters
-from crossspec_ros.captioning.settings import (
+from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import Value
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
+from crossspec_ros.recordings.recording import Recording
+from crossspec_ros.settings import (
     GENERATIONS,
+    TORCH,
+    WHEN,
     CaptionerSettings,
     PlayerSettings,
     SynchronizerSettings,
 )
-from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import TORCH
-from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.recording import Recording
-from crossspec_ros.windows.change import WHEN
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
@@ -128,14 +128,14 @@ class ReplaySetup:
         later = {
             "window_phase_s": self.synchronizer.window_phase_s,
             "models_engine": self.captioner.models_engine,
-            "questions": self.captioner.questions,
+            "questions": list(self.captioner.questions),
             "schema": self.captioner.schema,
         }
         if self.captioner.when != WHEN[0]:
             found |= {
                 name: getattr(self.captioner, name) for name in ("when", "changed_contrast", "changed_max_s")
             }
-        return found | {name: value for name, value in later.items() if value not in ("off", 0.0, TORCH, "")}
+        return found | {name: value for name, value in later.items() if value not in (0.0, TORCH, "", [])}
 
     @cached_property
     def model_folders(self) -> list[Path]:

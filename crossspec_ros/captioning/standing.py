@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,15 +56,13 @@ class Answered:
         return plain_text(f"{standing.question} {text} (probability {probability:.2g})")
 
 
-def read_standing(text: str) -> tuple[Standing, ...]:
-    """Questions of a text with bars or ends of lines between them, each with its choices in brackets behind
-    it: `Is a person on the road? [yes, no]`. With `first` behind them it is asked before the caption.
+def read_standing(questions: Iterable[str]) -> tuple[Standing, ...]:
+    """Read questions, each with its choices in brackets: `Is a person on the road? [yes, no]`.
 
-    Raises InputError for too many, for a question without words or without several choices, and for one that
-    is there twice.
+    The target answers one with `first` behind the brackets before the caption. Raises InputError for too many
+    questions, for one without words or without several choices, and for one that is there twice.
     """
-    parts = [part.strip() for part in text.replace("\n", "|").split("|")]
-    found = tuple(_standing(part) for part in parts if part)
+    found = tuple(_standing(text.strip()) for text in questions)
     if len(found) > MOST_STANDING:
         raise InputError(
             f"questions has {len(found)} questions, but at most {MOST_STANDING} are taken: name fewer"
@@ -82,8 +80,8 @@ def _standing(text: str) -> Standing:
     if len(choices) < 2:
         raise InputError(
             f"'{text[:100]}' in questions is no question with choices: write it as in 'Is a person on the "
-            f"road? [yes, no]', with | between questions and at most the word first behind the brackets, or "
-            f"ask it on the topic question"
+            f"road? [yes, no]', with at most the word first behind the brackets, or ask it on the topic "
+            f"question"
         )
     if question.lower().endswith(" first"):
         raise InputError(

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.models.base import InputSpec
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.windows.grid import WindowGrid
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from crossspec_ros.drafting.calibration import Calibration
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import CaptionerSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,8 +33,8 @@ _MAX_SITUATION = 5
 class Limits:
     """Limits of a pass: number of nodes, path probability, and `proposers` that are asked (None: all)."""
 
-    max_nodes: int = 128
-    least_prob: float = 1e-4
+    max_nodes: int = CaptionerSettings.max_nodes
+    least_prob: float = CaptionerSettings.least_prob
     proposers: tuple[str, ...] | None = None
 
 

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import EVENT_DRAFT, GRAMMAR, MEMORY, PROPOSERS, REHEARSAL
 
 if TYPE_CHECKING:
     import torch
 
     from crossspec_ros.engine.json_grammar import GrammarState
-
-REHEARSAL, EVENT_DRAFT, MEMORY, GRAMMAR = "rehearsal", "event_draft", "memory", "grammar"
-USUAL = (MEMORY, EVENT_DRAFT, GRAMMAR)
-"""Names of the proposers beside the rehearsal, the fastest first."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class Proposer(ABC):
         """Learn from a pass, whichever proposers its nodes come from."""
 
 
-def make_proposers(names: Sequence[str] = (REHEARSAL, *USUAL)) -> tuple[Proposer, ...]:
+def make_proposers(names: Sequence[str] = (REHEARSAL, *PROPOSERS)) -> tuple[Proposer, ...]:
     """Return a proposer for each name, in order."""
     # Here, because the memory brings numba along, and the names are needed at once.
     from crossspec_ros.drafting.proposers.chain import ChainProposer

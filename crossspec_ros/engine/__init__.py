@@ -1,1 +1,1 @@
-"""The target: its thread, sessions and steps, KV pool, draft tree and acceptance."""
+"""The target: its thread and loop, requests, KV pool, draft tree and acceptance."""

@@ -35,15 +35,13 @@ _WARM_UP_TOKENS = 8
 
 @dataclass(eq=False, repr=False)
 class _Turn:
-    """Work of a request in a turn: a task, or `frames` that are prefilled ahead. Its `units` are encoded, and
-    the `tree` is read."""
+    """Work of a request in a turn: a task, or `frames` that are prefilled ahead. The `tree` is read."""
 
     request: Request
     task: Ask | Score | None = None
     frames: Sequence[Frame] = ()
     is_over: bool = False
     sequence: TargetSequence = field(init=False)
-    units: list[np.ndarray] = field(init=False)
     tree: DraftTree = field(default_factory=DraftTree)
     reading: Reading = field(init=False)
 
@@ -137,16 +135,16 @@ class Loop:
                 request.rehearsal = Ask(answer, is_rehearsal=True)
             rehearsal = request.rehearsal
             if sequence is None or rehearsal is None:
-                request.is_idle = True
+                request.has_more = False
                 return None
             units = len(sequence.frames)
             is_missing = units < spec.units
             is_new = spec.is_half(units) and units > request.rehearsed and not rehearsal.future.done()
             if rehearsal.answer.rehearses and is_missing and is_new:
                 return rehearsal
-            request.is_idle = not rehearsal.answer.prepare(sequence.frames)
+            request.has_more = rehearsal.answer.prepare(sequence.frames)
         except BaseException as error:
-            request.is_idle = True
+            request.has_more = False
             _LOG.warning("window %d could not be prepared for: %s", request.window, described(error))
         return None
 
@@ -176,9 +174,8 @@ class Loop:
         request, task = turn.request, turn.task
         if task is not request.rehearsal and (rehearsal := request.rehearsal) is not None:
             request.rehearsal = None
-            if rehearsal.has_begun and not rehearsal.future.done():
+            if rehearsal.has_begun:
                 settle(rehearsal.future)
-                rehearsal.answer.learn()
         if request.sequence is None:
             request.sequence = TargetSequence(self._target, self._runner, request.trace)
         sequence = turn.sequence = request.sequence
@@ -194,11 +191,12 @@ class Loop:
                 sequence.fit(*task.frames)
                 sequence.ask(task.answer.question, task.answer.trace)
             task.has_begun = True
-        turn.units = sequence.units()
 
     def _encode(self, turns: list[_Turn]) -> None:
         """Encode the new units of all turns; complete ones of one size go through the tower together."""
-        begun_ns, units = time.perf_counter_ns(), [unit for turn in turns for unit in turn.units]
+        # Anew at each try: what was added by one that failed waits no longer.
+        waiting = [turn.sequence.units() for turn in turns]
+        begun_ns, units = time.perf_counter_ns(), [unit for mine in waiting for unit in mine]
         alike: dict[object, list[int]] = {}
         for i, unit in enumerate(units):
             is_whole = len(unit) == self._target.spec.frames_per_unit
@@ -208,9 +206,9 @@ class Loop:
             made = self._target.encode(np.concatenate([units[i] for i in group]))
             features |= dict(zip(group, made, strict=True))
         encoded = (features[i] for i in range(len(units)))
-        for turn in turns:
-            turn.sequence.add([next(encoded) for _ in turn.units])
-            if turn.units:
+        for turn, mine in zip(turns, waiting, strict=True):
+            turn.sequence.add([next(encoded) for _ in mine])
+            if mine:
                 last = turn.sequence.frame_count - 1
                 turn.sequence.trace.add(f"frame_encode[{last}]", begun_ns, time.perf_counter_ns())
 
@@ -270,7 +268,7 @@ class Loop:
     def _end(self, turn: _Turn, result: object = None) -> None:
         request, task = turn.request, turn.task
         if task is None:
-            request.is_idle = False
+            request.has_more = True
         elif isinstance(task, Ask) and task.is_rehearsal:
             request.rehearsed = len(turn.sequence.frames)
         self._settle(turn, result)
@@ -283,8 +281,10 @@ class Loop:
         request, task = turn.request, turn.task
         if isinstance(error, NonFiniteError) or not isinstance(error, InputError):
             self.reset(request, is_sound=False)
+            # Further frames follow none, and no rehearsal is about the whole window.
+            request.plan = lambda: None
         if isinstance(task, Ask) and task.is_rehearsal:
-            request.is_idle, request.rehearsal = True, None
+            request.has_more, request.rehearsal = False, None
             task.answer.rest(error)
         self._settle(turn, error=error)
         forget_frames(error)

@@ -126,7 +126,7 @@ class Engine(Protocol):
     ) -> Any:
         """Return a handle on the window of this index of this robot, whose spans go to `trace`.
 
-        `plan` returns the answer that is rehearsed in idle time, once half of the frames are prefilled.
+        `plan` returns the answer that is rehearsed in idle time; it is called after the first frame.
         """
 
     def add_frame(self, window: Any, frame: np.ndarray, stamp_ns: int) -> Future[None]:

@@ -67,8 +67,8 @@ class Request:
     """The `frames` that wait to be prefilled, the `tasks` that were asked for, and the KV state.
 
     Tasks are done in their order. `plan` returns the answer to rehearse while the engine is idle, if any.
-    `is_idle` says that nothing is left to rehearse or prepare until the next frame is read. The lists change
-    under the engine's lock, `sequence`, `rehearsal` and `rehearsed` (units of frames that the last complete
+    If it `has_more`, something is left to rehearse or to prepare before the next frame. The lists change
+    under the engine's lock; `sequence`, `rehearsal` and `rehearsed` (units of frames that the last complete
     rehearsal was about) belong to its thread.
     """
 
@@ -79,7 +79,7 @@ class Request:
     frames: deque[Frame] = field(default_factory=deque)
     tasks: deque[Ask | Score] = field(default_factory=deque)
     was_asked: bool = False
-    is_idle: bool = True
+    has_more: bool = False
     is_closed: bool = False
     sequence: TargetSequence | None = None
     rehearsal: Ask | None = None

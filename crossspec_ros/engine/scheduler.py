@@ -39,7 +39,7 @@ def schedule(requests: Sequence[Request]) -> Batch:
     urgent = [_first(mine, can_wait=False) for mine in robots.values()]
     asked = [request for request in urgent if request is not None]
     # The newest window is the one that will be captioned next.
-    idle = next((request for request in reversed(requests) if not request.is_idle), None)
+    idle = next((request for request in reversed(requests) if request.has_more), None)
     answering = {request.robot for request in asked}
     has_begun = all(request.tasks[0].has_begun for request in asked)
     ahead: list[Request] = []
@@ -51,7 +51,7 @@ def schedule(requests: Sequence[Request]) -> Batch:
             if waiting is None or robot in answering:
                 continue
             is_piled_up = len(waiting.frames) > 1
-            if is_piled_up if asked else is_piled_up or not _closes_soon(mine[: mine.index(waiting)]):
+            if is_piled_up or not (asked or _closes_soon(mine[: mine.index(waiting)])):
                 ahead.append(waiting)
     if asked or ahead:
         return Batch(asked, ahead)
@@ -62,8 +62,10 @@ def schedule(requests: Sequence[Request]) -> Batch:
 
 
 def _first(requests: Sequence[Request], can_wait: bool) -> Request | None:
-    """Return the first request whose next task is of this urgency."""
-    return next((one for one in requests if one.tasks and one.tasks[0].can_wait == can_wait), None)
+    """Return the request of a robot whose task of this urgency is next: the one that has begun, or else that
+    of the newest window, which a question about an older one must not delay."""
+    due = [one for one in reversed(requests) if one.tasks and one.tasks[0].can_wait == can_wait]
+    return next((one for one in due if one.tasks[0].has_begun), due[0] if due else None)
 
 
 def _closes_soon(earlier: Sequence[Request]) -> bool:

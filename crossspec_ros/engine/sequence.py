@@ -130,9 +130,10 @@ class TargetSequence:
         """Take the features of `units`."""
         per_unit = self._target.spec.frames_per_unit
         for one in features:
+            # First, because it may fail; the frames wait until then.
+            chunk, last = self._target.unit(one, len(self._units) - 1), self._units[-1]
             stamps = tuple(stamp_ns for stamp_ns, _ in self._waiting[:per_unit])
             del self._waiting[:per_unit]
-            chunk, last = self._target.unit(one, len(self._units) - 1), self._units[-1]
             self._units.append(Unit(stamps, one, chunk, last.length + len(chunk), last.place + chunk.span))
 
     def pass_name(self, tree: DraftTree) -> str:

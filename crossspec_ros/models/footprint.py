@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from crossspec_ros.models.base import TEXT_ROOM
-from crossspec_ros.models.placement import GGUF, LLAMA_CPP, Placement
+from crossspec_ros.models.placement import GGUF, Placement
+from crossspec_ros.settings import LLAMA_CPP
 
 if TYPE_CHECKING:
     from torch import nn

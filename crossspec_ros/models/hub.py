@@ -10,8 +10,9 @@ from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.config_files import read_json
-from crossspec_ros.models.placement import NO_DRAFT, is_gguf
+from crossspec_ros.models.placement import is_gguf
 from crossspec_ros.paths import found
+from crossspec_ros.settings import NO_DRAFT
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""

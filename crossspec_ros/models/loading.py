@@ -10,9 +10,10 @@ from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.gguf_file import check_llama
 from crossspec_ros.models.hub import draft_path, known_as, target_path
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import GGUF, LLAMA_CPP, Placement
+from crossspec_ros.models.placement import GGUF, Placement
 from crossspec_ros.models.registry import TargetArchitecture, draft_architecture, target_architecture
 from crossspec_ros.models.translation import Translation
+from crossspec_ros.settings import LLAMA_CPP
 from crossspec_ros.versions import check_version
 
 if TYPE_CHECKING:

@@ -12,27 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.settings import DEVICE, DEVICES, DTYPES, LLAMA_CPP, TORCH
 
 if TYPE_CHECKING:
     import torch
     from transformers import BitsAndBytesConfig
 
-NO_DRAFT = "none"
-"""Name in place of a draft's folder for a target without a draft."""
-DTYPES = ("float32", "bf16", "int8", "nf4")
-"""Dtypes, from the largest to the smallest."""
 QUANTIZED = ("int8", "nf4")
-ENGINES = TORCH, LLAMA_CPP = ("torch", "llama.cpp")
-"""Libraries that run a target's language model."""
 GGUF = "gguf"
 """Dtype of a target whose file has this suffix and its own types of numbers."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
 """llama.cpp's types of weights by dtype."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
 _INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
-DEVICES = ("cpu", "cuda", "cuda:N")
-DEVICE = r"cpu|cuda(:\d+)?"
-"""Pattern of `DEVICES`."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-UNITS = ("s", "ms", "us", "ns")
-"""Accepted units of time."""
-
 
 class ReadOptions(NamedTuple):
     """User options for reading a recording. The reader chooses where a field is empty.
@@ -23,7 +20,7 @@ class ReadOptions(NamedTuple):
     columns: str = ""
     """Names of a table's columns in file order, separated by commas."""
     time_unit: str = ""
-    """Unit of the event times, one of `UNITS`."""
+    """Unit of the event times, one of `settings.UNITS`."""
     images: Path | None = None
     """Folder of images that replace the recording's own."""
 

@@ -14,8 +14,9 @@ import numpy as np
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.packets import MAX_US
-from crossspec_ros.recordings.options import UNITS, ReadOptions
+from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.source import WINDOW_US, SourceRecording, damaged
+from crossspec_ros.settings import UNITS
 
 BLOCK = 1 << 18
 """Events that are read at once."""

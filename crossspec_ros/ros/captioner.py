@@ -21,7 +21,6 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, link_reading
 from crossspec_ros.captioning.outcome import without_images
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.captioning.target_server import is_remote
 from crossspec_ros.captioning.wording import warning
@@ -38,9 +37,10 @@ from crossspec_ros.ros.outcomes import Outcomes
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, interrupted, run
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.assembler import WindowAssembler
-from crossspec_ros.windows.change import ChangeGate
+from crossspec_ros.windows.change import ChangeGate, GateSettings
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -167,7 +167,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._options,
             self._outcomes,
             self._settings.deadline_s,
-            ChangeGate(self._settings.gate),
+            ChangeGate(GateSettings.of(self._settings)),
             replace(grid, slots=self._decoder.pair.target.spec.frames),
         )
         self._captioner.start()
@@ -356,12 +356,12 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 standing = self._decoder.standing(read_standing(settings.questions))
             how = settings.max_new_tokens, asked_sampling(settings), grammar
             self._options = Options(settings.question, *how, *standing)
-            proposers = () if settings.mode == "autoregressive" else settings.asked_proposers
+            proposers = () if settings.mode == "autoregressive" else settings.enabled_proposers
             self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
             if self._captioner is not None:
                 self._captioner.options, self._captioner.deadline_s = self._options, settings.deadline_s
                 # Once more, whatever was set: what it changes is to be seen.
-                self._captioner.gate.settings = settings.gate
+                self._captioner.gate.settings = GateSettings.of(settings)
         self._settings = settings
 
     def _pulses(self) -> list[Pulse]:

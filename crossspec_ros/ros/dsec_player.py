@@ -14,7 +14,6 @@ from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_ros.captioning.settings import PlayerSettings
 from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -31,6 +30,7 @@ from crossspec_ros.ros.messages import RELIABLE, message_class, reliable, to_tim
 from crossspec_ros.ros.pace import Backlog, Pace
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.settings import PlayerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES
 

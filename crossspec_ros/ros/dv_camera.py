@@ -14,7 +14,6 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.settings import CameraSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
@@ -24,6 +23,7 @@ from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import ThreadError, run
+from crossspec_ros.settings import CameraSettings
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import Value, read_choice, read_flag, read_number
 from crossspec_ros.captioning.replay_parameters import (
     ReplayParameters,
     captioning_nodes,
     given,
     replay_parameters,
 )
-from crossspec_ros.captioning.settings import NODES, CameraSettings
 from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import Value, read_choice, read_flag, read_number, ros_value
 from crossspec_ros.paths import PACKAGE, found, share_dir
 from crossspec_ros.recordings.options import OPTION_NAMES, ReadOptions
+from crossspec_ros.settings import NODES, CameraSettings
 
 CAMERAS = ("davis", "dvxplorer", "prophesee", "dv_network", "topics")
 EVENTS_TOPIC = "event_camera/events"
@@ -59,7 +59,7 @@ class Process:
         command += ["--params-file", str(self.params_file)]
         for name, value in self.parameters.items():
             # JSON is YAML in which a string stays a string, whatever is in it.
-            command += ["-p", f"{name}:={json.dumps(value, ensure_ascii=False)}"]
+            command += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
         for topic, name in self.remaps.items():
             command += ["-r", f"{topic}:={name}"]
         return command
@@ -176,6 +176,7 @@ _READ: Mapping[str, Callable[[str, str], object]] = {
     "config": lambda name, text: found(text),
     "rate": read_number,
     "loop": read_flag,
+    "questions": lambda name, text: (text,),
 }
 """Arguments of the graphs that are no text, and how each is read."""
 

@@ -41,9 +41,9 @@ from launch_ros.actions import Node as NodeAction
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.utilities import prefix_namespace
 
-from crossspec_ros.captioning.params import read_flag
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.parameter import read_flag
 from crossspec_ros.paths import PACKAGE
 
 AS_CONFIGURED = "as in config where none is given"

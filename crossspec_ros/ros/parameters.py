@@ -15,8 +15,8 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from crossspec_ros.captioning.params import ROS_PARAMS, Param, Settings
 from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import ROS_PARAMS, Param, Settings, ros_value
 from crossspec_ros.plain_text import plain_text
 
 Kind = TypeVar("Kind", bound=Settings)
@@ -46,7 +46,7 @@ def declare(node: Node, kind: type[Kind], on_change: Callable[[Kind], None] = la
     for param in kind.params():
         if param.name in own:
             node.undeclare_parameter(param.name)
-        value = getattr(settings, param.attribute)
+        value = ros_value(getattr(settings, param.attribute))
         node.declare_parameter(param.name, value, descriptor(param), ignore_override=True)
     live = {param.name: param for param in kind.params() if param.live}
     now = settings
@@ -71,7 +71,7 @@ def declare(node: Node, kind: type[Kind], on_change: Callable[[Kind], None] = la
 
 def descriptor(param: Param) -> ParameterDescriptor:
     """The description of a parameter that ROS shows."""
-    told = ParameterDescriptor(description=param.description, read_only=not param.live)
+    told = ParameterDescriptor(description=param.help, read_only=not param.live)
     if param.choices:
         told.additional_constraints = param.allowed
     if param.low is not None and param.high is not None:

@@ -12,7 +12,6 @@ from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.health import InputHealth
-from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.ros.boundary import GuardedNode, described
 from crossspec_ros.ros.diagnostics import Diagnostics, Reading
 from crossspec_ros.ros.messages import (
@@ -25,6 +24,7 @@ from crossspec_ros.ros.messages import (
 )
 from crossspec_ros.ros.parameters import declare
 from crossspec_ros.ros.run import run
+from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update

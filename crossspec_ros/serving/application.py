@@ -22,7 +22,8 @@ from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
 from crossspec_ros.errors import InputError
 from crossspec_ros.serving.conversation import again_and_again, converse, refusal
 from crossspec_ros.serving.fleet import COUNTS
-from crossspec_ros.serving.options import ServeOptions, read_tokens
+from crossspec_ros.serving.options import load_fleet, load_target, read_tokens
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.process_memory import keep_heap
 from crossspec_ros.wire import captions_pb2 as wire
 
@@ -47,10 +48,9 @@ _MOST_OF_A_TOKEN = 4
 class CaptionServer:
     """A replica: the target in its own process, and up to `robots` streams."""
 
-    def __init__(self, options: ServeOptions) -> None:
-        target = options.load_target()
-        self._fleet = options.fleet(target)
-        self._tokens = read_tokens(Path(options.tokens)) if options.tokens else None
+    def __init__(self, settings: ServeSettings) -> None:
+        self._fleet = load_fleet(settings, load_target(settings))
+        self._tokens = read_tokens(Path(settings.tokens)) if settings.tokens else None
         # The streams that are open, by the robot whose token they have.
         self._open: defaultdict[str, list[asyncio.Task[Any] | None]] = defaultdict(list)
         self._gauges = {name: metrics.Gauge(f"crossspec_{name}", what) for name, what in GAUGES.items()}
@@ -136,8 +136,13 @@ def _is_same(token: str, known: str) -> bool:
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """The application of these options, for `serve deploy`; raises InputError for options that are none."""
-    options = ServeOptions.of(arguments)
-    limits = {"max_ongoing_requests": options.robots + _STRANGERS, **options.deployment}
+    """Return the application of a server's settings, for `serve deploy`. Raises InputError for invalid ones.
+
+    Ray Serve gets `deployment` unchanged: num_replicas, autoscaling_config, ray_actor_options and the like.
+    """
+    values = dict(arguments)
+    deployed = values.pop("deployment", {})
+    settings = ServeSettings.of(values)
+    limits = {"max_ongoing_requests": settings.robots + _STRANGERS, **deployed}
     deployment: serve.Deployment = serve.deployment(name="target", **limits)(CaptionServer)
-    return deployment.bind(options)
+    return deployment.bind(settings)

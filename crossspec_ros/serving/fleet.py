@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import PassCost
@@ -21,6 +21,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
 from crossspec_ros.serving.lanes import Lanes, Rate
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
 _LOG = logging.getLogger(__name__)

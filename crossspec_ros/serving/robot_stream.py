@@ -11,12 +11,13 @@ from functools import partial
 from crossspec_ros.captioning.answer import Answer
 from crossspec_ros.captioning.caption import Rehearsal
 from crossspec_ros.captioning.live_windows import LiveWindow
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
 from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
+from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -190,11 +191,13 @@ class RobotStream:
         if ask is None or robot is None or window.answer is not None or self._is_over:
             return None
 
-        def keep(answer: Answer) -> None:
+        def keep(done: Future[None]) -> None:
             window.rehearsal = answer.rehearsal(window.rehearsal)
 
         how = robot.policy, Trace(), ask.max_new_tokens
-        return Answer(window, Context(ask.question), *how, on_rehearsed=keep)
+        answer = Answer(window, Context(ask.question), *how, is_rehearsal=True)
+        answer.future.add_done_callback(keep)
+        return answer
 
     def _ended(self, window: LiveWindow, pieces: Pieces, over: Future[None]) -> None:
         """Count an answer, or send why there is none; mostly the engine's thread calls this."""

@@ -14,13 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from crossspec_ros.children import start
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
-from crossspec_ros.serving.options import ServeOptions, read_tokens
+from crossspec_ros.serving.options import read_tokens, server_placement
+from crossspec_ros.settings import ServeSettings
 
 MOST_MESSAGE = 26 << 20
 """Bytes; a raw 4K frame has 25 MB, and our robots send less than 16. Read, a list of numbers takes 16 times
@@ -124,32 +124,33 @@ def _replica_ports() -> dict[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it, 0 then, or nobody can reach it any more, 1. Raises InputError for what
     cannot be served."""
-    options = ServeOptions.of({name: value for name, value in vars(args).items() if name in _NAMES})
-    # Ray takes half a minute to come to it.
-    options.placement()
+    arguments = {param.name: getattr(args, param.argument, None) for param in ServeSettings.params()}
+    settings = ServeSettings.of({name: value for name, value in arguments.items() if value is not None})
+    # Ray would report a bad placement after half a minute.
+    server_placement(settings)
     if bool(args.tls_cert) != bool(args.tls_key):
         raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
-    if options.tokens:
-        read_tokens(Path(options.tokens))  # so that a bad file is told now, and not by Ray
+    if settings.tokens:
+        read_tokens(Path(settings.tokens))  # so that a bad file is told now, and not by Ray
     inner = args.port + 1 if args.tls_cert else args.port
     for port in {inner, args.port}:
         check_port(port)
     began_s = time.monotonic()
-    target = options.target or "the tiny target"
+    target = settings.target or "the tiny target"
     print(f"loading {target}, and measuring what its passes cost ...", flush=True)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         host = "127.0.0.1" if args.tls_cert else "0.0.0.0"
-        stack.enter_context(served(inner, {NAME: options}, args.verbose, host))
+        stack.enter_context(served(inner, {NAME: settings}, args.verbose, host))
         scheme, proxy = "grpc", None
         if args.tls_cert:
             proxy = stack.enter_context(tls(args.port, inner, args.tls_cert, args.tls_key))
             scheme = "grpcs"
         print(
-            f"ready after {time.monotonic() - began_s:.0f} s, with room for {options.robots} robots: "
+            f"ready after {time.monotonic() - began_s:.0f} s, with room for {settings.robots} robots: "
             f"{scheme}://{socket.gethostname()}:{args.port}",
             flush=True,
         )
-        if not options.tokens:
+        if not settings.tokens:
             print("any robot may come: give each a token with --tokens", flush=True)
         print(f"crossspec: error: {await_end(proxy)}", file=sys.stderr)
         return 1
@@ -159,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def served(
-    port: int, applications: Mapping[str, ServeOptions], verbose: bool = False, host: str = "127.0.0.1"
+    port: int, applications: Mapping[str, ServeSettings], verbose: bool = False, host: str = "127.0.0.1"
 ) -> Iterator[None]:
     """Ray Serve on this machine alone, with these applications, by name, at a gRPC port.
 
@@ -190,18 +191,15 @@ def served(
             http_options={"host": host, "port": free_port()},
         )
         logging.getLogger("ray.serve").setLevel(level)
-        for name, options in applications.items():
+        for name, settings in applications.items():
             try:
-                serve.run(build(asdict(options)), name=name, route_prefix=f"/{name}")
+                serve.run(build(settings.values()), name=name, route_prefix=f"/{name}")
             except RuntimeError:
                 raise InputError(f"the target cannot be served: {_reason(name)}") from None
         yield
     finally:
         serve.shutdown()
         ray.shutdown()
-
-
-_NAMES = frozenset(ServeOptions.__dataclass_fields__)
 
 
 def _reason(name: str) -> str:

@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.windows.quality import is_partial
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
-WHEN = ("always", "changed", "asked")
 CELL_ROWS = 16
 """Rows of cells; there are as many columns as make them square."""
 EVENTS_FACTOR = 3.5
@@ -41,9 +41,14 @@ class GateSettings:
     event camera's pixel; a window that begins `max_s` after the one captioned last counts as changed.
     """
 
-    when: str = WHEN[0]
-    contrast: float = 0.14
-    max_s: float = 10.0
+    when: str = CaptionerSettings.when
+    contrast: float = CaptionerSettings.changed_contrast
+    max_s: float = CaptionerSettings.changed_max_s
+
+    @classmethod
+    def of(cls, settings: CaptionerSettings) -> GateSettings:
+        """Return those of the captioner's settings."""
+        return cls(settings.when, settings.changed_contrast, settings.changed_max_s)
 
 
 @dataclass

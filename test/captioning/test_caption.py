@@ -152,8 +152,8 @@ def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_beside
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
-    asked = "Is it dark? [red, green]|Is it near? [red, green] first"
-    windows = captions(BAG, tmp_path / "out.json", "--questions", asked)
+    asked = ["--questions", "Is it dark? [red, green]", "--questions", "Is it near? [red, green] first"]
+    windows = captions(BAG, tmp_path / "out.json", *asked)
     assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
     *lines, totals = capsys.readouterr().out.splitlines()
     assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == 3 * len(golden)

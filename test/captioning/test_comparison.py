@@ -12,7 +12,7 @@ from refusals import refused
 from crossspec_ros.captioning import comparison as module
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, check_comparison
-from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.settings import CaptionerSettings
 
 GO_ON = threading.Event()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
@@ -12,9 +13,10 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.eventgpt import EventGPT
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -98,6 +100,20 @@ def test_draft_for_another_question_is_no_answer_to_this_one(
     assert running is not None
     running.result(WAIT_S)
     blind = first_frames(windows[0], 0)
+    alone = event_draft(pair, blind.event_images, QUESTION, 64)
+    alone.run(Trace())
+    assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)
+
+
+def test_draft_of_too_few_images_is_no_caption(
+    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
+) -> None:
+    """The window before lost event images on their way, so that this one's draft begins too early."""
+    decoder.caption(replace(windows[1], event_images=windows[1].event_images[:2]), OPTIONS, Trace())
+    running = decoder.stream_event_image(2, windows[0].event_images[0], OPTIONS)
+    assert running is not None
+    running.result(WAIT_S)
+    blind = replace(first_frames(windows[0], 0), index=2)
     alone = event_draft(pair, blind.event_images, QUESTION, 64)
     alone.run(Trace())
     assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)

@@ -12,7 +12,6 @@ from refusals import refused
 
 from crossspec_ros.captioning import asked_models
 from crossspec_ros.captioning.out_of_memory import is_out_of_memory
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import loading
@@ -20,6 +19,7 @@ from crossspec_ros.models import placement as placements
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.ros import captioner
+from crossspec_ros.settings import CaptionerSettings
 
 
 def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not(monkeypatch):

@@ -8,9 +8,8 @@ import pytest
 from refusals import refused
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.captioning.params import nearest, read_names, read_number
-from crossspec_ros.captioning.settings import NODES, CaptionerSettings, PlayerSettings
-from crossspec_ros.drafting.proposer import USUAL
+from crossspec_ros.parameter import nearest, read_number
+from crossspec_ros.settings import NODES, PROPOSERS, CaptionerSettings, PlayerSettings
 
 
 def test_defaults_are_values_that_the_parameters_take():
@@ -21,7 +20,8 @@ def test_defaults_are_values_that_the_parameters_take():
 def test_settings_have_the_types_that_they_are_annotated_with():
     for kind in NODES.values():
         assert {field.name: field.type for field in fields(kind)} == {
-            param.attribute: type(param.default).__name__ for param in kind.params()
+            param.attribute: type(param.default).__name__.replace("tuple", "tuple[str, ...]")
+            for param in kind.params()
         }
     settings = CaptionerSettings.of({"models.dtype": "bf16", "deadline_s": 1})
     assert (settings.models_dtype, settings.deadline_s, settings.threads) == ("bf16", 1.0, 1)
@@ -44,11 +44,13 @@ def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
     ("values", "code"),
     [({"max_new_token": 3}, "parameter-misspelt"), ({"threads": 0}, "parameter-below-range"),
      ({"mode": "fast"}, "parameter-no-choice"), ({"question": 7}, "parameter-of-other-type"),
-     ({"proposers": "memory, luck"}, "parameter-no-choices"), ({"models.dtype": "fp8"}, "parameter-dtype"),
+     ({"proposers": ["memory", "luck"]}, "parameter-no-choices"),
+     ({"models.dtype": "fp8"}, "parameter-dtype"),
+     ({"question": True}, "parameter-unquoted"), ({"questions": "Is it dark?"}, "parameter-no-list"),
      ({"models.device": "cuda:x"}, "parameter-device"),
      ({"models.draft_device": "auto"}, "parameter-draft-device"),
      ({"models.type": "nf4"}, "parameter-misspelt-in-group"),
-     ({"proposers": "memory," * 400_000}, "parameter-too-long"), ({"zzz": 1}, "parameter-unknown")],
+     ({"schema": "[" * 400_000}, "parameter-too-long"), ({"zzz": 1}, "parameter-unknown")],
 )  # fmt: skip
 def test_a_bad_value_gets_a_sentence(values, code):
     with refused(code):
@@ -129,10 +131,9 @@ def test_a_file_may_set_nothing(tmp_path, text):
 
 
 def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual_ones():
-    assert read_names(CaptionerSettings().proposers) == USUAL
-    for text in ("", "event_draft", "grammar, memory"):
-        names = tuple(text.split(", ")) if text else ()
-        assert read_names(CaptionerSettings.of({"proposers": text}).proposers) == names
+    assert CaptionerSettings().proposers == PROPOSERS
+    for names, found in (([], ()), ([""], ()), (["grammar", "memory"], ("grammar", "memory"))):
+        assert CaptionerSettings.of({"proposers": names}).proposers == found
 
 
 def test_a_number_as_text_is_one_or_gets_a_sentence():

@@ -12,11 +12,12 @@ from plain_target import QUESTION, Guess, chain, first_frames, generated, settle
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.chain import ChainProposer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -97,7 +97,7 @@ def test_all_nodes_have_their_windows_end_where_the_synchronizers_do(bag, models
 
 def test_standing_questions_without_choices_are_refused_before_anything_starts(bag, models):
     with refused("questions-without-choices"):
-        replay_parameters(bag, models, questions="Is it dark?")
+        replay_parameters(bag, models, questions=["Is it dark?"])
 
 
 def test_models_without_their_sizes_are_refused(bag, models):

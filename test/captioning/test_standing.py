@@ -30,24 +30,24 @@ LISTS = (
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("texts", "found"),
     [
-        ("", ()),
-        (f" {PERSON} [yes, no]|", (Standing(PERSON, ("yes", "no")),)),
+        ([], ()),
+        ([f" {PERSON} [yes, no]"], (Standing(PERSON, ("yes", "no")),)),
         (
-            f"Who? [a b,c]\n\n{PERSON}[ no,no , yes ]\n",
+            ["Who? [a b,c]", f"{PERSON}[ no,no , yes ]\n"],
             (Standing("Who?", ("a b", "c")), Standing(PERSON, ("no", "yes"))),
         ),
         (
-            f"{PERSON} [yes, no] first | Who came first? [a, b]",
+            [f"{PERSON} [yes, no] first", "Who came first? [a, b]"],
             (Standing(PERSON, ("yes", "no"), True), Standing("Who came first?", ("a", "b"))),
         ),
     ],
 )
-def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
-    text: str, found: tuple[Standing, ...]
+def test_standing_questions_are_read_with_their_choices(
+    texts: list[str], found: tuple[Standing, ...]
 ) -> None:
-    assert read_standing(text) == found
+    assert read_standing(texts) == found
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,20 @@ def test_questions_stand_between_bars_and_lines_with_their_choices_behind(
         *((PERSON + end, "choices-malformed") for end in ("", " [yes]", " []", " [yes, no].")),
         *((PERSON + end, "choices-malformed") for end in (" [yes, no] last", " [a] b [c, d]")),
         (PERSON + " [a|b]", "choices-with-bar"),
+        ("", "choices-malformed"),
         (f"{PERSON} first [yes, no]", "choices-after-first"),
-        ("Who? [a, b]|Where? [a, b]|Who? [c, d] first", "questions-twice"),
-        ("Who? [a, b]|" * 17, "questions-too-many"),
     ],
 )
 def test_what_is_no_question_with_choices_is_refused(text: str, code: str) -> None:
     with refused(code, text=f"'{text}'"):
-        read_standing(text)
+        read_standing([text])
+
+
+def test_too_many_questions_and_one_twice_are_refused() -> None:
+    with refused("questions-twice"):
+        read_standing(["Who? [a, b]", "Where? [a, b]", "Who? [c, d] first"])
+    with refused("questions-too-many"):
+        read_standing(["Who? [a, b]"] * 17)
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from plain_target import Guess
 
 from crossspec_ros.drafting.calibration import Calibration
 from crossspec_ros.drafting.policy import DEFAULT_LIMITS, PROBE_EVERY, Limits, Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft, PassResult, Proposer
+from crossspec_ros.drafting.proposer import Context, Draft, PassResult, Proposer
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.settings import EVENT_DRAFT
 
 CONTEXT = Context("what?")
 LATER = replace(CONTEXT, tokens=(7, 7))

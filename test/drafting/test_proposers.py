@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, REHEARSAL, Context, Draft, make_proposers
+from crossspec_ros.drafting.proposer import Context, Draft, make_proposers
 from crossspec_ros.drafting.proposers.chain import ChainProposer
+from crossspec_ros.settings import EVENT_DRAFT, REHEARSAL
 
 TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
 DRAFT = (1, 2, 3, 9, 2, 3, 4)

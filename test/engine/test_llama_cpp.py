@@ -16,7 +16,6 @@ from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading, Runner
@@ -25,6 +24,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf_file
 from crossspec_ros.models.gguf_file import written_model
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -143,6 +143,27 @@ def test_a_bad_frame_is_its_own_robots_failure(
     assert calls == [3, 1, 1, 1]
 
 
+def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(
+    pair: ModelPair, windows: list[Window], fleet: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, calls = pair.target.unit, list[int]()
+
+    def fails_once(features: Any, index: int) -> Any:
+        calls.append(index)
+        if len(calls) == len(windows[0].frames) + 1:
+            raise RuntimeError("no memory")
+        return unit(features, index)
+
+    monkeypatch.setattr(pair.target, "unit", fails_once)
+    answers, release = [Asked(limit=100) for _ in range(2)], hold(fleet)
+    for i, answer in enumerate(answers):
+        fleet.ask(fleet.open(0, Trace(), f"robot{i}"), answer, given(windows[i]))
+    release()
+    for i, answer in enumerate(answers):
+        answer.future.result(WAIT_S)
+        assert answer.tokens == generated(pair, windows[i])
+
+
 class Panic(BaseException):
     """As libraries in Rust raise it."""
 
@@ -246,7 +267,7 @@ def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(
 
     request = engine.open(0, Trace(), plan=plan)
     film(engine, request, window, range(4))
-    wait_for(lambda: len(rehearsals) == 2 and request.is_idle)
+    wait_for(lambda: len(rehearsals) == 2 and not request.has_more)
     first, second = rehearsals
     assert len(first.steps) == 3 and first.future.done()
     assert second.steps[-1].ended and second.prepared == 1 and first.prepared == 0
@@ -267,7 +288,7 @@ def test_nothing_is_rehearsed_of_few_frames_or_of_all(
     release()
     for one in read:
         one.result(WAIT_S)
-    wait_for(lambda: request.is_idle)
+    wait_for(lambda: not request.has_more)
     assert planned.steps == [] and planned.prepared == bool(frames)
 
 
@@ -281,7 +302,7 @@ def test_a_rehearsal_that_fails_costs_the_answer_nothing(
     request = engine.open(0, Trace(), plan=lambda: rehearsed)
     film(engine, request, windows[0], range(7))
     answer = Asked(limit=100)
-    wait_for(lambda: request.is_idle)
+    wait_for(lambda: not request.has_more)
     engine.ask(request, answer, given(windows[0]))
     answer.future.result(WAIT_S)
     assert answer.tokens == generated(pair, windows[0]) and rehearsed.rests == 1

@@ -27,10 +27,10 @@ def request(
     tasks: Sequence[Any] = (),
     is_read: bool = False,
     was_asked: bool = False,
-    is_idle: bool = True,
+    has_more: bool = False,
     rehearses: bool = False,
 ) -> Request:
-    made = Request(window, robot, was_asked=was_asked, is_idle=is_idle)
+    made = Request(window, robot, was_asked=was_asked, has_more=has_more)
     made.frames.extend(Frame(np.empty(0), i) for i in range(frames))
     made.tasks.extend(tasks)
     made.sequence = object() if is_read else None  # type: ignore[assignment]
@@ -47,7 +47,14 @@ def request(
         pytest.param([request(0, frames=1)], [], [0], None, id="a frame"),
         pytest.param([request(0, tasks=[ASKED]), request(1, frames=3)], [0], [], None, id="an answer first"),
         pytest.param(
-            [request(0, tasks=[ASKED]), request(1, tasks=[ASKED])], [0], [], None, id="one answer a robot"
+            [request(0, tasks=[ASKED]), request(1, tasks=[ASKED])],
+            [1],
+            [],
+            None,
+            id="the newest window first",
+        ),
+        pytest.param(
+            [request(0, tasks=[BEGUN]), request(1, tasks=[ASKED])], [0], [], None, id="what has begun goes on"
         ),
         pytest.param(
             [request(0, "a", tasks=[ASKED]), request(1, "b", tasks=[BEGUN])],
@@ -94,30 +101,30 @@ def request(
             [request(0, tasks=[CAN_WAIT]), request(1, frames=2)], [], [1], None, id="some questions can wait"
         ),
         pytest.param(
-            [request(0, tasks=[CAN_WAIT], is_idle=False)], [0], [], None, id="but not for idle work"
+            [request(0, tasks=[CAN_WAIT], has_more=True)], [0], [], None, id="but not for idle work"
         ),
         pytest.param(
-            [request(0, frames=2, is_idle=False, rehearses=True)], [], [], 0, id="a rehearsal goes on"
+            [request(0, frames=2, has_more=True, rehearses=True)], [], [], 0, id="a rehearsal goes on"
         ),
         pytest.param(
-            [request(0, frames=3, is_idle=False, rehearses=True)], [], [0], None, id="a frame ends it"
+            [request(0, frames=3, has_more=True, rehearses=True)], [], [0], None, id="a frame ends it"
         ),
         pytest.param(
-            [request(0, "a", frames=2, is_idle=False, rehearses=True), request(1, "b", is_idle=False)],
+            [request(0, "a", frames=2, has_more=True, rehearses=True), request(1, "b", has_more=True)],
             [],
             [0],
             None,
             id="no frame waits while another robot rehearses",
         ),
         pytest.param(
-            [request(0, "a", tasks=[BEGUN]), request(1, "b", frames=2, is_idle=False, rehearses=True)],
+            [request(0, "a", tasks=[BEGUN]), request(1, "b", frames=2, has_more=True, rehearses=True)],
             [0],
             [1],
             None,
             id="no frame waits for a rehearsal that waits itself",
         ),
         pytest.param(
-            [request(0, is_idle=False), request(1, is_idle=False), request(2)],
+            [request(0, has_more=True), request(1, has_more=True), request(2)],
             [],
             [],
             1,

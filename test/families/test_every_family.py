@@ -20,8 +20,8 @@ from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import NO_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -21,11 +21,12 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.sampling import Sampling, drawn
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

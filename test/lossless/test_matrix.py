@@ -19,11 +19,11 @@ from tiny_targets import TINY_FAMILIES
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL
 from crossspec_ros.engine import accept
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -11,9 +11,10 @@ from crossspec_lab.compare.released import released_pair
 from crossspec_ros.models import footprint
 from crossspec_ros.models.footprint import CUDA_BYTES, estimate, measured_bytes, memory
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, LLAMA_KINDS, Placement
+from crossspec_ros.models.placement import LLAMA_KINDS, Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import DTYPES, LLAMA_CPP
 
 TINY = tiny_models()
 

@@ -192,7 +192,7 @@ import sys
 import numpy as np, psutil
 from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.settings import CaptionerSettings
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -12,7 +12,8 @@ from refusals import refused
 from transformers import LlamaConfig
 
 from crossspec_ros.models.gguf_file import check_llama
-from crossspec_ros.models.placement import DTYPES, LLAMA_CPP, Placement, available
+from crossspec_ros.models.placement import Placement, available
+from crossspec_ros.settings import DTYPES, LLAMA_CPP
 
 
 @pytest.fixture

@@ -243,7 +243,7 @@ def test_goldens_lie_beside_their_bag(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "code"),
     [
-        ("questions", "Is it dark? [yes, no]", "golden-with-questions"),
+        ("questions", ["Is it dark? [yes, no]"], "golden-with-questions"),
         ("schema", '{"type":"boolean"}', "golden-with-schema"),
     ],
 )

@@ -27,11 +27,11 @@ from std_msgs.msg import String
 
 from crossspec_ros.captioning.out_of_memory import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner import FAILURE, SUCCESS, CaptionerNode
 from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
 from crossspec_ros.windows.window import WindowClosed as Closed
 
 SECOND = 10**9
@@ -304,8 +304,8 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert (
         stage.report(0).message == "1 frames, 1 event images: where?" and decoder.options.max_new_tokens == 7
     )
-    assert decoder.policy.limits == Limits(128, 1e-4, (REHEARSAL, *USUAL))
-    assert change("proposers", "memory").successful and change("max_nodes", 0).successful
+    assert decoder.policy.limits == Limits(128, 1e-4, (REHEARSAL, *PROPOSERS))
+    assert change("proposers", ["memory"]).successful and change("max_nodes", 0).successful
     assert change("least_prob", 0.5).successful
     assert decoder.policy.limits == Limits(0, 0.5, (REHEARSAL, "memory"))
     assert change("mode", "autoregressive").successful and not decoder.policy.limits.proposers
@@ -315,9 +315,9 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert change("rehearse", True).successful
     assert change("temperature", 0.7).successful and change("top_p", 0.9).successful
     assert stage.node._captioner.options.sampling == Sampling(0.7, 0.9, 0)
-    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": "memory,luck"}
+    bad = {"max_new_tokens": 0, "deadline_s": -1.0, "threads": 2, "proposers": ["memory", "luck"]}
     bad |= {"temperature": 1e-9, "question": 101 * "x", "when": "sometimes", "schema": "{"}
-    for name, value in (*bad.items(), ("questions", "who? [yes]")):
+    for name, value in (*bad.items(), ("questions", ["who? [yes]"])):
         assert not change(name, value).successful, name
     assert decoder.options.max_new_tokens == 7 and decoder.policy.limits.proposers == (REHEARSAL, "memory")
     assert stage.report(1).message.endswith("where?") and decoder.options.sampling.temperature == 0.7
@@ -459,13 +459,13 @@ def test_a_goal_that_waits_at_the_end_is_told_why(stage):
 
 def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     answers = stage["answers"]
-    assert stage.change("questions", "who? [me, you]|where? [here, there]").successful
+    assert stage.change("questions", ["who? [me, you]", "where? [here, there]"]).successful
     stage.report(1)
     stage.wait(lambda: len(answers) == 2)
     assert [(one.question, one.answer.text) for one in answers] == [("who?", "me"), ("where?", "here")]
     assert {(stage.index(one.answer), one.answer.verified) for one in answers} == {(1, False)}
     assert answers[0].choices == ["me", "you"] and list(answers[0].probabilities) == [0.5, 0.5]
-    assert stage.change("questions", "").successful
+    assert stage.change("questions", [""]).successful
     stage.report(2)
     assert len(answers) == 2
 

@@ -11,9 +11,9 @@ import pytest
 from test_reference_topics import documented_topics
 
 from crossspec_ros.captioning.health import CaptionHealth
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.diagnostics import HARDWARE_ID
+from crossspec_ros.settings import CaptionerSettings
 
 PERSPECTIVES = sorted((share_dir() / "config" / "rqt").glob("*.perspective"))
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"

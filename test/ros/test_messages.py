@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from crossspec_ros.captioning.settings import EVENT_TYPES
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.ros.messages import closed_message, closed_window, image_message, message_class, rgb8_array
+from crossspec_ros.settings import EVENT_TYPES
 from crossspec_ros.windows.window import WindowClosed
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)

@@ -14,7 +14,6 @@ from outsider import spinning
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy
 
-from crossspec_ros.captioning.settings import NODES
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
@@ -25,6 +24,7 @@ from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.dsec_player import PlayerNode
 from crossspec_ros.ros.dv_camera import DvCameraNode
 from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.settings import NODES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from security_policies import REMAPS, every_rule, quoted, rows, topics

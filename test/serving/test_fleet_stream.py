@@ -27,7 +27,8 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import add_servicer, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.options import ServeOptions
+from crossspec_ros.serving.options import load_fleet, load_target
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import captions_pb2 as wire
@@ -144,8 +145,8 @@ def test_captions_of_many_robots_equal_target(
         else:
             pytest.importorskip("llama_cpp")
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("XDG_CACHE_HOME", str(tmp_path))
-            options = ServeOptions.of({"engine": engine, "robots": 4})
-            fleet = stack.enter_context(closing(options.fleet(options.load_target())))
+            settings = ServeSettings.of({"models.engine": engine, "robots": 4})
+            fleet = stack.enter_context(closing(load_fleet(settings, load_target(settings))))
             server = stack.enter_context(closing(Server(fleet)))
         with ThreadPoolExecutor(4) as robots:
             list(robots.map(live, ["r0", "r1", "r2", "r3"]))

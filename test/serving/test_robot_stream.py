@@ -296,7 +296,7 @@ def test_rehearsal_drafts_next_window(pair: ModelPair, windows: list[Window]) ->
         def is_idle(frames: int) -> bool:
             """Between two turns of the engine."""
             sequence = window.handle.sequence
-            return sequence is not None and len(sequence.frames) == frames and window.handle.is_idle
+            return sequence is not None and len(sequence.frames) == frames and not window.handle.has_more
 
         assert settles(lambda: fleet.engine._call(lambda: is_idle(3)))
         assert not window.rehearsal.passes

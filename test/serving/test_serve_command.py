@@ -20,7 +20,6 @@ from refusals import refused
 from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.health import link_reading
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.target_server import connected_engine
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
@@ -29,8 +28,9 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.serving import serve_command as command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
-from crossspec_ros.serving.options import ServeOptions, read_tokens
+from crossspec_ros.serving.options import read_tokens
 from crossspec_ros.serving.serve_command import MOST_MESSAGE, await_end, free_port
+from crossspec_ros.settings import CaptionerSettings, ServeSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -215,16 +215,16 @@ def test_invalid_tokens_are_refused(tmp_path: Path, text: str, code: str) -> Non
 
 def test_unknown_engine_is_refused() -> None:
     with refused("engine-unknown"):
-        ServeOptions.of({"engine": "rust"})
+        ServeSettings.of({"models.engine": "rust"})
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--robots 0", "room for 0 robots"),
-        ("--proposers heads", "'heads' drafts for no fleet"),
+        ("--robots 0", "robots is 0, but it must be from 1 to 64"),
+        ("--proposers heads", "any of rehearsal, memory, event_draft"),
         ("--tls-cert x.pem", "belong together"),
-        ("--idle-s 0", "seconds above 0"),
+        ("--idle-s 0", "from 0.1 to 86400"),
         ("--port PORT", "port PORT cannot be listened at"),
     ],
 )

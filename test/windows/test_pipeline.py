@@ -10,7 +10,6 @@ import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
 from refusals import refused
 
-from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
@@ -24,6 +23,7 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.stamps import Break
+from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 
-from crossspec_ros.drafting.proposer import GRAMMAR, Context, Proposer
+from crossspec_ros.drafting.proposer import Context, Proposer
 from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.settings import GRAMMAR
 
 FEW = 8
 """Tokens that may come next, at most, where each of them is proposed."""

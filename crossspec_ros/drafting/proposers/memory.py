@@ -7,8 +7,9 @@ from collections import OrderedDict
 from typing import Any
 
 from crossspec_ros.drafting.counts import CaptionTable
-from crossspec_ros.drafting.proposer import MEMORY, Context, PassResult, Proposer
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import MEMORY
 
 CAPACITY = 512
 """Captions of a question that are kept."""

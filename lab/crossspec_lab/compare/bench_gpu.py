@@ -47,13 +47,14 @@ from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.footprint import measured_bytes
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import DTYPES, Placement, available
+from crossspec_ros.models.placement import Placement, available
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import DTYPES, PROPOSERS
 from crossspec_ros.telemetry.process_memory import resident_mb
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, Trace
 from crossspec_ros.windows.window import Window
@@ -225,7 +226,7 @@ def replay_windows(
         runs: dict[str, list[Run]] = {name: [] for name in decoders}
         windows = noise_windows(pair, window_s)
         for turn in range(rounds + 1):
-            ours.policy = Policy(make_proposers(USUAL), copy.deepcopy(cost))
+            ours.policy = Policy(make_proposers(PROPOSERS), copy.deepcopy(cost))
             if turn and heard:
                 replay(heard, ours.policy, "what the memory has heard")
             # The first does not count: all that is slow the first time.

@@ -26,8 +26,8 @@ from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, USUAL
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
 
@@ -36,7 +36,7 @@ WITHOUT = {
     "ours, no memory": (REHEARSAL, "event_draft"),
     "ours, no event draft": (REHEARSAL, "memory"),
     "ours, rehearsal alone": (REHEARSAL,),
-    "ours, no rehearsal": USUAL,
+    "ours, no rehearsal": PROPOSERS,
 }
 """Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
 

@@ -21,10 +21,11 @@ from rich.progress import track
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.compare.harness import seen_before, table, tell
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft, PassResult, make_proposers
+from crossspec_ros.drafting.proposer import Context, Draft, PassResult, make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
+from crossspec_ros.settings import EVENT_DRAFT
 
 SHARED_IDS = 32000
 """Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""

@@ -44,13 +44,14 @@ from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.out_of_memory import free_memory
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import USUAL, Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import available
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import PROPOSERS
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -122,7 +123,9 @@ def _measure(pair: ModelPair, responses: Sequence[Response], is_tiny: bool) -> d
             EARLIER: (PrescribedRehearsal(earlier),),
             ITSELF: (PrescribedRehearsal(itself),),
         }
-        policies = {name: Policy((*extra, *make_proposers(USUAL)), cost) for name, extra in drafts.items()}
+        policies = {
+            name: Policy((*extra, *make_proposers(PROPOSERS)), cost) for name, extra in drafts.items()
+        }
         for name, policy in policies.items():
             replay(heard, policy, name)
         streamed = timed(crossspec_ros, stack)

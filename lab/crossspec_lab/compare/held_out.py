@@ -176,7 +176,7 @@ def stream(
 def wait_until_idle(decoder: PrefillHiddenDecoder, index: int) -> None:
     """Wait until the engine has nothing left to rehearse or to prepare for the open window `index`."""
     live = decoder._live.find(index)
-    while live is not None and live.handle is not None and not live.handle.is_idle:
+    while live is not None and live.handle is not None and live.handle.has_more:
         time.sleep(_POLL_S)
 
 

@@ -25,8 +25,9 @@ from crossspec_lab.heads.decoder import head_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import USUAL, Context, make_proposers
+from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import PROPOSERS
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -54,7 +55,7 @@ class Chain(Policy):
 
 def _ours(
     setting: Setting,
-    names: Sequence[str] = USUAL,
+    names: Sequence[str] = PROPOSERS,
     kind: type[Policy] = Policy,
     counted: bool = False,
     has_heads: bool = True,

@@ -8,16 +8,17 @@ from crossspec_lab.heads.head import Head
 from crossspec_lab.heads.watched_draft import WatchedDraftModel
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, USUAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Engine
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
 
 
 def head_decoder(
     pair: ModelPair,
     heads: Sequence[Head] = (),
-    names: Sequence[str] = (REHEARSAL, *USUAL),
+    names: Sequence[str] = (REHEARSAL, *PROPOSERS),
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
     """Return a warm decoder with the proposers of these names and the heads; the engine becomes its own."""

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, PassResult, Proposer
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
+from crossspec_ros.settings import EVENT_DRAFT
 
 IGNORED = -100
 """Stands for a missing token, as in torch's cross entropy."""

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
 from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import EVENT_DRAFT
 
 _SMOOTHING = 0.1
 

@@ -9,10 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, Context, Draft
+from crossspec_ros.drafting.proposer import Context, Draft
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.runner import Output
 from crossspec_ros.models.base import Chunk, EventModel
+from crossspec_ros.settings import EVENT_DRAFT
 
 
 @dataclass(frozen=True)

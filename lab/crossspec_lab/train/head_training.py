@@ -29,13 +29,13 @@ from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.settings import CaptionerSettings
 from crossspec_ros.captioning.setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 

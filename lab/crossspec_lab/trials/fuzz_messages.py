@@ -17,8 +17,8 @@ from rich.progress import Progress
 from crossspec_lab.trials.bars import MemoryWatch, memory_bars
 from crossspec_lab.trials.fuzz_publisher import PLAYED
 from crossspec_lab.trials.processes import Child, free_ports
-from crossspec_ros.captioning.params import Value
 from crossspec_ros.environment import ros_environment
+from crossspec_ros.parameter import Value
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
 

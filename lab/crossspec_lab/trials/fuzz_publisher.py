@@ -29,13 +29,13 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
-from crossspec_ros.captioning.settings import NODES as SETTINGS
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
 from crossspec_ros.ros.reports import report_values
 from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.settings import NODES as SETTINGS
 
 NODES = tuple(SETTINGS)
 _DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from crossspec_ros.models.gguf_file import is_llama, write_gguf
 from crossspec_ros.models.loading import load_pair
-from crossspec_ros.models.placement import NO_DRAFT
 from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import NO_DRAFT
 
 pytest.importorskip("gguf")
 

@@ -11,8 +11,9 @@ from refusals import refused
 
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import EVENT_DRAFT, USUAL, Context, PassResult, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.settings import EVENT_DRAFT, PROPOSERS
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "caption_trace" / "key_elements.jsonl"
 
@@ -81,6 +82,6 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, cod
 @pytest.mark.nightly
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
 def test_recorded_captions_are_foreseen() -> None:
-    policy = Policy(make_proposers(USUAL), None)
+    policy = Policy(make_proposers(PROPOSERS), None)
     result = replay(read_trace(SHARED)[::2][:120], policy, "test")
     assert result.acceptance_length() > 5.3

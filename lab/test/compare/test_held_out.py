@@ -12,8 +12,9 @@ from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import REHEARSAL, make_proposers
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 

@@ -1,0 +1,185 @@
+"""Declaration of settings: `setting` makes a field of a `Settings` class, which validates values.
+
+The file needs the standard library only, because launch files import it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from crossspec_ros.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Value = bool | int | float | str | tuple[str, ...]
+Default = TypeVar("Default", bool, int, float, str, tuple[str, ...])
+MAX_TEXT = 10_000
+"""Maximum number of characters of a text."""
+ROS_PARAMS = ("use_sim_time", "start_type_description_service", "qos_overrides")
+"""Beginnings of the names of the parameters that ROS gives every node."""
+_KINDS = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    tuple: "a list of texts",
+}
+_NEAR = 0.7
+"""Minimum similarity of a name to the one that was probably meant; "verbose" has 0.5 with "error"."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """One setting. Its type is the default's; `attribute` is its name in Python.
+
+    `low` and `high` bound numbers. `choices` lists the valid texts; `pattern` replaces them if they stand for
+    more. The default is always valid. A `live` setting may change while the node runs. The command-line flag
+    and the launch argument of a setting with a `group` are called `argument`.
+    """
+
+    name: str
+    attribute: str
+    default: Value
+    help: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    pattern: str
+    live: bool
+    group: str
+    argument: str
+
+    def check(self, value: Any) -> Value:
+        """Return the value in the setting's type. Raises InputError for an invalid one."""
+        kind = type(self.default)
+        if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
+            value = float(value)
+        if kind is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+            # ROS has no empty list in a YAML file, so [""] is one as well.
+            value = tuple(one for one in value if one != "")
+        texts = value if isinstance(value, tuple) else (value,)
+        if type(value) is not kind or (kind is tuple and not all(isinstance(one, str) for one in texts)):
+            raise InputError(f"{self.name} is {value!r}, but it must be {_KINDS[kind]}{self._quoting(value)}")
+        # A schema of megabytes would be read again for each window.
+        if (length := sum(len(one) for one in texts if isinstance(one, str))) > MAX_TEXT:
+            raise InputError(f"{self.name} has {length} characters, but it may have {MAX_TEXT}: shorten it")
+        pattern = self.pattern or "|".join(map(re.escape, self.choices))
+        if pattern and value != self.default and not all(re.fullmatch(pattern, one) for one in texts):
+            raise InputError(f"{self.name} is {value!r}, but it must be {self.allowed}")
+        # An integer may be too large to become a float.
+        number: Any = value
+        if self.low is not None and self.high is not None and not self.low <= number <= self.high:
+            raise InputError(f"{self.name} is {value}, but it must be from {self.low:g} to {self.high:g}")
+        return value
+
+    @property
+    def allowed(self) -> str:
+        """The choices in words."""
+        return f"{'any' if isinstance(self.default, tuple) else 'one'} of {', '.join(self.choices)}"
+
+    def _quoting(self, value: object) -> str:
+        if isinstance(self.default, tuple):
+            return f": write {self.name}:=\"['one', 'another']\""
+        if isinstance(self.default, str) and isinstance(value, bool | int | float):
+            return f": YAML reads yes, no, on, off and digits as no text, so write {self.name}:=\"'yes'\""
+        return ""
+
+
+def setting(
+    default: Default,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    *,
+    pattern: str = "",
+    live: bool = False,
+    group: str = "",
+    name: str = "",
+    argument: str = "",
+) -> Default:
+    """Return a dataclass field with a `Param`. `name` is the ROS name, if that has a dot."""
+    param = Param(name, "", default, help, low, high, choices, pattern, live, group, argument)
+    made: Any = field(default=default, metadata={"param": param})
+    return made
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of a node's settings. `setting` makes each field."""
+
+    node: ClassVar[str]
+
+    @classmethod
+    def params(cls) -> tuple[Param, ...]:
+        """Return the settings in order."""
+        return tuple(_named(field.name, field.metadata["param"]) for field in fields(cls))
+
+    @classmethod
+    def check(cls, values: Mapping[Any, object]) -> dict[str, Value]:
+        """Return `values` over the defaults, by name. Raises InputError for an invalid value or name."""
+        params = {param.name: param for param in cls.params()}
+        checked = {name: param.default for name, param in params.items()}
+        for name, value in values.items():
+            if name not in params:
+                raise InputError(f"{cls.node} has no parameter {name}: {nearest(str(name), list(params))}")
+            try:
+                checked[name] = params[name].check(value)
+            except InputError as error:
+                raise InputError(f"{cls.node}: parameter {error}") from None
+        return checked
+
+    @classmethod
+    def of(cls, values: Mapping[Any, object]) -> Self:
+        """Return the settings with `values` over the defaults. Raises InputError as `check` does."""
+        checked = cls.check(values)
+        attributes: dict[str, Any] = {param.attribute: checked[param.name] for param in cls.params()}
+        return cls(**attributes)
+
+    def values(self) -> dict[str, Value]:
+        """Return the values by the settings' names."""
+        return {param.name: getattr(self, param.attribute) for param in self.params()}
+
+
+def ros_value(value: Value) -> Any:
+    """Return the value as ROS takes it: it has no empty list of texts."""
+    return (list(value) or [""]) if isinstance(value, tuple) else value
+
+
+def _named(attribute: str, param: Param) -> Param:
+    name = param.name or attribute
+    return replace(param, attribute=attribute, name=name, argument=param.argument or name.rpartition(".")[2])
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return the remedy for an unknown name."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
+    return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(names)}"
+
+
+def read_number(name: str, text: str) -> float:
+    """Return a number. Raises InputError for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
+
+
+def read_flag(name: str, text: str) -> bool:
+    """Return true or false. Raises InputError for any other text."""
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
+    return text.lower() == "true"
+
+
+def read_choice(name: str, text: str, choices: Sequence[str]) -> str:
+    """Return one of `choices`. Raises InputError for any other text."""
+    if text not in choices:
+        raise InputError(f"{name} is '{text}', which is none: {nearest(text, choices)}")
+    return text
