@@ -17,8 +17,8 @@ from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, FORWARD_JUMP_NS, STRAY
 
 _LOG = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
-_AHEAD_NS = 3 * _SECOND // 4
-"""Beside another stream, a stamp that is farther ahead is odd."""
+_AHEAD_NS, _BACK_NS = _SECOND // 2, 3 * _SECOND // 4
+"""Stamps that are farther ahead of the other stream, or behind their own, are odd."""
 _DECIDE_NS = _SECOND // 4
 """A stream that goes on for so long contradicts the jump of the other one; less may have been under way."""
 _ALONE_NS = 3 * _SECOND // 4
@@ -254,7 +254,7 @@ class StampJudge:
 
     def _is_back(self, stream: str, stamp_ns: int) -> bool:
         now_ns = max(self.reached.values(), default=stamp_ns)
-        return stamp_ns < self.reached.get(stream, now_ns - self._lateness_ns) - BACKWARD_JUMP_NS
+        return stamp_ns < self.reached.get(stream, now_ns - self._lateness_ns) - _BACK_NS
 
     def _admit(self, message: LiveMessage) -> Verdict:
         verdict = Verdict.TAKE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,44 +13,26 @@ from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.cdr import RecordedMessage, to_ns, typestore
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
+from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest, scaled_size
 from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 
-class WindowSettings(Protocol):
-    """Which messages come and what windows hold, as the synchronizer's parameters of these names say."""
-
-    @property
-    def event_type(self) -> str: ...
-    @property
-    def image_transport(self) -> str: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def frame_size(self) -> int: ...
-    @property
-    def event_images(self) -> int: ...
-    @property
-    def event_image_size(self) -> int: ...
-    @property
-    def max_lateness_s(self) -> float: ...
-    @property
-    def window_phase_s(self) -> float: ...
-
-
 class Pipeline:
-    """Decodes messages, cuts them into windows, and makes their images as small as they are asked for.
+    """Decode messages, cut them into windows, and resize their images as the settings require.
 
-    `take_events`, `take_image` and `take_recorded` are generators: what they do happens while their updates
-    are taken. They raise InputError for a message that cannot be used, which the caller tells and has counted
-    by `refuse`; the next message may be taken then. `reached` is told of each message's stream (EVENTS or
-    FRAMES) and stamp in ns. Not thread-safe, but for `counts`.
+    `take_events`, `take_image` and `take_recorded` are generators: they work while the caller takes their
+    updates. They raise InputError for an unusable message, which the caller logs, and counts by `refuse`; the
+    next message may be taken then. `reached` is called with the stream (EVENTS or FRAMES) and the stamp in ns
+    of each message that goes on from those before. Only `counts` and `findings` are thread-safe.
     """
 
     def __init__(
-        self, settings: WindowSettings, reached: Callable[[str, int], None] = lambda stream, stamp_ns: None
+        self,
+        settings: SynchronizerSettings,
+        reached: Callable[[str, int], None] = lambda stream, stamp_ns: None,
     ) -> None:
         self.grid = WindowGrid.at(settings.window_phase_s, settings.frames)
         self.stream = make_stream(settings.event_type)

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from crossspec_ros.captioning.settings import SynchronizerSettings
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.events.fixed import encode_mono
 from crossspec_ros.events.stamp_judge import amount, guess_clock
+from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.window import WindowClosed
 
@@ -67,13 +67,16 @@ class Live:
     def __init__(self, events, images, camera_hz=20, is_dvs=False, seconds=SECONDS):
         settings = replace(SETTINGS, event_type="dvs_msgs/EventArray") if is_dvs else SETTINGS
         self.pipeline = Pipeline(settings)
-        self.sentences, self.windows = {}, []
+        self.sentences, self.windows, self.reads = {}, [], []
         # A third of a second before a full one.
         begin_ns = time.time_ns() // SECOND * SECOND + 2 * SECOND // 3
         packets, frames = round(seconds / PACKET_S), round(seconds * camera_hz)
         arrivals = [(i * PACKET_S + 0.011, 0, i, i * PACKET_S) for i in range(packets)]
         arrivals += [(i / camera_hz + 0.035, 1, i, i / camera_hz) for i in range(frames)]
-        for _, is_image, number, at_s in sorted(arrivals):
+        for arrival_s, is_image, number, at_s in sorted(arrivals):
+            # As diagnostics do, once a second.
+            if arrival_s > len(self.reads):
+                self.read()
             off_s = (images if is_image else events)(at_s)
             stamp_ns = begin_ns + round((at_s + off_s) * 1e9) if off_s is not None else 0
             if is_image:
@@ -82,11 +85,15 @@ class Live:
                 updates = self.pipeline.take_events(encode_dvs(batch(stamp_ns // 1000), stamp_ns))
             else:
                 updates = self.pipeline.take_events(packet(number, at_s, stamp_ns))
-            before = self.pipeline.counts
             self.windows += [one for one in updates if isinstance(one, WindowClosed)]
-            for name, count in self.pipeline.counts.items():
-                if count > before.get(name, 0):
-                    self.sentences[name] = self.pipeline.findings.get(name, "")
+        self.read()
+
+    def read(self):
+        counts, before = self.pipeline.counts, self.reads[-1] if self.reads else {}
+        for name, count in counts.items():
+            if count > before.get(name, 0):
+                self.sentences[name] = self.pipeline.findings.get(name, "")
+        self.reads.append(counts)
 
     @property
     def with_both(self):
