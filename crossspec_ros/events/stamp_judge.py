@@ -33,7 +33,7 @@ _HOST_NS = 10 * _SECOND
 """Stamps that are nearer to the host's clock come from it."""
 
 _YEAR_S = 365.25 * 86400
-_UNITS = (("years", _YEAR_S, _YEAR_S), ("days", 2 * 86400, 86400), ("hours", 7200, 3600))
+_UNITS = (("years", _YEAR_S, _YEAR_S), ("days", 2 * 86400, 86400), ("hours", 5400, 3600))
 """Name, least time and length in s."""
 _SCALES = ((37, "TAI"), (18, "GPS time"), (19, "TAI beside GPS time"), (315_964_782, "GPS time"))
 """Seconds between UTC and other time scales."""
@@ -121,6 +121,8 @@ class StampJudge:
         self._held: list[LiveMessage] = []
         self._held_at_ns: dict[str, int] = {}
         """By stream, how far all had come when the first of its held messages came."""
+        self._refused_ns: dict[str, int] = {}
+        """By stream, the last odd stamp, unless it has fitted since."""
         self._heard: dict[str, int] = {}
         self._lone_stream, self._lone_ns = "", 0
         self._lag_ns: int | None = None
@@ -133,6 +135,7 @@ class StampJudge:
     def forget(self) -> None:
         """Start anew; held messages stay."""
         self.reached.clear()
+        self._refused_ns.clear()
         self._lag_ns = None
 
     def fits(self, stream: str, stamp_ns: int, is_silence: bool = False) -> bool:
@@ -140,6 +143,9 @@ class StampJudge:
         if not self.reached:
             return True
         now_ns = max(self.reached.values())
+        after_ns = stamp_ns - self._refused_ns.get(stream, stamp_ns + 1)
+        if 0 <= after_ns <= _SECOND // 2 and abs(stamp_ns - now_ns) > _AHEAD_NS:
+            return False
         is_beside = len(self.reached) > (stream in self.reached) and not self._is_alone(stream)
         last_ns = now_ns + (max(_AHEAD_NS, self._lateness_ns) if is_beside else STRAY_NS)
         # A player closes the last window by a sign.
@@ -160,22 +166,26 @@ class StampJudge:
         The caller acts on each before it asks for the next.
         """
         self._hear(message)
+        yield from self._release()
         peers = [held for held in self._held if self._go_together(held, message)]
         if message.is_certain:
             yield from self._end_doubt(message)
         elif message.step_ns:
             yield message, self._follow(message)
         elif self._is_believed(message, peers):
-            self._held = [held for held in self._held if held not in peers]
-            for one in (*peers, message):
+            meant = [one for one in self._held if one in peers or self._leads_to(one, message)]
+            self._held = [held for held in self._held if held not in meant]
+            for one in (*meant, message):
                 before_ns = max(self.reached.values(), default=one.stamp_ns)
                 verdict = self._admit(one)
                 if verdict is not Verdict.TAKE:
                     self._note(_COUNTERS[verdict], _JUMPED, amount=amount(one.stamp_ns - before_ns))
                 yield one, verdict
         elif self.fits(message.stream, message.stamp_ns, message.is_silence):
+            yield from self._release(message.stamp_ns)
             yield message, Verdict.TAKE
             yield from self._refuse(message.stream, [one for one in self._held if self.fits(*_key(one))])
+            self._refused_ns.pop(message.stream, None)
         else:
             yield from self._refuse(message.stream, peers)
             if all(held.stream != message.stream for held in self._held):
@@ -199,7 +209,7 @@ class StampJudge:
         self._note("clock_steps", _CLOCK_SET, amount=amount(message.step_ns))
         self.findings |= dict.fromkeys(_BY_STEPS, self.findings["clock_steps"])
         self._passing_ns |= dict.fromkeys(_BY_STEPS, message.stamp_ns)
-        if abs(message.step_ns) <= BACKWARD_JUMP_NS:
+        if -_BACK_NS < message.step_ns <= BACKWARD_JUMP_NS:
             return Verdict.TAKE
         self.forget()
         return Verdict.JUMP_BACK if message.step_ns < 0 else Verdict.JUMP_AHEAD
@@ -214,12 +224,16 @@ class StampJudge:
             yield one, self._admit(one) if is_meant else Verdict.STRAY
         yield message, self._admit(message)
 
-    def _settle(self, message: LiveMessage) -> Iterator[tuple[LiveMessage, Verdict]]:
-        """Judge what is held, now that this message has been taken."""
+    def _release(self, until_ns: int = 0) -> Iterator[tuple[LiveMessage, Verdict]]:
+        """Take held messages that the streams have come up to, or will with a message of `until_ns`."""
         for held in tuple(self._held):
-            if self.fits(*_key(held)):
+            if self.fits(*_key(held)) or max(self.reached.values()) <= held.stamp_ns <= until_ns:
                 self._held.remove(held)
                 yield held, Verdict.TAKE
+
+    def _settle(self, message: LiveMessage) -> Iterator[tuple[LiveMessage, Verdict]]:
+        """Judge what is held, now that this message has been taken."""
+        yield from self._release()
         others = [held for held in self._held if held.stream != message.stream]
         if not others or message.stamp_ns <= self._held_at_ns[others[0].stream] + _DECIDE_NS:
             return
@@ -246,15 +260,21 @@ class StampJudge:
 
     def _go_together(self, held: LiveMessage, message: LiveMessage) -> bool:
         """Return whether a message confirms the stamp of a held one."""
-        after_ns = message.stamp_ns - held.stamp_ns
         if held.stream != message.stream or held.is_silence:
-            return abs(after_ns) <= BACKWARD_JUMP_NS
+            return abs(message.stamp_ns - held.stamp_ns) <= BACKWARD_JUMP_NS
+        return self._leads_to(held, message)
+
+    def _leads_to(self, held: LiveMessage, message: LiveMessage) -> bool:
+        """Return whether both are ahead, or both behind, and the message is not before the held one."""
         now_ns = max(self.reached.values(), default=0)
-        return after_ns >= -BACKWARD_JUMP_NS and (message.stamp_ns < now_ns) == (held.stamp_ns < now_ns)
+        are_alike = (message.stamp_ns < now_ns) == (held.stamp_ns < now_ns)
+        return are_alike and message.stamp_ns >= held.stamp_ns - BACKWARD_JUMP_NS
 
     def _is_back(self, stream: str, stamp_ns: int) -> bool:
-        now_ns = max(self.reached.values(), default=stamp_ns)
-        return stamp_ns < self.reached.get(stream, now_ns - self._lateness_ns) - _BACK_NS
+        """Return whether a stamp is far behind its stream, or behind the other one, which has ended."""
+        others_ns = max(self.reached.values(), default=stamp_ns) - self._lateness_ns
+        own_ns = self.reached.get(stream, others_ns)
+        return stamp_ns < (max(own_ns, others_ns) if self._is_alone(stream) else own_ns) - _BACK_NS
 
     def _admit(self, message: LiveMessage) -> Verdict:
         verdict = Verdict.TAKE
@@ -271,6 +291,7 @@ class StampJudge:
         refused = [held for held in self._held if held.stream == stream and held not in but]
         self._held = [held for held in self._held if held not in refused]
         if refused:
+            self._refused_ns[stream] = refused[-1].stamp_ns
             self.findings.pop(f"stray_{stream}", None)
             if refused[0].stamp_ns == 0:
                 self._note(f"stray_{stream}", _UNSTAMPED, name=_NAMES[stream])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crossspec_ros.events.camera_images import camera_array, compressed_array
-from crossspec_ros.events.cdr import RecordedMessage, to_ns, typestore
+from crossspec_ros.events.cdr import RecordedMessage, is_end_mark, to_ns, typestore
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.settings import SynchronizerSettings
@@ -61,13 +61,12 @@ class Pipeline:
 
     def take_events(self, message: Any) -> Iterator[Update]:
         """Take an EventPacket, or a serialized `dvs_msgs/EventArray` where `stream.raw` says so."""
-        stamp_ns, batch = self.stream.decode(message, self._judge.image_step_ns())
         clock = self.stream.clock
-        is_sign = not batch.width
-        if clock and not is_sign and self._is_unstamped(EVENTS, stamp_ns):
+        if clock and not is_end_mark(message) and self._is_unstamped(EVENTS, to_ns(message.header.stamp)):
             return
+        stamp_ns, batch = self.stream.decode(message, self._judge.image_step_ns())
         if not len(batch):
-            yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=not is_sign))
+            yield from self._resized(self._synchronizer.add_silence(stamp_ns, is_camera=batch.width > 0))
             return
         self._hear(EVENTS, int(batch.t[0]))
         if clock:

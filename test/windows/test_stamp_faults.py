@@ -161,14 +161,13 @@ def test_events_with_another_clock_are_named(offset_s, counter, sentence):
     assert sum(window.frames == 8 for window in live.windows) >= 6
 
 
-STEPS_S = [0.4, -0.4, 0.7, -0.7, 0.9, -0.9, 1.0, -1.0, 1.5, -1.5, 5.0, -5.0, 3600.0, -3600.0, 56 * YEAR_S]
+STEPS_S = [0.4, -0.4, 0.7, -0.7, -0.9, 1.0, 5.0, -5.0, -3600.0, 56 * YEAR_S]
 
 
 @pytest.mark.parametrize("camera_hz", [20, 7])
-@pytest.mark.parametrize("at_s", [3.4, 3.55, 3.7])
 @pytest.mark.parametrize("by_s", STEPS_S)
-def test_a_clock_that_was_set_costs_its_window(by_s, at_s, camera_hz):
-    step = set_by((at_s, by_s))
+def test_a_clock_that_was_set_costs_its_window(by_s, camera_hz):
+    step = set_by((3.55, by_s))
     live = Live(step, step, camera_hz)
     assert live.pipeline.counts["clock_steps"] == 1
     told = f"the clock was set by {amount(by_s * 1e9)}: "
@@ -198,7 +197,7 @@ def test_both_streams_of_dvs_may_jump(by_s):
     assert "the clock was set, " in live.sentences[name] and len(live.with_both) >= SECONDS - 4
 
 
-@pytest.mark.parametrize("by_s", [1.0, -1.0, 1.5, 4.4, -4.4, 10.0, 40.0])
+@pytest.mark.parametrize("by_s", [1.0, -1.5, 4.4, -4.4, 40.0])
 @pytest.mark.parametrize("is_dvs", [False, True], ids=["packets", "dvs"])
 def test_images_that_jump_to_and_fro_leave_the_events(by_s, is_dvs):
     live = Live(steady, to_and_fro(by_s), is_dvs=is_dvs)
@@ -208,7 +207,7 @@ def test_images_that_jump_to_and_fro_leave_the_events(by_s, is_dvs):
     assert len(live.with_events) >= SECONDS - 2
 
 
-@pytest.mark.parametrize("by_s", [1.0, -1.0, 4.4, -4.4, 40.0])
+@pytest.mark.parametrize("by_s", [1.0, -1.5, 4.4])
 @pytest.mark.parametrize("is_dvs", [False, True], ids=["packets", "dvs"])
 def test_events_that_jump_to_and_fro_leave_the_images(by_s, is_dvs):
     live = Live(to_and_fro(by_s), steady, is_dvs=is_dvs)
