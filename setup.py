@@ -92,11 +92,10 @@ setup(
     entry_points={
         "console_scripts": [
             "crossspec = crossspec_ros.cli:main",
-            "synchronizer = crossspec_ros.ros.synchronizer:main",
-            "captioner = crossspec_ros.ros.captioner:main",
-            "dsec_player = crossspec_ros.ros.dsec_player:main",
-            "dv_camera = crossspec_ros.ros.dv_camera:main",
-            "launch_plan = crossspec_ros.ros.graph:main",
+            "synchronizer = crossspec_ros.ros.executables:synchronizer",
+            "captioner = crossspec_ros.ros.executables:captioner",
+            "dsec_player = crossspec_ros.ros.executables:dsec_player",
+            "dv_camera = crossspec_ros.ros.executables:dv_camera",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import errno
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.arguments import captioned, checked, lazily, named_models, recorded
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.paths import found
+from crossspec_ros.parameter import Param
+from crossspec_ros.paths import found, share_dir
 from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
-from crossspec_ros.settings import DTYPES, ENGINES, ServeSettings
+from crossspec_ros.settings import NODES, ServeSettings
 
 if TYPE_CHECKING:
-    from crossspec_ros.arguments import Subparsers
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,8 +55,8 @@ LABORATORY = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code, 2 with one sentence for bad input or too little memory."""
-    args = make_parser().parse_args(arguments)
     try:
+        args = make_parser().parse_args(arguments)
         return int(args.handler(args) or 0)
     except InputError as error:
         print(f"crossspec: error: {error}", file=sys.stderr)
@@ -85,19 +87,35 @@ def make_parser() -> argparse.ArgumentParser:
         prog="crossspec",
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
     )
+    version = re.search("<version>(.+)</version>", (share_dir() / "package.xml").read_text())
+    assert version is not None
+    parser.add_argument("--version", action="version", version=f"crossspec {version[1]}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for register in (
-        _replay,
-        _caption,
-        _doctor,
-        _regress,
-        _info,
-        _convert,
-        _serve,
-        _laboratory,
-    ):
-        register(subparsers)
+    _robot(subparsers)
+    _laboratory(subparsers)
     return parser
+
+
+def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add a flag for each setting of these groups, or of these names.
+
+    A flag that is not given is None. Then the setting has its value in the configuration.
+    """
+    params = {param.argument: param for kind in NODES.values() for param in kind.params() if param.group}
+    for argument, param in params.items():
+        if argument in names or param.group in names:
+            _add_flag(parser, param)
+
+
+def _add_flag(parser: argparse.ArgumentParser, param: Param) -> None:
+    options: dict[str, Any] = {"type": type(param.default)}
+    if isinstance(param.default, bool):
+        options = {"action": argparse.BooleanOptionalAction}
+    elif isinstance(param.default, tuple):
+        options = {"action": "append"}
+    default = f" Default: {param.default_text}." if param.default not in ("", ()) else ""
+    flag = f"--{param.argument.replace('_', '-')}"
+    parser.add_argument(flag, **options, default=None, help=f"{param.meaning}{default}")
 
 
 def _laboratory(subparsers: Subparsers) -> None:
@@ -130,179 +148,138 @@ def _load_laboratory(feature: str) -> Any:
     )
 
 
-def _replay(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+def _robot(subparsers: Subparsers) -> None:
+    """Add the commands of this package."""
+
+    def add(
+        name: str, handler: str, purpose: str, description: str, *groups: str, path: str = "path"
+    ) -> argparse.ArgumentParser:
+        parser = subparsers.add_parser(name, help=purpose, description=description)
+        if path:
+            parser.add_argument(path, type=found, help=FORMATS)
+        add_flags(parser, *groups)
+        if "captions" in groups:
+            config = "YAML file of the nodes' parameters. Default: config/replay.yaml."
+            parser.add_argument("--config", type=found, help=config)
+        parser.set_defaults(handler=checked(lazily(f"crossspec_ros.{handler}:run")))
+        return parser
+
+    captions = "recording", "models", "captions"
+    replay = add(
         "replay",
-        help="caption a recording through the ROS 2 nodes",
-        description="Plays a recording on ROS 2 topics and captions each of its seconds.",
+        "ros.replay",
+        "caption a recording through the ROS 2 nodes",
+        "Play a recording on ROS 2 topics and caption each of its seconds.",
+        *captions,
+        "replay",
     )
-    captioned(parser)
-    parser.add_argument("--rate", type=float, help="speed of the replay, 1 is that of the recording")
-    parser.add_argument("--mode", help="prefill_hidden or autoregressive")
-    parser.add_argument(
-        "--generation", help="greedy, or published: sampled as the target's publisher says [greedy]"
-    )
-    parser.add_argument(
-        "--isolated", action="store_true", help="keep to this host, in a ROS domain that no other run has"
-    )
-    parser.add_argument(
-        "--stages",
-        action="store_true",
-        help="tell where the time of each caption went, and what each proposer had accepted; a token that "
-        "two proposed counts for both",
-    )
-    parser.add_argument(
-        "--compare",
-        action="store_true",
-        help="caption each window with the target alone as well, and tell how much sooner captions came",
-    )
-    parser.set_defaults(handler=lazily("crossspec_ros.ros.supervisor:run"))
-
-
-def _caption(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    isolated = "Use this host only, and a ROS domain that no other run uses."
+    replay.add_argument("--isolated", action="store_true", help=isolated)
+    caption = add(
         "caption",
-        help="caption a recording in code",
-        description="Captions each second of a recording without ROS topics and not in real time, with the "
-        "captions that replay gives.",
+        "captioning.caption_command",
+        "caption a recording in code",
+        "Caption each second of a recording without ROS topics and not in real time. The captions are those "
+        "of replay.",
+        *captions,
     )
-    captioned(parser)
-    parser.add_argument("--json", type=Path, help="write the captions here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.caption_command:run")))
-
-
-def _doctor(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    doctor = add(
         "doctor",
-        help="tell which precision of the models fits on this machine, and what is wrong with its set-up",
-        description="What machine this is, what each choice of precision and device needs on it, and what "
-        "is wrong with its set-up. Without models it examines the shipped pair. Of models that are "
-        "named by their hub ids it fetches the configs alone, and tells download and licence.",
+        "captioning.doctor",
+        "show which dtype of the models fits on this machine",
+        "Show this machine, the memory that each choice of dtype and device needs, and faults of the models. "
+        "Of models on the hub it fetches the configs only, and shows download size and licence.",
+        "models",
+        path="",
     )
-    parser.add_argument("--models", type=found, help="folder of the target and draft checkpoints")
-    named_models(parser)
-    parser.add_argument(
-        "--measure", action="store_true", help="load the models in each choice that fits, and time them"
-    )
-    parser.add_argument("--json", type=Path, help="write the same here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.captioning.doctor:run")))
-
-
-def _regress(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    measure = "Load the models for each choice that fits, and measure them."
+    doctor.add_argument("--measure", action="store_true", help=measure)
+    regress = add(
         "regress",
-        help="compare a recording's captions with goldens",
-        description="Replays a recording in code and compares captions, stamps, windows and counts with "
-        "goldens; exit code 1 if anything differs.",
+        "regress.regression",
+        "compare a recording's captions with goldens",
+        "Replay a recording in code and compare captions, stamps, windows and counts with goldens. The exit "
+        "code is 1 if anything differs.",
+        *captions,
     )
-    captioned(parser)
-    parser.add_argument("--golden", type=Path, help="folder of the goldens [PATH.golden]")
-    parser.add_argument("--update", action="store_true", help="write the goldens")
-    parser.add_argument("--junit", type=Path, help="write the result here as JUnit XML")
-    parser.add_argument("--html", type=Path, help="write the result here as a page with images")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.regress.regression:run")))
-
-
-def _convert(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "convert",
-        help="turn a recording into a rosbag2 (mcap)",
-        description="Writes a rosbag2 (mcap). Ctrl-C leaves no bag.",
-    )
-    parser.add_argument("source", help=FORMATS)
-    parser.add_argument("destination", type=Path, help="the bag directory to write")
-    recorded(parser)
-    parser.set_defaults(handler=lazily("crossspec_ros.recordings.convert:run"))
-
-
-def _serve(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "serve",
-        help="serve the target to captioners on other machines",
-        description="Loads a target once and verifies for many robots, whose captioners name this machine as "
-        "their target: grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
-    )
-    default = ServeSettings()
-    device = default.models_device
-    parser.add_argument(
-        "--target", default="", help="folder, GGUF or hub id of the target; empty for the tiny one"
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default=default.models_dtype,
-        help=f"numbers it is loaded in [{default.models_dtype}]",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default=default.models_engine,
-        help=f"library that runs its language model [{default.models_engine}]",
-    )
-    parser.add_argument(
-        "--device",
-        default=device,
-        help="where it runs; auto is the first GPU or the CPU [auto]",
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=9000,
-        help="port to listen at, on all addresses; with TLS the next one is taken as well [9000]",
-    )
-    parser.add_argument(
-        "--robots",
-        type=int,
-        default=default.robots,
-        help=f"how many there is room for; each costs KV cache [{default.robots}]",
-    )
-    parser.add_argument(
-        "--proposers",
-        action="append",
-        help=f"proposer of draft tokens; may be repeated [{', '.join(default.proposers)}]",
-    )
-    parser.add_argument(
-        "--memories",
-        default="",
-        metavar="FOLDER",
-        help="where each robot's captions are kept; empty: nowhere",
-    )
-    parser.add_argument(
-        "--no-fleet-memory",
-        dest="fleet_memory",
-        action="store_false",
-        help="let no robot draft from what others said",
-    )
-    parser.add_argument(
-        "--idle-s",
-        type=float,
-        default=default.idle_s,
-        help=f"silence after which a robot is let go, in seconds [{default.idle_s:g}]",
-    )
-    parser.add_argument(
-        "--tokens", default="", metavar="FILE", help="lines ROBOT TOKEN; empty: any robot may come"
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate, for grpcs")
-    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
-    parser.add_argument(
-        "--threads", type=int, default=default.threads, help=f"CPU threads of the target [{default.threads}]"
-    )
-    parser.add_argument("--verbose", action="store_true", help="show what Ray Serve and the replica log")
-    parser.set_defaults(handler=lazily("crossspec_ros.serving.serve_command:run"))
-
-
-def _info(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    regress.add_argument("--golden", type=Path, help="Folder of the goldens. Default: PATH.golden.")
+    regress.add_argument("--update", action="store_true", help="Write the goldens.")
+    regress.add_argument("--junit", type=Path, help="File for the result as JUnit XML.")
+    regress.add_argument("--html", type=Path, help="File for the result as a page with images.")
+    info = add(
         "info",
-        help="tell what a recording holds and what is wrong with it",
-        description="Length, windows, rates and what is wrong with a recording; then its topics, encodings, "
-        "gaps and damage, and a fingerprint of its events.",
+        "recordings.info",
+        "show the contents and the faults of a recording",
+        "Show length, windows, rates and faults of a recording, then its topics, encodings, gaps and damage, "
+        "and a fingerprint of its events.",
+        "recording",
     )
-    parser.add_argument("path", type=found, help=FORMATS)
-    recorded(parser)
-    parser.add_argument("--verbose", action="store_true", help="show zeros and raw times as well")
-    parser.add_argument("--json", type=Path, help="write all of it here as well")
-    parser.set_defaults(handler=checked(lazily("crossspec_ros.recordings.info:run")))
+    info.add_argument("--verbose", action="store_true", help="Show zeros and raw times as well.")
+    for parser in (caption, doctor, info):
+        parser.add_argument("--json", type=Path, help="File for the results as JSON.")
+    convert = add(
+        "convert",
+        "recordings.convert",
+        "convert a recording to a rosbag2 (mcap)",
+        "Write a rosbag2 (mcap). Ctrl-C leaves no bag.",
+        "recording",
+        path="source",
+    )
+    convert.add_argument("destination", type=Path, help="Folder of the new bag.")
+    serve = add(
+        "serve",
+        "serving.serve_command",
+        "serve the target to captioners on other machines",
+        "Load a target once and verify for many robots, whose captioners have this machine as their target: "
+        "grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
+        path="",
+    )
+    for param in ServeSettings.params():
+        _add_flag(serve, param)
+    port = "Port to listen at, on all addresses. TLS uses the next one as well. Default: 9000."
+    serve.add_argument("--port", type=int, default=9000, help=port)
+    serve.add_argument("--tls-cert", type=Path, metavar="PEM", help="Certificate, for grpcs.")
+    serve.add_argument("--tls-key", type=Path, metavar="PEM", help="Key of the certificate.")
+    serve.add_argument("--verbose", action="store_true", help="Show the logs of Ray Serve and the replica.")
+
+
+def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
+    """Return a handler that refuses a file of results that cannot be written before its work."""
+
+    def call(args: argparse.Namespace) -> object:
+        named = [path.resolve() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
+        if len(set(named)) < len(named):
+            raise InputError("two results cannot go into one file: name a file for each")
+        for name in _OUTPUTS:
+            path = getattr(args, name, None)
+            if path is None:
+                continue
+            suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
+            if suffixes and path.suffix not in suffixes:
+                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(suffixes)}")
+            is_new = not path.exists()
+            try:
+                path.open("ab").close()
+            except OSError as error:
+                raise InputError(
+                    f"'{path}' cannot be written ({error.strerror}): name a file in a folder that exists and "
+                    f"can be written to"
+                ) from None
+            if is_new:
+                # Of a link only what it leads to was made.
+                path.resolve().unlink()
+        return measure(args)
+
+    return call
+
+
+_OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline")
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def lazily(function: str) -> Callable[..., object]:
+    """Return a function named `module:function`, which is imported when it is called."""
+    return lambda *args: resolve_name(function)(*args)
 
 
 if __name__ == "__main__":

@@ -70,18 +70,33 @@ class Param:
         if (length := sum(len(one) for one in texts if isinstance(one, str))) > MAX_TEXT:
             raise InputError(f"{self.name} has {length} characters, but it may have {MAX_TEXT}: shorten it")
         pattern = self.pattern or "|".join(map(re.escape, self.choices))
-        if pattern and value != self.default and not all(re.fullmatch(pattern, one) for one in texts):
-            raise InputError(f"{self.name} is {value!r}, but it must be {self.allowed}")
+        is_chosen = not pattern or all(re.fullmatch(pattern, str(one)) for one in texts)
         # An integer may be too large to become a float.
         number: Any = value
-        if self.low is not None and self.high is not None and not self.low <= number <= self.high:
-            raise InputError(f"{self.name} is {value}, but it must be from {self.low:g} to {self.high:g}")
+        is_within = self.low is None or self.high is None or self.low <= number <= self.high
+        if value != self.default and not (is_chosen and is_within):
+            raise InputError(f"{self.name} is {value!r}, but it must be {self.allowed}")
         return value
 
     @property
     def allowed(self) -> str:
-        """The choices in words."""
-        return f"{'any' if isinstance(self.default, tuple) else 'one'} of {', '.join(self.choices)}"
+        """The choices or the range in words; empty if there are none."""
+        if self.choices:
+            return f"{'any' if isinstance(self.default, tuple) else 'one'} of {', '.join(self.choices)}"
+        has_range = self.low is not None and self.high is not None
+        return f"from {self.low:.15g} to {self.high:.15g}" if has_range else ""
+
+    @property
+    def meaning(self) -> str:
+        """The description with the valid values."""
+        return f"{self.help} {self.allowed[0].upper()}{self.allowed[1:]}." if self.allowed else self.help
+
+    @property
+    def default_text(self) -> str:
+        """The default as in YAML."""
+        if isinstance(self.default, tuple):
+            return f"[{', '.join(self.default)}]"
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
     def _quoting(self, value: object) -> str:
         if isinstance(self.default, tuple):
@@ -161,25 +176,3 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """Return the remedy for an unknown name."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(names)}"
-
-
-def read_number(name: str, text: str) -> float:
-    """Return a number. Raises InputError for any other text."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{name} is '{text}', but it must be a number: give one like {name}:=0.5") from None
-
-
-def read_flag(name: str, text: str) -> bool:
-    """Return true or false. Raises InputError for any other text."""
-    if text.lower() not in ("true", "false"):
-        raise InputError(f"{name} is '{text}', but it must be true or false: give one like {name}:=true")
-    return text.lower() == "true"
-
-
-def read_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return one of `choices`. Raises InputError for any other text."""
-    if text not in choices:
-        raise InputError(f"{name} is '{text}', which is none: {nearest(text, choices)}")
-    return text

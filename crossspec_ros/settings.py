@@ -86,7 +86,7 @@ class _Windows(Settings):
 
 
 @dataclass(frozen=True)
-class _Pair(_Windows, _Target):
+class PairSettings(_Windows, _Target):
     """The models and the server, which the synchronizer reads the sizes of images from."""
 
     models_folder: str = setting(
@@ -129,27 +129,30 @@ class _Stream(_Windows):
 
 
 @dataclass(frozen=True)
-class SynchronizerSettings(_Stream, _Pair):
+class SynchronizerSettings(_Stream, PairSettings):
     """How messages become windows, and how many messages may wait."""
 
     node = "synchronizer"
 
-    event_type: str = setting(EVENT_TYPES[0], "Message type of the topic events.", choices=EVENT_TYPES)
+    event_type: str = setting(
+        "", "Message type of the topic events. Empty: that of its publisher.", choices=EVENT_TYPES
+    )
     image_transport: str = setting(
-        "raw",
-        "Whether the topic image has Image (raw) or CompressedImage messages.",
+        "",
+        "Messages of the topic image: Image (raw) or CompressedImage. Empty: those of its publisher, or else "
+        "of the publisher of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(5, "Event images per window.", 1, 32)
-    frames: int = setting(8, "Frame slots per window. 0: as many as the target takes.", 0, 64)
+    frames: int = setting(0, "Frame slots per window. 0: as many as the target takes.", 0, 64)
     frame_size: int = setting(
-        0,
+        -1,
         "Shortest edge of published frames in pixels. 0: as in the camera. -1: as the target needs.",
         -1,
         4096,
     )
     event_image_size: int = setting(
-        0,
+        -1,
         "Shortest edge of published event images in pixels. 0: as in the sensor. -1: as the draft needs.",
         -1,
         4096,
@@ -161,7 +164,7 @@ class SynchronizerSettings(_Stream, _Pair):
 
 
 @dataclass(frozen=True)
-class CaptionerSettings(_Pair, _Loaded):
+class CaptionerSettings(PairSettings, _Loaded):
     """Which models caption, which questions they answer, and how."""
 
     node = "captioner"
@@ -306,6 +309,9 @@ class PlayerSettings(_Stream):
     )
     rate: float = setting(1.0, "Speed of the replay. 1: as recorded.", 0.01, 100.0, group="replay")
     loop: bool = setting(False, "Start again at the end.", group="launch")
+    clock: bool = setting(
+        False, "Publish the time of the recording as /clock, unless another node does.", group="launch"
+    )
     wait_for_captions: bool = setting(
         True, "Start when the captioner is active, and end after its last report."
     )

@@ -1,26 +1,27 @@
-"""Captions a recording: `ros2 launch crossspec_ros dsec_replay.launch.py sequence:=PATH`."""
+"""Caption a recording: `ros2 launch crossspec_ros dsec_replay.launch.py sequence:=PATH`."""
 
 from __future__ import annotations
 
 from launch.launch_description import LaunchDescription
+from launch_ros.actions import Node
 
-from crossspec_ros.ros.launching import AS_CONFIGURED, CAPTIONS, OF_NODES, description
+from crossspec_ros.ros.launch_actions import Guest, arguments, launch_description
+from crossspec_ros.settings import CaptionerSettings, PlayerSettings, SynchronizerSettings
 
 ARGUMENTS = {
-    "sequence": "a recording of any format; the sample drive where none is given",
-    "events_topic": f"the bag's topic of events to play; {AS_CONFIGURED}",
-    "image_topic": f"the bag's topic of images to play; {AS_CONFIGURED}",
-    "images": f"folder of PNG or JPEG files to take as its images; {AS_CONFIGURED}",
-    "columns": f"columns of a text or table of events, as in t,x,y,p; {AS_CONFIGURED}",
-    "time_unit": f"s, ms, us or ns, of the events' times in text, arrays and HDF5; {AS_CONFIGURED}",
-    "rate": f"speed of the replay, 1 is that of the recording; {AS_CONFIGURED}",
-    "loop": f"true: start again at the end; {AS_CONFIGURED}",
-    **CAPTIONS,
-    "config": "parameters of the nodes; config/replay.yaml where none is given",
-    **OF_NODES,
+    "sequence": ("rosbags/synthetic_drive", "Recording, of any format in docs/reference/formats.md."),
+    **arguments("replay.yaml", "false", PlayerSettings, CaptionerSettings),
 }
+WINDOWS = [(topic, f"synchronizer/{topic}") for topic in ("frame", "event_image", "window_closed")]
+INPUTS = [("events", "event_camera/events"), ("image", "camera/image_raw")]
+
+
+def nodes(guest: Guest) -> list[Node]:
+    """Return the nodes of a replay. The end of the player, or of any other node for good, ends all."""
+    guest.player = guest.node(PlayerSettings, path=guest["sequence"])
+    return [guest.node(SynchronizerSettings, INPUTS), guest.node(CaptionerSettings, WINDOWS), guest.player]
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The nodes of the recording, which all end when it has been captioned or one of them has failed."""
-    return description("replay", ARGUMENTS)
+    """Return the arguments and the nodes."""
+    return launch_description(ARGUMENTS, nodes)

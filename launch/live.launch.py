@@ -1,24 +1,65 @@
-"""Captions a live camera: `ros2 launch crossspec_ros live.launch.py camera:=davis`."""
+"""Caption a live camera: `ros2 launch crossspec_ros live.launch.py camera:=davis`."""
 
 from __future__ import annotations
 
+import os
+
+from ament_index_python.packages import get_packages_with_prefixes
 from launch.launch_description import LaunchDescription
+from launch_ros.actions import Node
 
-from crossspec_ros.ros.launching import AS_CONFIGURED, CAPTIONS, OF_NODES, description
+from crossspec_ros.errors import InputError
+from crossspec_ros.parameter import nearest
+from crossspec_ros.ros.launch_actions import Guest, arguments, launch_description
+from crossspec_ros.settings import CameraSettings, CaptionerSettings, SynchronizerSettings
 
+EVENTS = "event_camera/events"
+WINDOWS = [(topic, f"synchronizer/{topic}") for topic in ("frame", "event_image", "window_closed")]
+DRIVERS = {"davis": "libcaer_driver", "dvxplorer": "libcaer_driver", "prophesee": "metavision_driver"}
+CAMERAS = (*DRIVERS, "dv_network", "topics")
 ARGUMENTS = {
-    "camera": "one of davis, dvxplorer, prophesee, dv_network, topics",
-    "source": f"of dv_network: tcp://HOST:PORT; {AS_CONFIGURED}",
-    "frames": f"of dv_network: HOST:PORT of its frames; {AS_CONFIGURED}",
-    "events": "of topics: where the events are; event_camera/events where none is given",
-    "image": "where the images are; the camera's own or camera/image_raw where none is given",
-    "image_transport": f"raw or compressed, what is published there; {AS_CONFIGURED}",
-    **CAPTIONS,
-    "config": "parameters of the nodes; config/live.yaml where none is given",
-    **OF_NODES,
+    "camera": (None, f"{', '.join(CAMERAS)}. With topics, no driver is started."),
+    "events": (EVENTS, "Topic of the events, for camera:=topics."),
+    "image": ("", "Topic of the images. Empty: that of a DAVIS in libcaer_driver, else camera/image_raw."),
+    **arguments("live.yaml", "true", CameraSettings, CaptionerSettings),
 }
 
 
+def nodes(guest: Guest) -> list[Node]:
+    """Return synchronizer, captioner and the node that publishes the camera."""
+    camera = guest["camera"]
+    if camera not in CAMERAS:
+        raise InputError(f"there is no camera '{camera}': {nearest(camera, CAMERAS)}")
+    if camera != "topics" and guest["events"] != EVENTS:
+        raise InputError(f"camera:={camera} publishes {EVENTS}: set camera:=topics to name another topic")
+    if camera == "dv_network" and not guest["source"]:
+        raise InputError("camera:=dv_network has no source: set source:=tcp://HOST:PORT")
+    if camera != "dv_network" and guest["source"] + guest["frames"]:
+        raise InputError(f"camera:={camera} has no source and frames: set camera:=dv_network")
+    driver = DRIVERS.get(camera, "")
+    is_installed = driver in get_packages_with_prefixes()
+    if camera == "prophesee" and not is_installed:
+        package = f"ros-{os.environ.get('ROS_DISTRO', '$ROS_DISTRO')}-metavision-driver"
+        raise InputError(f"{driver} is not installed: sudo apt install {package}")
+    # What other drivers publish as image_raw may be rendered events.
+    is_davis = is_installed and camera == "davis"
+    image = guest["image"] or ("event_camera/image_raw" if is_davis else "camera/image_raw")
+    started = [
+        guest.node(SynchronizerSettings, [("events", guest["events"]), ("image", image)]),
+        guest.node(CaptionerSettings, WINDOWS),
+    ]
+    if is_installed:
+        # Twice the default rate of messages, so that no event image waits for one of them for long.
+        values: dict[str, object] = {"event_message_time_threshold": 0.002}
+        if driver == "libcaer_driver":
+            values["device_type"] = camera
+        options = guest.options("event_camera")
+        started.append(Node(package=driver, executable="driver_node", parameters=[values], **options))
+    elif camera != "topics":
+        started.append(guest.node(CameraSettings))
+    return started
+
+
 def generate_launch_description() -> LaunchDescription:
-    """The nodes of the camera and its driver, each started again when it dies."""
-    return description("live", ARGUMENTS, required=["camera"])
+    """Return the arguments and the nodes."""
+    return launch_description(ARGUMENTS, nodes)

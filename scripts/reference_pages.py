@@ -66,21 +66,16 @@ def parameters() -> str:
     """A table for each node."""
     sections = []
     for node, kind in NODES.items():
-        rows = [(f"`{param.name}`", f"`{_default(param)}`", _meaning(param)) for param in kind.params()]
+        rows = [
+            (f"`{param.name}`", f"`{param.default_text}`" if param.default_text else '`""`', _meaning(param))
+            for param in kind.params()
+        ]
         sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
     return "\n\n".join(sections)
 
 
-def _default(param: Param) -> str:
-    if isinstance(param.default, bool):
-        return str(param.default).lower()
-    return '""' if param.default == "" else str(param.default)
-
-
 def _meaning(param: Param) -> str:
-    bounds = f" ({param.low:.15g} to {param.high:.15g})" if param.low is not None else ""
-    choices = f" ({', '.join(param.choices)})" if param.choices else ""
-    return param.help + bounds + choices + (" [live]" if param.live else "")
+    return param.meaning + (" [live]" if param.live else "")
 
 
 def commands() -> str:
@@ -137,21 +132,29 @@ def _shown(action: argparse.Action) -> str:
 
 
 def launch_arguments() -> str:
-    """The arguments that launch files share, then a section for each launch file."""
+    """A section for each launch file, and one for the arguments that both have."""
     files = {}
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        files[file.name] = [(f"`{name}`", text) for name, text in arguments_of(file).items()]
+        rows = arguments_of(file).items()
+        files[file.name] = [(f"`{name}`", _launch_default(default), text) for name, (default, text) in rows]
     counts = Counter(row for rows in files.values() for row in rows)
     common = [row for row, count in counts.items() if count > 1]
     own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
     sections = (own | {"Both launch files": common}).items()
-    return "\n\n".join(f"## {name}\n\n{table(ARGUMENTS, rows)}" for name, rows in sections)
+    heads = ("argument", "default", "meaning")
+    return "\n\n".join(f"## {name}\n\n{table(heads, rows)}" for name, rows in sections)
 
 
-def arguments_of(file: Path) -> dict[str, str]:
-    """The arguments of a launch file with their descriptions, also where ROS's launch is not installed."""
+def _launch_default(default: str | None) -> str:
+    if default is None:
+        return "must be given"
+    return f"`{default.removeprefix(f'{ROOT}/')}`" if default else ""
+
+
+def arguments_of(file: Path) -> Mapping[str, tuple[str | None, str]]:
+    """The arguments of a launch file with defaults and descriptions, also where launch is not installed."""
     with _without_launch():
-        arguments: dict[str, str] = runpy.run_path(str(file))["ARGUMENTS"]
+        arguments: Mapping[str, tuple[str | None, str]] = runpy.run_path(str(file))["ARGUMENTS"]
     return arguments
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS, DRIVER, EVENTS_TOPIC, IMAGE_TOPIC
+from crossspec_ros.ros.replay import EVENTS, IMAGE
 from crossspec_ros.settings import NODES
 from crossspec_ros.telemetry.trace import LATENCIES
 
@@ -24,6 +24,8 @@ POLICIES = ROOT / "config" / "security" / "policies.xml"
 
 ENCLAVES = "/crossspec"
 """Above the enclaves of all nodes; what `enclave:=` of the launch files is."""
+DRIVER = "event_camera"
+"""Name of a driver's node in live.launch.py."""
 OPERATOR = "operator"
 """Enclave of people who watch: rqt, `ros2 topic`, `ros2 service`."""
 
@@ -38,19 +40,23 @@ That is one pattern: what a participant may do is told in its handshake, and Fas
 handshake of more than 8 kB.
 """
 BESIDE = {
-    # A heartbeat for nav2's manager, and the node that serves ~/ask.
-    "captioner": {"publish": ["/bond"], "reply": ["/_captioner_ask/get_type_description"]},
+    # A heartbeat for nav2's manager.
+    "captioner": {"publish": ["/bond"]},
+    # The clock is optional. By the answers the player knows that the others are ready.
+    "dsec_player": {
+        "publish": ["/clock"],
+        "request": ["/captioner/get_state", "/synchronizer/get_parameters"],
+    },
 }
 
-_IMAGES = [f"/{IMAGE_TOPIC}", f"/{DRIVER}/image_raw"]
+_IMAGES = [f"/{IMAGE}", f"/{DRIVER}/image_raw"]
 REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "synchronizer": {
-        "/events": [f"/{EVENTS_TOPIC}"],
+        "/events": [f"/{EVENTS}"],
         "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
     },
-    "captioner": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()},
-    "dsec_player": {f"/{topic}": [f"/{name}"] for topic, name in CAPTIONER_REMAPS.items()}
-    | {"/report": ["/captioner/report"]},
+    "captioner": {},
+    "dsec_player": {},
     "dv_camera": {},
 }
 """The topics that the launch files give a node in place of those on the page."""
@@ -92,7 +98,6 @@ def every_rule() -> dict[str, Rules]:
         for what in ("publish", "reply")
     }
     watch = {
-        "publish": ["/captioner/question"],
         "subscribe": ["/rosout", *ours, *beside["publish"]],
         "request": [*ours, *beside["reply"]],
         # A window of rqt, and a `ros2` command, is a node named after its process.

@@ -7,7 +7,7 @@ import time
 
 from fakes import FakeDecoder
 
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.run import run
 
 LOAD_S = float(os.environ.get("FAKE_LOAD_S", "0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import FakeDecoder
 
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.run import run
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import rclpy
 from crossspec_msgs.msg import Answer, Caption, WindowClosed, WindowReport
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
@@ -25,9 +25,8 @@ TOPICS = {
     "/captioner/caption": String,
     "/captioner/caption_stamped": Caption,
     "/captioner/caption_draft": Caption,
-    "/captioner/caption_partial": String,
+    "/captioner/caption_partial": Caption,
     "/captioner/caption_json": String,
-    "/captioner/answer": String,
     "/captioner/answers": Answer,
     "/captioner/report": WindowReport,
     "/captioner/acceptance_length": Float64,
@@ -91,14 +90,15 @@ def spinning(make):
         rclpy.init()
     try:
         node = make()
-        executor = SingleThreadedExecutor()
+        executor = getattr(node, "make_executor", SingleThreadedExecutor)()
         executor.add_node(node)
         thread = threading.Thread(target=executor.spin, daemon=True)
         thread.start()
         try:
             yield node
         finally:
-            executor.shutdown()
+            # That of a subclass would wait for callbacks that `stop` ends.
+            Executor.shutdown(executor)
             thread.join(5.0)
             if hasattr(node, "stop"):
                 node.stop()
@@ -113,6 +113,11 @@ def take_away(node, publisher_or_subscription):
     is_publisher = publisher_or_subscription in node.publishers
     destroy = node.destroy_publisher if is_publisher else node.destroy_subscription
     node.executor.create_task(destroy, publisher_or_subscription)
+
+
+def state(node):
+    """The lifecycle state of a node of this process."""
+    return node._state_machine.current_state[1]
 
 
 def to_ns(stamp):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,12 @@ def test_invalid_arguments_are_refused(arguments, problem, capsys):
     assert ended.value.code == 2 and problem in capsys.readouterr().err
 
 
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and re.fullmatch(r"crossspec \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("command", [["bench", "latency", "--windows", "3"], ["synth", "x"], ["train"]])
 def test_command_of_missing_laboratory_says_how_to_get_it(command, capsys, monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda **selection: ())
@@ -56,7 +63,9 @@ def test_too_little_memory_is_one_sentence(capsys, monkeypatch):
     def run(args):
         raise MemoryError("9.0 GB are needed on the CPU, 1.0 GB are free")
 
-    monkeypatch.setattr(cli, "_info", lambda subparsers: subparsers.add_parser("x").set_defaults(handler=run))
+    monkeypatch.setattr(
+        cli, "_robot", lambda subparsers: subparsers.add_parser("x").set_defaults(handler=run)
+    )
     error = sentence(capsys, "x")
     assert "memory runs out (9.0 GB are needed on the CPU, 1.0 GB are free): end" in error
 

@@ -6,18 +6,17 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from crossspec_ros.captioning.assembly import load_decoder
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
@@ -28,60 +27,45 @@ from crossspec_ros.telemetry.summary import Summary
 
 def run(args: argparse.Namespace) -> None:
     """Print the caption of each window, and write them as JSON if requested."""
-    setup = ReplaySetup.asked(args)
+    setup = ReplaySetup(args.path, args.config, vars(args))
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
+
+    def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
+        decoder = load_decoder(settings)
+        models.update(decoder.pair.known_as)
+        if text := warning(decoder.pair):
+            print(f"crossspec: {text}", file=sys.stderr)
+        return decoder
+
     with closing(setup), bar as progress:
-        # Columns, unit and size of a text or an array were told by its values, which may mislead.
-        print(plain_text(f"crossspec: {setup.bag} is {setup.recording.format}"), file=sys.stderr)
-        windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
+        # The reader may have found columns, unit and size of a table by itself.
+        print(plain_text(f"crossspec: {setup.path} is {setup.recording.format}"), file=sys.stderr)
+        task = progress.add_task("loading the models", total=None)
+        if progress.disable:
+            print("crossspec: loading the models takes a few seconds", file=sys.stderr)
 
-        def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
-            decoder = load_decoder(settings)
-            models.update(decoder.pair.known_as)
-            if told := warning(decoder.pair):
-                print(f"crossspec: {told}", file=sys.stderr)
-            return decoder
+        def tick(seconds: float) -> None:
+            progress.update(task, description=f"captioning, {seconds:.1f} s")
 
-        for captioned in _captions(setup, load, progress, counts):
-            caption = captioned.caption
-            line = caption_line(
-                captioned.window, setup.origin_ns, caption, captioned.faults, captioned.holds_ns
-            )
-            told = [f"    {answered.line(standing)}" for standing, answered in captioned.answers]
-            console.print("\n".join([line, *told]), markup=False)
+        for captioned in captions(setup, load, tick, counts):
+            window, caption, holds_ns = captioned.window, captioned.caption, captioned.holds_ns
+            line = caption_line(window, setup.origin_ns, caption, captioned.faults, holds_ns)
+            answers = [f"    {answered.line(standing)}" for standing, answered in captioned.answers]
+            console.print("\n".join([line, *answers]), markup=False)
             windows.append(_row(captioned))
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
-            if caption.source == "none":
-                totals.count(nothing_seen=1)
-            if captioned.holds_ns is not None:
-                totals.count(unchanged=1)
+            special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
+            totals.count(**{name: 1 for name, is_true in special.items() if is_true})
     if not windows:
-        raise InputError(f"'{setup.bag}' has no window to caption: give a recording with events or images")
+        raise InputError(f"'{setup.path}' has no window to caption: give a recording with events or images")
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:
-        document: dict[str, Any] = {"recording": str(setup.bag), "models": models}
-        document |= {"settings": setup.settings, "windows": windows}
+        document: dict[str, Any] = {"recording": str(setup.path), "models": models}
+        document |= {"settings": setup.shaping, "windows": windows}
         write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
-
-
-def _captions(
-    setup: ReplaySetup,
-    load: Callable[[CaptionerSettings], PrefillHiddenDecoder],
-    progress: Progress,
-    counts: Counter[str],
-) -> Iterator[Captioned]:
-    """Yield the captions and show the progress."""
-    task = progress.add_task("loading the models", total=None)
-    if progress.disable:
-        print(f"crossspec: captioning {setup.bag}; loading the models takes a few seconds", file=sys.stderr)
-
-    def tick(seconds: float) -> None:
-        progress.update(task, description=f"captioning, {seconds:.1f} s")
-
-    yield from captions(setup, load, tick, counts)
-    progress.remove_task(task)
 
 
 def _row(captioned: Captioned) -> dict[str, Any]:

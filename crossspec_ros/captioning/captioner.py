@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.caption import Options, check_length
-from crossspec_ros.captioning.outcome import NO_JSON, UNREACHED, Holding, Listener, Outcome, without_images
+from crossspec_ros.captioning.outcome import (
+    AT_ONCE,
+    BEHIND,
+    NO_JSON,
+    UNREACHED,
+    Holding,
+    Listener,
+    Outcome,
+    without_images,
+)
 from crossspec_ros.captioning.standing import Choices, Told, paired
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
@@ -42,6 +51,8 @@ _LOG = logging.getLogger(__name__)
 
 MAX_QUESTIONS = 16
 """Questions that may wait, the one in work included."""
+_AT_ONCE_NS = 300_000_000
+"""Windows that close within this time belong to messages that were held up."""
 _UNREAD = "an image could not be read ahead, its window is read when it closes"
 _DEACTIVATED = "the captioner was deactivated: ask again once it is active"
 
@@ -56,6 +67,11 @@ class _Closed:
     window: Window
     closed_ns: int
     complete_ns: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the window has no images, as in a gap of the inputs."""
+        return not len(self.window.frames) and not len(self.window.event_images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +186,12 @@ class Captioner:
 
     def close(self, window: Window, closed_ns: int) -> None:
         """Caption this window next; it was announced as closed at `closed_ns` (`perf_counter_ns`)."""
+        closed = _Closed(window, closed_ns, time.perf_counter_ns())
         with self.changed:
-            # A window that will be skipped needs no pixels.
-            self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
-            self._waiting.append(_Closed(window, closed_ns, time.perf_counter_ns()))
+            if not closed.is_empty:
+                # A window that will be skipped needs no pixels.
+                self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
+            self._waiting.append(closed)
             self._unfinished.append(without_images(window))
             self.changed.notify()
 
@@ -213,14 +231,17 @@ class Captioner:
         """
         with self.changed:
             waiting, self._waiting = self._waiting, []
+        # The empty windows of a gap close together, take no time, and are no reason to skip the one before.
+        newest = next((item for item in reversed(waiting) if not item.is_empty), None)
         for item in waiting:
             options = self.options
-            outcome = tried(partial(self._outcome, item, options, is_newest=item is waiting[-1]))
+            overtaken = newest if newest is not item and not item.is_empty else None
+            outcome = tried(partial(self._outcome, item, options, overtaken))
             if isinstance(outcome, Exception):
                 outcome = Outcome(item.window, options, error=outcome)
             self._finish(outcome)
         if waiting:
-            self._is_behind = bool(self._waiting)
+            self._is_behind = not all(item.is_empty for item in self._waiting)
             return True
         return self._answer()
 
@@ -309,7 +330,7 @@ class Captioner:
         self._unasked, self._captioned = None, window.index
         return answer, window.index
 
-    def _outcome(self, item: _Closed, options: Options, is_newest: bool) -> Outcome:
+    def _outcome(self, item: _Closed, options: Options, newer: _Closed | None) -> Outcome:
         """Caption this window, unless a newer one waits or it is not to be captioned."""
         window, holding = item.window, self._holding
         self._closed, self._unasked = window.index, None
@@ -317,11 +338,14 @@ class Captioner:
         if verdict != "unchanged":
             self._holding = None
         if verdict == "caption":
-            return self._caption(item, options) if is_newest else Outcome(window, options, skipped=True)
+            if newer is None:
+                return self._caption(item, options)
+            is_at_once = newer.closed_ns - item.closed_ns < _AT_ONCE_NS
+            return Outcome(window, options, skipped=AT_ONCE if is_at_once else BEHIND)
         is_unasked = verdict == "unasked"
-        self._unasked = window if is_unasked and is_newest else None
+        self._unasked = window if is_unasked and newer is None else None
         # Only the newest one has its images still.
-        faults = flags(window) if is_newest else ()
+        faults = flags(window) if newer is None else ()
         seen = without_images(window)
         return Outcome(seen, options, flags=faults, holds=self._holding, unasked=is_unasked)
 
@@ -341,7 +365,7 @@ class Captioner:
                 trusted,
                 options,
                 trace,
-                lambda text: self._listener.words(text),
+                lambda text: self._listener.words(window.index, text),
                 self._stopping,
                 deadline_ns,
                 partial(self._tell_standing, window),

@@ -1,4 +1,4 @@
-"""A recording replayed in code: the same objects as in the nodes, without topics, threads or time."""
+"""Caption a recording with the objects of the nodes, but without topics and not in real time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from concurrent.futures import wait
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.asked_models import asked_placement, asked_sampling
-from crossspec_ros.captioning.caption import Caption, Options
+from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import Captioner
-from crossspec_ros.captioning.out_of_memory import enough_memory, free_memory
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.loading import (
+    enough_memory,
+    free_memory,
+    requested_placement,
+)
 from crossspec_ros.captioning.outcome import Listener, Outcome
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.rerun_log import RerunLog
-from crossspec_ros.captioning.setup import ReplaySetup
-from crossspec_ros.captioning.standing import Answered, Standing, read_standing
+from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
@@ -30,29 +34,22 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.change import ChangeGate, GateSettings
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.quality import flags
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
-from crossspec_ros.windows.window import EVENTS, FRAMES, Window
-
-if TYPE_CHECKING:
-    from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.windows.synchronizer import FrameReady, Update
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window, WindowClosed
 
 VIEWER_S = 10.0
-"""Patience with Rerun's viewer, in seconds: a recording is captioned faster than it came."""
-MOST_REASONS = 3
-"""Reasons why messages could not be used, the most common ones, that are told."""
+"""Seconds that Rerun's viewer may lag behind."""
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """A window, its caption, the spans of its stages, and what was wrong with it, by `windows.quality`.
+    """A window, its caption and stages, and its faults (`windows.quality`).
 
-    Where the window shows nothing new, the caption is that of the window that ends at `holds_ns`; else it has
-    the `answers` to the standing questions, if its frames could be read.
+    A window that shows nothing new has the caption of the window that ends at `holds_ns`. Others have the
+    `answers` to the standing questions, if their frames show something.
     """
 
     window: Window
-    event_image_stamps_ns: list[int]
     faults: Sequence[str]
     caption: Caption
     trace: Trace
@@ -61,47 +58,40 @@ class Captioned:
 
 
 class CodeReplay(Listener):
-    """Captions each window of a recording; what is wrong with its streams is in `counts`.
+    """Captions each window of a recording and counts the faults of its streams.
 
     The event draft gets the time that it needs, and nothing is rehearsed, so that two runs in float32 give
     the same records.
     """
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
-        self._setup = setup
-        question = setup.captioner.question
-        decoder.check_question(question)
+        self._recording, settings = setup.recording, setup.captioner
         self._pipeline = Pipeline(setup.synchronizer)
         self._assembler = WindowAssembler(self._pipeline.grid)
         self._outcomes: list[Outcome] = []
         self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
-        grammar = decoder.grammars.compiled(setup.captioner.schema)
-        how = setup.captioner.max_new_tokens, asked_sampling(setup.captioner), grammar
-        options = Options(question, *how, *decoder.standing(read_standing(setup.captioner.questions)))
-        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(setup.captioner)))
-        self._event_image_stamps: dict[int, list[int]] = {}
+        options = requested_options(settings, decoder)
+        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(settings)))
         self._unusable: Counter[str] = Counter()
 
     @property
     def counts(self) -> dict[str, int]:
         """Faults so far, by kind."""
-        counts = Counter(self._pipeline.counts) + self._assembler.counts
-        return dict(sorted(counts.items()))
+        return dict(sorted((Counter(self._pipeline.counts) + self._assembler.counts).items()))
 
     def windows(self, tick: Callable[[float], None] = lambda seconds: None) -> Iterator[Captioned]:
         """Yield every window in order; `tick` gets the seconds of the recording that have been read.
 
-        Raises InputError where the recording is damaged.
+        Raises InputError for a damaged recording.
         """
-        recording = self._setup.recording
-        tell(recording.remarks)
-        for message in parts(recording.messages()):
+        tell(self._recording.remarks)
+        for message in parts(self._recording.messages()):
             for update in self._updates(message):
-                yield from self._take(update)
+                yield from map(self._caption, self._add(update))
             if isinstance(message, RecordedMessage) and not message.stray:
-                tick((message.stamp_ns - recording.start_ns) / SECOND)
-        tell(map(describe_loss, recording.losses))
-        for reason, count in self._unusable.most_common(MOST_REASONS):
+                tick((message.stamp_ns - self._recording.start_ns) / SECOND)
+        tell(map(describe_loss, self._recording.losses))
+        for reason, count in self._unusable.most_common(3):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 
     def _updates(self, message: RecordedMessage | Break) -> Iterator[Update]:
@@ -111,25 +101,17 @@ class CodeReplay(Listener):
             self._pipeline.refuse()
             self._unusable[str(error)] += 1
 
-    def _take(self, update: Update) -> Iterator[Captioned]:
-        grid = self._pipeline.grid
-        if isinstance(update, FrameReady):
-            index = grid.index(update.stamp_ns)
-            self._draft(index, FRAMES, update)
-            windows = self._assembler.add_frame(update.stamp_ns, update.image)
-        elif isinstance(update, EventImageReady):
-            index = grid.index(update.stamp_ns - 1)
-            self._event_image_stamps.setdefault(index, []).append(update.stamp_ns)
-            self._draft(index, EVENTS, update)
-            windows = self._assembler.add_event_image(update.stamp_ns, update.image)
-        else:
-            windows = self._assembler.close(*update)
-        yield from map(self._caption, windows)
-
-    def _draft(self, index: int, kind: str, update: FrameReady | EventImageReady) -> None:
-        """Hand an image over, and wait for the event draft: its words must not depend on the machine."""
-        if draft := self._captioner.add_image(index, kind, update.image, update.stamp_ns):
-            wait([draft])
+    def _add(self, update: Update) -> list[Window]:
+        """Return the windows that an update completes."""
+        if not isinstance(update, WindowClosed):
+            # An event image is of the time before its stamp.
+            is_frame = isinstance(update, FrameReady)
+            index = self._pipeline.grid.index(update.stamp_ns - (not is_frame))
+            kind = FRAMES if is_frame else EVENTS
+            if draft := self._captioner.add_image(index, kind, update.image, update.stamp_ns):
+                # The words of the draft must not depend on the speed of the machine.
+                wait([draft])
+        return self._assembler.add(update)
 
     def outcome(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -141,10 +123,10 @@ class CodeReplay(Listener):
         self._captioner.close(window, time.perf_counter_ns())
         self._captioner.step()
         outcome = self._outcomes.pop()
-        stamps, faults = self._event_image_stamps.pop(window.index, []), flags(window)
+        inputs = window, outcome.flags
         if outcome.holds is not None:
             same = Caption(outcome.holds.caption.text, (), "unchanged")
-            return Captioned(window, stamps, faults, same, outcome.trace, outcome.holds.window.end_ns)
+            return Captioned(*inputs, same, outcome.trace, outcome.holds.window.end_ns)
         if outcome.error is not None:
             raise outcome.error
         assert outcome.caption is not None
@@ -157,8 +139,7 @@ class CodeReplay(Listener):
                 raise answered
             awaited.discard(standing)
             answers.append((standing, answered))
-        own = outcome.flags, outcome.caption, outcome.trace
-        return Captioned(window, stamps, *own, answers=tuple(answers))
+        return Captioned(*inputs, outcome.caption, outcome.trace, answers=tuple(answers))
 
 
 def captions(
@@ -167,15 +148,15 @@ def captions(
     tick: Callable[[float], None],
     counts: Counter[str],
 ) -> Iterator[Captioned]:
-    """Every window captioned by the decoder that `load` makes of the captioner's settings, and which is
-    gone afterwards; what is wrong with the recording is added to `counts`.
+    """Yield every window, captioned by the decoder that `load` makes, and add the faults to `counts`.
 
-    `tick` is that of `CodeReplay.windows`. Raises InputError where the recording is damaged, and where memory
-    runs out.
+    `tick` is that of `CodeReplay.windows`. Raises InputError for a damaged recording, for settings with which
+    captions would differ from run to run, and if memory runs out.
     """
+    setup.check_repeatable()
     where = setup.captioner.rerun
     with (
-        enough_memory(asked_placement(setup.captioner)),
+        enough_memory(requested_placement(setup.captioner)),
         closing(RerunLog(where, VIEWER_S)) if where else nullcontext() as view,
         closing(load(setup.captioner)) as decoder,
     ):

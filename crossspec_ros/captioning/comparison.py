@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossspec_ros.captioning.asked_models import asked_sampling
-from crossspec_ros.captioning.target_server import is_remote
+from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.placement import is_remote
 from crossspec_ros.paths import page
 from crossspec_ros.settings import MODES, CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
@@ -50,7 +50,7 @@ def check_comparison(settings: CaptionerSettings) -> None:
             f"compare needs the target alone and our decoder, but mode is {settings.mode}: set compare to "
             f"false, or mode to {MODES[0]}"
         )
-    if asked_sampling(settings) is not None:
+    if requested_sampling(settings) is not None:
         raise InputError(
             "compare tests captions for the same words, but sampled ones differ each time: set temperature "
             "to 0 and generation to greedy, or compare to false"

@@ -20,10 +20,15 @@ from typing import Any
 
 import torch
 
-from crossspec_ros.captioning.assembly import placed_engine, speculative_decoder
 from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.captioning.doctor_report import TIMED, print_report
-from crossspec_ros.captioning.out_of_memory import free_memory, is_out_of_memory, release
+from crossspec_ros.captioning.loading import (
+    free_memory,
+    is_out_of_memory,
+    placed_runner,
+    release,
+    speculative_decoder,
+)
 from crossspec_ros.environment import PARTICIPANTS, SEGMENT_BYTES, ros_environment
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
@@ -36,7 +41,7 @@ from crossspec_ros.models.loading import architectures, load_pair
 from crossspec_ros.models.placement import GGUF, LLAMA_KINDS, Placement, available
 from crossspec_ros.models.registry import TargetArchitecture
 from crossspec_ros.models.transformers_family import TransformersTarget
-from crossspec_ros.paths import tiny_models
+from crossspec_ros.paths import found, tiny_models
 from crossspec_ros.settings import DTYPES, LLAMA_CPP, TORCH, CaptionerSettings
 from crossspec_ros.versions import installed_version, unmet_requirements
 
@@ -49,7 +54,7 @@ _ADVICE = {_FITS: "{}", _ALONE: "{} --draft none"}
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine, print what was found, and write it as JSON if asked."""
-    names = {one: getattr(args, one) or str((args.models or tiny_models()) / one) for one in _MODELS}
+    names = {one: getattr(args, one) or str(found(args.models or tiny_models()) / one) for one in _MODELS}
     target, draft = names.values()
     models = architectures("", target, draft)
     spec = models[0].spec
@@ -144,7 +149,7 @@ def measured(target: str, draft: str, placement: Placement, unmeasured: list[str
             else measured_bytes(pair.target.module),
             "draft": measured_bytes(pair.draft.module) if pair.draft else 0,
         }
-        decoder = speculative_decoder(pair, engine=placed_engine(pair, 1))
+        decoder = speculative_decoder(pair, runner=placed_runner(pair.target, placement, 1))
         assert decoder.policy.cost is not None
         seconds = decoder.policy.cost.table()
         decoder.close()

@@ -19,6 +19,9 @@ UNREACHED = "target_unreached"
 """Beside the faults of inputs: the target's server did not answer in time."""
 NO_JSON = "no_json"
 """Fault of a caption itself: it is no whole JSON of the schema."""
+BEHIND = "a newer window closed while captions were behind"
+AT_ONCE = "a newer window closed at the same time"
+"""Causes of a skipped window."""
 
 
 class Holding(NamedTuple):
@@ -32,9 +35,9 @@ class Holding(NamedTuple):
 class Outcome:
     """Outcome of one window: the caption by these `options`, or the reason why there is none.
 
-    `flags` say what was wrong with its inputs (windows/quality.py). Of a window that shows nothing new,
-    `holds` has the caption that holds still; one that nobody has asked about is `unasked`. Once `cancel` is
-    set nobody waits for what is made of it.
+    `flags` are the faults of its inputs (windows/quality.py). A window is `skipped` for this reason. Of a
+    window that shows nothing new, `holds` has the caption that holds still; one that nobody has asked about
+    is `unasked`. Once `cancel` is set nobody waits for what is made of it.
     """
 
     window: Window
@@ -42,7 +45,7 @@ class Outcome:
     trace: Trace = field(default_factory=Trace)
     caption: Caption | None = None
     flags: tuple[str, ...] = ()
-    skipped: bool = False
+    skipped: str = ""
     holds: Holding | None = None
     unasked: bool = False
     error: Exception | None = None
@@ -63,8 +66,8 @@ class Listener:
     def drafted(self, index: int, text: str, source: str) -> None:
         """Take an unverified text about the window `index`, and its source."""
 
-    def words(self, text: str) -> None:
-        """Take the verified text so far of the window in work."""
+    def words(self, index: int, text: str) -> None:
+        """Take the verified text so far of the window `index`, which is in work."""
 
     def outcome(self, outcome: Outcome) -> None:
         """Take what became of a window."""

@@ -1,4 +1,4 @@
-"""A caption in words for people: what is seen, what was wrong with the inputs, and where the time went."""
+"""Lines about captions for logs and terminals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from crossspec_ros.models.pair import ModelPair
     from crossspec_ros.windows.window import Window
 
-FEWEST_TOKENS = 1000
-"""Checkpoints that speak of the world have tens of thousands; the tiny ones that are shipped 577 to 581."""
+MIN_TOKENS = 1000
+"""Minimum vocabulary of a model of the real world, which has tens of thousands; shipped ones have 581."""
 WARNING = (
     "the {} has {} tokens for all its words, as the tiny models that are shipped: these know the synthetic "
     "driving world only, and what they say of any other scene means nothing; "
@@ -26,7 +26,7 @@ _SUMS = ("total", "beside_models", "hidden")
 
 
 def latencies(trace: Trace) -> dict[str, float]:
-    """Every stage of the trace in ms, what no model took, and `hidden` when the draft model worked at all."""
+    """Return the stages of a trace in ms, the time outside of models, and `hidden` if the draft model ran."""
     stages = trace.stages
     ordered = {name: stages[name] for name in (*LATENCIES, *stages) if name in stages}
     ordered["beside_models"] = trace.beside_models
@@ -34,7 +34,7 @@ def latencies(trace: Trace) -> dict[str, float]:
 
 
 def plain(faults: Sequence[str]) -> str:
-    """Faults of a window's inputs, for people."""
+    """Return the names of faults as words."""
     return ", ".join(faults).replace("_", " ")
 
 
@@ -58,8 +58,10 @@ def caption_line(
     faults: Sequence[str],
     holds_ns: int | None = None,
 ) -> str:
-    """The caption for people, who count the seconds from `origin_ns`; where the window shows nothing new,
-    that of the one that ends at `holds_ns`."""
+    """Return a caption behind the label of its window, which counts from `origin_ns`.
+
+    The caption of a window that shows nothing new is that of the window that ends at `holds_ns`.
+    """
     time = seconds(window.start_ns, window.end_ns, origin_ns)
     absent = "(nothing seen)" if caption.source == "none" else "(empty caption)"
     head = f"{time}: {plain_text(caption.text) or absent}"
@@ -75,26 +77,26 @@ def caption_line(
 
 
 def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
-    """The line of a caption, and below it where the time went."""
+    """Return the line of a caption, and below it the time of each stage."""
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
         tail += f"; draft hidden {stages['hidden']:.0f}"
     if caption.source == "target":
-        taken = ", ".join(f"{caption.accepted.get(p, 0)} of {n} by {p}" for p, n in caption.drafted.items())
+        accepted = [f"{caption.accepted.get(p, 0)} of {n} by {p}" for p, n in caption.drafted.items()]
         tail += (
             f"; {len(caption.token_ids)} tokens in {caption.target_passes} target passes, "
-            f"accepted {taken or 'nothing'}"
+            f"accepted {', '.join(accepted) or 'nothing'}"
         )
     return f"{line}\n    {tail}"
 
 
 def warning(pair: ModelPair) -> str:
-    """Sentence to tell once before tiny models caption, whatever the camera; empty of others.
+    """Return a sentence about tiny models, or an empty one for others.
 
-    They have a small vocabulary, which a target's server sends too.
+    Tiny models have a small vocabulary, also those of a target's server.
     """
     for name, model in (("target", pair.target), ("draft", pair.draft)):
-        if model is not None and (tokens := model.vocabulary) < FEWEST_TOKENS:
+        if model is not None and (tokens := model.vocabulary) < MIN_TOKENS:
             return WARNING.format(name, tokens)
     return ""

@@ -2,6 +2,7 @@
 
 An answer is what the target alone writes under the same schema. Impossible draft tokens are removed, and the
 others are verified as without a schema. JSON has a space behind each comma and colon, as Python writes it.
+An object has the properties that its schema names and no others, as in the strict mode of other servers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,12 @@ MOST_SCHEMA = 65_536
 """Characters of a schema."""
 MAX_REMAINDERS = 10_000
 """Remainders that the `multipleOf` of a schema may leave. More take llguidance minutes and gigabytes."""
+_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMAS = ("items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "oneOf")
+"""Keywords whose values hold schemas."""
+_COMBINING = {"allOf", "not", "if", "then", "else", "dependentSchemas", "unevaluatedProperties"}
+_ALTERNATIVES = {"anyOf", "oneOf", "$ref"}
+"""Keywords by which an object has the properties of several schemas; the latter only beside `properties`."""
 _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -98,7 +105,7 @@ def read_schema(given: str) -> str:
 
 
 def checked_schema(schema: str) -> str:
-    """Return the same JSON without spaces; raise InputError if it is no object or too large.
+    """Return the closed schema as JSON without spaces; raise InputError if it is no object or too large.
 
     Keywords are left to llguidance, which names those that it does not support.
     """
@@ -110,12 +117,41 @@ def checked_schema(schema: str) -> str:
             raise ValueError("no object with keywords")
         if (remainders := _remainders(found)) > MAX_REMAINDERS:
             raise ValueError(f"its multipleOf leave {remainders} remainders, of {MAX_REMAINDERS} at most")
+        _close(found)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"the schema is not usable ({error or 'too deep'}): correct it to a JSON object such as "
             '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
         ) from None
     return json.dumps(found, separators=(",", ":"))
+
+
+def _close(schema: dict[str, Any]) -> None:
+    """Forbid properties without a name wherever `additionalProperties` is absent.
+
+    A schema that combines others stays open: their names are properties of the same object.
+    """
+    found = list(_subschemas(schema))
+    if any(_COMBINING & one.keys() or ("properties" in one and _ALTERNATIVES & one.keys()) for one in found):
+        return
+    for one in found:
+        if "properties" in one:
+            one.setdefault("additionalProperties", False)
+
+
+def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and the schemas in it; a property may have the name of a keyword."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    for keyword, value in schema.items():
+        inner: Any = ()
+        if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict):
+            inner = value.values()
+        elif keyword in _SCHEMAS:
+            inner = value if isinstance(value, list) else [value]
+        for each in inner:
+            yield from _subschemas(each)
 
 
 def _remainders(value: Any) -> int:

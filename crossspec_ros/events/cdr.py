@@ -105,6 +105,22 @@ def is_end_mark(packet: Any) -> bool:
     return not packet.width and not len(packet.events)
 
 
+def end_mark(stamp_ns: int) -> bytes:
+    """Return the EventPacket by which a player shows that the stream has reached this stamp."""
+    return event_packet(stamp_ns, b"", "mono", (0, 0))
+
+
+@cache
+def _end_mark_body() -> bytes:
+    return end_mark(0)[12:]
+
+
+def is_recorded_end_mark(data: bytes) -> bool:
+    """Whether a serialized EventPacket is a player's `end_mark`, which a recorder has recorded."""
+    body = _end_mark_body()
+    return len(data) == 12 + len(body) and data.endswith(body)
+
+
 def check_encoding(encoding: str, width: int, height: int) -> None:
     """Raise InputError for an unknown encoding or an impossible size of the sensor."""
     if encoding not in ENCODINGS:

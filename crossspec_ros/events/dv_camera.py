@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -50,7 +51,7 @@ class Unusable(NamedTuple):
 
 
 class UnreachableError(InputError):
-    """No server answers at an address; one may later."""
+    """No camera is attached, or no server answers; one may later."""
 
 
 Item = RecordedMessage | Unusable | Link
@@ -136,8 +137,7 @@ def _stream(kind: str, text: str) -> Source:
 
 
 def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
-    import dv_processing as dv
-
+    dv = _library()
     try:
         # dv-processing holds the interpreter's lock for as long as a server is silent, and resolves no names.
         with socket.create_connection((host, port), CONNECT_S) as probe:
@@ -156,18 +156,27 @@ def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
 
 
 def _open_camera(serial: str) -> dv.io.camera.CameraInputBase:
-    import dv_processing as dv
-
+    dv = _library()
     try:
         return dv.io.camera.open(serial) if serial else dv.io.camera.open()
-    # IndexError if none is attached.
+    # IndexError if none is attached. The texts of all these are of C++ and name no cause.
     except (IndexError, OSError, RuntimeError) as error:
         found = [descriptor.serialNumber for descriptor in dv.io.camera.discover()]
-        raise InputError(
+        raise UnreachableError(
             f"no iniVation camera{f' {serial}' if serial else ''} can be opened (attached: "
-            f"{', '.join(found) or 'none'}; {_message(error)}): plug it in, end other programs that have it, "
-            f"and install iniVation's udev rules"
+            f"{', '.join(found) or 'none'}): plug it in, end other programs that have it, and install "
+            f"iniVation's udev rules"
         ) from error
+
+
+def _library() -> ModuleType:
+    try:
+        import dv_processing
+    except ImportError:
+        raise InputError(
+            "dv_camera needs dv_processing: run pip install dv-processing, or install libcaer_driver"
+        ) from None
+    return dv_processing
 
 
 def _read(

@@ -78,6 +78,11 @@ def dvs_of_ros1(raw: bytes) -> bytes:
     return head + _rows(*(events[name] for name in ("x", "y", "sec", "nsec", "p")))
 
 
+def dvs_end_mark(stamp_ns: int) -> bytes:
+    """Return the EventArray by which a player shows that the stream has reached this stamp."""
+    return encode_dvs(EventBatch.empty(0, 0), stamp_ns)
+
+
 def is_dvs_end_mark(data: bytes) -> bool:
     """Whether a message is a player's sign that the stream has reached its stamp, and no camera's."""
     try:

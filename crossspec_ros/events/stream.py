@@ -85,6 +85,6 @@ class DvsStream:
 
 
 def make_stream(event_type: str) -> PacketStream | DvsStream:
-    """The stream of messages of this type, as in `event_camera_msgs/EventPacket`."""
-    is_dvs = EVENT_TYPES[event_type.replace("/", "/msg/")] == DVS_EVENTS
+    """Return the stream of messages of this type, such as `event_camera_msgs/EventPacket`, its default."""
+    is_dvs = EVENT_TYPES.get(event_type.replace("/", "/msg/")) == DVS_EVENTS
     return DvsStream() if is_dvs else PacketStream()

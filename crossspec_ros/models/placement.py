@@ -92,6 +92,11 @@ def is_gguf(name: str) -> bool:
     return name.lower().endswith(f".{GGUF}")
 
 
+def is_remote(target: str) -> bool:
+    """Whether a target is the address of a server."""
+    return "://" in target
+
+
 def available(
     dtype: str = DTYPES[0],
     device: str = "auto",

@@ -22,9 +22,11 @@ from crossspec_ros.events.cdr import (
     EVENT_TYPES,
     IMAGE_TYPES,
     RecordedMessage,
+    is_recorded_end_mark,
     stamp_ns,
     typestore,
 )
+from crossspec_ros.events.dvs import is_dvs_end_mark
 from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topic, open_storage, zstd
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.source import FileRecording
@@ -202,7 +204,10 @@ class BagRecording(FileRecording):
 
     def _stream(self, kind: str, topic: Topic) -> Iterator[RecordedMessage]:
         type_name, torn = EVENT_TYPES.get(topic.type, topic.type), 0
+        is_mark = is_dvs_end_mark if type_name == DVS_EVENTS else is_recorded_end_mark
         for message in self._files.messages([topic]):
+            if kind == "events" and is_mark(message.data):
+                continue  # else a recorded replay would be longer than its recording
             try:
                 yield RecordedMessage(stamp_ns(message.data), kind, type_name, message.data)
             except InputError:

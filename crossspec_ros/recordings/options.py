@@ -10,12 +10,12 @@ from typing import NamedTuple
 class ReadOptions(NamedTuple):
     """User options for reading a recording. The reader chooses where a field is empty.
 
-    Command-line arguments, launch arguments and player parameters have the names in `OPTION_NAMES`.
+    The names are those of the player's settings.
     """
 
-    events: str = ""
+    events_topic: str = ""
     """Event topic of a bag."""
-    image: str = ""
+    image_topic: str = ""
     """Image topic of a bag."""
     columns: str = ""
     """Names of a table's columns in file order, separated by commas."""
@@ -26,15 +26,9 @@ class ReadOptions(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> ReadOptions:
-        """Take the options out of all arguments or parameters."""
-        events, image, columns, unit, folder = (str(values.get(name) or "") for name in OPTION_NAMES)
-        return cls(events, image, columns, unit, Path(folder) if folder else None)
-
-    def parameters(self) -> dict[str, str]:
-        """Return the player's parameters for these options, with absolute paths."""
-        values = (*self[:4], str(self.images.resolve()) if self.images else "")
-        return {name: value for name, value in zip(OPTION_NAMES, values, strict=True) if value}
+        """Take the options out of all arguments or settings."""
+        *texts, folder = (str(values.get(name) or "") for name in cls._fields)
+        return cls(*texts, Path(folder) if folder else None)
 
 
-OPTION_NAMES = ("events_topic", "image_topic", "columns", "time_unit", "images")
 DEFAULT_OPTIONS = ReadOptions()

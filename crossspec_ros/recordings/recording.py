@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import check_file, read_small
 from crossspec_ros.plain_text import plain_text
-from crossspec_ros.recordings.options import DEFAULT_OPTIONS, OPTION_NAMES, ReadOptions
+from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
     from crossspec_ros.events.cdr import RecordedMessage
@@ -164,7 +164,7 @@ def find_format(path: Path) -> Format:
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
     apply = (format.has_topics, format.has_topics, format.has_numbers, format.has_numbers)
-    for name, value, applies in zip(OPTION_NAMES, asked, apply, strict=False):
+    for name, value, applies in zip(asked._fields, asked, apply, strict=False):
         if value and not applies:
             raise InputError(f"--{name.replace('_', '-')} does not apply to '{path}': leave it out")
     if (inner := path.joinpath(*format.contents[:1])).is_file():

@@ -102,8 +102,10 @@ def choose(
         for image in images
         if not events or not _LEAF.sub("", image.topic.name.removesuffix("/compressed")).endswith(_DERIVED)
     ]
-    some_events: list[Candidate | None] = [*(_requested(events, asked.events, "events", path) or events)]
-    some_images: list[Candidate | None] = [*(_requested(images, asked.image, "images", path) or views)]
+    some_events: list[Candidate | None] = [
+        *(_requested(events, asked.events_topic, "events", path) or events)
+    ]
+    some_images: list[Candidate | None] = [*(_requested(images, asked.image_topic, "images", path) or views)]
     best = max(product(some_events or [None], some_images or [None]), key=lambda pair: _rank(*pair))
     others = sorted((one for one in (*events, *images) if one not in best), key=lambda one: one.topic)
     return Choice(*best, others, unread)

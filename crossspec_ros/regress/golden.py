@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import NoSmallFileError, read_small, replace_file
@@ -42,7 +42,7 @@ class Setup(ReplaySetup):
         return {
             "recording": self.recording_digest,
             "models": models_digest(self.model_folders),
-            "settings": self.settings,
+            "settings": self.shaping,
         }
 
     def check(self, path: Path, stored: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ def record(captioned: Captioned) -> Record:
     return Record(
         end_ns=window.end_ns,
         frame_stamps_ns=list(window.frame_stamps_ns),
-        event_image_stamps_ns=captioned.event_image_stamps_ns,
+        event_image_stamps_ns=list(window.event_image_stamps_ns),
         frames=[_thumbnail(frame) for frame in window.frames],
         event_images=[hashlib.sha256(image.tobytes()).hexdigest()[:16] for image in window.event_images],
         events=window.events,

@@ -46,7 +46,7 @@ def silent(what: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
-    setup = Setup.asked(args)
+    setup = Setup(args.path, args.config, vars(args))
     folder = args.golden or golden_folder(args.path)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with closing(setup), bar as progress:
@@ -69,9 +69,9 @@ def regress(
 
     Raises InputError when the goldens are missing or belong to something else.
     """
-    paths = [None if path is None else Path(path) for path in (golden, models, config)]
-    folder = paths[0] or golden_folder(Path(bag))
-    with closing(Setup(Path(bag), paths[1], question, paths[2])) as setup:
+    folder = golden_folder(Path(bag)) if golden is None else Path(golden)
+    flags = {"models": None if models is None else str(models), "question": question}
+    with closing(Setup(Path(bag), None if config is None else Path(config), flags)) as setup:
         return all_differences(compared(setup, folder))
 
 
@@ -102,8 +102,8 @@ def windows_in_code(
 
     Raises InputError for a recording that is damaged or has no window.
     """
-    from crossspec_ros.captioning.assembly import load_decoder
     from crossspec_ros.captioning.code_replay import captions
+    from crossspec_ros.captioning.loading import load_decoder
 
     tick("loading the models")
     windows, counts = [], Counter[str]()
@@ -113,14 +113,14 @@ def windows_in_code(
         windows.append(record(captioned))
         look(captioned, windows[-1])
     if not windows:
-        raise InputError(f"'{setup.bag}' has no window to compare: give a recording with events or images")
+        raise InputError(f"'{setup.path}' has no window to compare: give a recording with events or images")
     return Golden(windows, dict(counts), setup.origin_ns)
 
 
 def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
     page = Page() if args.html else None
     checks = compared(setup, folder, page, tick)
-    name = setup.bag.resolve().name
+    name = setup.path.resolve().name
     if args.junit:
         write_report(args.junit, junit(name, checks).decode())
     if page:

@@ -1,7 +1,7 @@
-"""A node's heartbeat for nav2's lifecycle manager, which takes a managed node without one for dead.
+"""Heartbeat of a node for nav2's lifecycle manager, which takes a managed node without one for dead.
 
-The protocol is that of ROS's package bond (one `bond/msg/Status` a period, and a last one that says it ends),
-of which a node that is only watched needs no more than this.
+The protocol is that of ROS's package bond: one `bond/msg/Status` a period, and a last one at the end. A node
+that is only watched needs no more than this.
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ except ImportError:  # it comes with nav2, and without nav2 nobody listens
 TOPIC = "bond"
 PERIOD_S = 0.25
 TIMEOUT_S = 4.0
-"""Both as nav2's own nodes have them."""
+"""Period and timeout of nav2's own nodes."""
 
 
 class Bond:
-    """Tells on the topic `bond` that the node lives, until `stop`; only where nav2's messages are."""
+    """Publishes on the topic `bond` that the node lives, from `start` to `stop`."""
 
     def __init__(self, node: LifecycleNode) -> None:
-        self._node, self._instance = node, str(uuid.uuid4())
+        self._node, self._instance = node, ""
         self._publisher = node.create_publisher(Status, TOPIC, 1)
-        self._timer = node.create_timer(PERIOD_S, self._tell, clock=STEADY)
-        self._tell()
+        self._timer = node.create_timer(PERIOD_S, self._publish, clock=STEADY)
+        self._timer.cancel()
+
+    def start(self) -> None:
+        """Begin a bond."""
+        self._instance = str(uuid.uuid4())
+        self._publish()
+        self._timer.reset()
 
     def stop(self) -> None:
-        """Tell that it ends on purpose."""
-        self._node.destroy_timer(self._timer)
+        """Publish that the bond ends on purpose."""
+        self._timer.cancel()
         if self._node.context.ok():
-            self._tell(active=False)
-        self._node.destroy_publisher(self._publisher)
+            self._publish(active=False)
 
-    def _tell(self, active: bool = True) -> None:
+    def _publish(self, active: bool = True) -> None:
         status = Status(id=self._node.get_name(), instance_id=self._instance, active=active)
         status.header.stamp = ros_time(self._node)
         status.heartbeat_period, status.heartbeat_timeout = PERIOD_S, TIMEOUT_S
@@ -48,5 +53,5 @@ class Bond:
 
 
 def make_bond(node: LifecycleNode) -> Bond | None:
-    """A Bond from now on; None without nav2's messages."""
+    """Return a bond, or None without nav2's messages."""
     return None if Status is None else Bond(node)

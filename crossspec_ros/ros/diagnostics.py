@@ -1,4 +1,4 @@
-"""The health of a node as `/diagnostics`, once a second; a node with a dead or stuck thread is ended."""
+"""The health of a node on `/diagnostics`, once a second; a node with a dead or stuck thread ends."""
 
 from __future__ import annotations
 
@@ -7,177 +7,158 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 
-from crossspec_ros.captioning.health import MINUTE_S, MemoryWatch, PartHealth, Reading
-from crossspec_ros.plain_text import plain_text
-from crossspec_ros.ros.boundary import GuardedNode
+from crossspec_ros.captioning.health import ERROR, HOLD_S, OK, Status
+from crossspec_ros.errors import tried
+from crossspec_ros.ros.duplicates import Duplicates
 from crossspec_ros.ros.messages import key_values, ros_time
-from crossspec_ros.ros.run import ENDING_S, ThreadError, end_within
-from crossspec_ros.telemetry.process_memory import give_back
+from crossspec_ros.ros.node import GuardedNode
+from crossspec_ros.ros.run import NodeError
+from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
-__all__ = ["STEADY", "Diagnostics", "Reading"]
+__all__ = ["STEADY", "Status", "Updater"]
 
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
-"""For what must go on while simulated time stands still."""
-
+"""For timers that must go on while simulated time stands still."""
 HARDWARE_ID = "crossspec"
-"""Hardware id of all statuses of these nodes on `/diagnostics`."""
-LASTING_S = 5.0
-"""Seconds that a fault lasts before the log tells it as well."""
-LOOK_S = 1.0
-"""Time between two looks at a node's threads."""
+"""Hardware id of all rows of these nodes."""
+PERIOD_S = 1.0
+GIVE_BACK_EVERY = 60
+"""Periods between two returns of free memory to the system: one odd message can leave hundreds of MB."""
+ENDING_S = 5.0
+"""A node with a dead or stuck thread gets so long to end by itself."""
+
+Task = Callable[[Status], object]
 
 
-class Diagnostics:
-    """Publishes one status per part of a node, and those of its callbacks, memory and threads.
+class Updater:
+    """Publishes the rows that tasks fill, with the API of diagnostic_updater.
 
-    `pulses` are those of the node's own threads at the time; a dead or stuck one ends the node, and so does a
-    callback that is stuck.
+    It works in a thread of its own, because the node's may be stuck or load models. The rows `graph`,
+    `threads`, `callbacks` and `memory` are always there. `pulses` returns those of the node's own threads at
+    the time; a dead or stuck one, and a stuck callback, end the node.
     """
 
-    def __init__(
-        self,
-        node: GuardedNode,
-        read: Callable[[], Mapping[str, Reading]],
-        pulses: Callable[[], Iterable[Pulse]] = tuple,
-    ) -> None:
-        self._node = node
-        self._read = read
+    def __init__(self, node: GuardedNode, pulses: Callable[[], Iterable[Pulse]] = tuple) -> None:
         self.threads = ThreadWatch(lambda: [node.boundary.pulse, *pulses()])
-        self._memory = MemoryWatch()
-        self._parts: dict[str, PartHealth] = {}
+        self._node = node
+        self._duplicates = Duplicates(node)
+        self._rows: list[tuple[Status, Task, float]] = []
         self._faults: dict[str, tuple[str, float]] = {}
-        """By part, the sentence and since when it holds, in monotonic seconds; infinite once logged."""
+        """By row, the fault and since when it lasts, in monotonic seconds; infinite once it is logged."""
+        # First, because two publishers on an input explain faults of other rows.
+        self.add("graph", self._duplicates, log_after_s=0.0)
+        self.add("threads", self._fill_threads)
+        self.add("callbacks", self._fill_callbacks)
+        self.add("memory", _fill_memory)
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._timer = node.create_timer(1.0, self._publish, clock=STEADY)
-        # One odd message can leave hundreds of MB free in the heap, which nobody else could use.
-        self._trim = node.create_timer(MINUTE_S, give_back, clock=STEADY)
-        self._watch = NodeWatch(self.threads, self._tell_fault)
-        node.at_end.append(self._watch.stop)
-
-    def _publish(self) -> None:
-        message = self._message()
-        # Each for itself, so that one which fails leaves the others to be told.
-        for tell in self._tell_parts, self._tell_callbacks, self._publisher.publish:
-            self._attempt(tell, message)
-        (threads, *_) = message.status
-        # A thread may have died since, and no node ends without a word.
-        if threads.level == DiagnosticStatus.ERROR:
-            self._watch.check()
-
-    def _attempt(self, task: Callable[..., None], *message: DiagnosticArray) -> None:
-        self._node.boundary.guarded(task, "the node's own health", is_watched=False)(*message)
-
-    def _tell_parts(self, message: DiagnosticArray) -> None:
-        self._add_readings(message, {**self._read(), "memory": self._memory.reading(time.monotonic())})
-
-    def _tell_callbacks(self, message: DiagnosticArray) -> None:
-        failure = self._node.boundary.last_failure
-        wrong = {"failed_callbacks": self._node.boundary.failed_callbacks}
-        values = {"last_failure": failure} if failure else {}
-        self._add_readings(message, {"callbacks": Reading(wrong=wrong, values=values)})
-
-    def _add_readings(self, message: DiagnosticArray, parts: Mapping[str, Reading]) -> None:
-        for part, reading in parts.items():
-            warning, values = self._parts.setdefault(part, PartHealth()).update(time.monotonic(), reading)
-            level = DiagnosticStatus.WARN if warning else DiagnosticStatus.OK
-            self._add(message, part, level, warning or "OK", values)
-
-    def _message(self) -> DiagnosticArray:
-        """One that tells of the threads."""
-        message = DiagnosticArray()
-        message.header.stamp = ros_time(self._node)
-        fault = self._watch.fault
-        level = DiagnosticStatus.ERROR if fault else DiagnosticStatus.OK
-        self._add(message, "threads", level, fault or "OK", self.threads.values)
-        return message
-
-    def _tell_fault(self) -> None:
-        """In the thread of the watch: the node's may be the stuck one."""
-        if self._node.context.ok():
-            self._publisher.publish(self._message())
-
-    def _add(
-        self, message: DiagnosticArray, part: str, level: bytes, told: str, values: Mapping[str, str]
-    ) -> None:
-        self._log_lasting(part, "" if level == DiagnosticStatus.OK else told)
-        # With its namespace, or a second instance's rows would take the place of the first one's.
-        name = f"{self._node.get_fully_qualified_name().lstrip('/')}: {part}"
-        message.status.append(
-            DiagnosticStatus(
-                level=level, name=name, message=told, hardware_id=HARDWARE_ID, values=key_values(values)
-            )
-        )
-
-    def _log_lasting(self, part: str, fault: str) -> None:
-        """Tell a fault that lasts, once: on the first day nobody looks at `/diagnostics`."""
-        now_s = time.monotonic()
-        before, since_s = self._faults.get(part, ("", now_s))
-        if fault != before:
-            since_s = now_s
-        elif fault and now_s - since_s >= LASTING_S:
-            self._node.get_logger().warning(f"{part}: {fault}")
-            since_s = math.inf
-        self._faults[part] = fault, since_s
-
-
-class NodeWatch:
-    """Looks at a node's threads once a second, in a thread of its own: that of its callbacks may be stuck.
-
-    A fault is told by `tell`, in that thread. A node that has not ended by itself `ENDING_S` after its
-    farewell is ended here, with code 1.
-    """
-
-    def __init__(self, threads: ThreadWatch, tell: Callable[[], None]) -> None:
-        self.threads, self._tell = threads, tell
         self._stopping = threading.Event()
-        self._is_raised = False
-        self.pulse = Pulse("watch")
-        self._thread = self.pulse.start(self._work, "watch")
+        self._pulse = Pulse("diagnostics")
+        self._thread = self._pulse.start(self._work, "diagnostics")
+        node.at_end.append(self._stop)
 
-    @property
-    def fault(self) -> str:
-        """The fault found at the last look; empty without one."""
-        death = self.pulse.death
-        return f"the thread of the {self.pulse.name} has ended ({death})" if death else self.threads.fault
+    def add(self, name: str, task: Task, log_after_s: float = HOLD_S) -> None:
+        """Add a row that `task` fills once a second; a fault that lasts for `log_after_s` is logged."""
+        self._rows.append((Status(name), task, log_after_s))
 
-    def check(self) -> None:
-        """Raises ThreadError for a fault that has been told for long enough; for the thread of the node."""
-        if self.threads.is_final or self.pulse.death:
-            self._is_raised = True
-            raise ThreadError(_sentence(self.fault))
-
-    def stop(self) -> None:
-        """The node ends."""
-        self.pulse.end()
+    def _stop(self) -> None:
+        self._pulse.end()
         self._stopping.set()
-        self._thread.join(LOOK_S)
+        self._thread.join(ENDING_S)
 
     def _work(self) -> None:
-        left = round(ENDING_S / LOOK_S)
-        while not self._stopping.wait(LOOK_S):
-            if self.threads.look():
-                # Whether or not it can be told, it is the end.
-                with suppress(Exception):
-                    self._tell()
-            if not self.threads.is_final:
-                continue
-            left -= 1
-            if left < 0:
-                # Whoever reads what is said may be gone, or may never read it.
-                end_within(LOOK_S)
-                with suppress(Exception):
-                    if not self._is_raised:
-                        sentence = plain_text(_sentence(self.fault))
-                        print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
-                os._exit(1)
+        for number in count(1):
+            if self._stopping.wait(PERIOD_S) or not self._node.context.ok():
+                return
+            self._attempt(self.threads.look)
+            self._attempt(self._update)
+            if number % GIVE_BACK_EVERY == 0:
+                give_back()
+            if self.threads.fault:
+                self._end()
+                return
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        error = tried(work)
+        # ROS fails in any call once it has shut down.
+        if isinstance(error, Exception) and self._node.context.ok():
+            self._node.boundary.note("the node's own health", error)
+
+    def _update(self) -> None:
+        message = DiagnosticArray()
+        message.header.stamp = ros_time(self._node)
+        # With its namespace, or a second instance's rows would replace the first one's.
+        node = self._node.get_fully_qualified_name().lstrip("/")
+        for status, task, log_after_s in tuple(self._rows):
+            status.is_muted = self._duplicates.has_two_senders
+            status.begin(time.monotonic())
+            self._attempt(partial(task, status))
+            self._log(status, log_after_s)
+            message.status.append(
+                DiagnosticStatus(
+                    level=status.level,
+                    name=f"{node}: {status.name}",
+                    message=status.message,
+                    hardware_id=HARDWARE_ID,
+                    values=key_values(status.values),
+                )
+            )
+        self._publisher.publish(message)
+
+    def _log(self, status: Status, after_s: float) -> None:
+        """Log a fault that lasts, once."""
+        fault, now_s = "" if status.level == OK else status.message, time.monotonic()
+        before, since_s = self._faults.get(status.name, ("", now_s))
+        if fault != before:
+            since_s = now_s
+        if fault and now_s - since_s >= after_s:
+            self._node.get_logger().warning(f"{status.name}: {fault}")
+            since_s = math.inf
+        self._faults[status.name] = fault, since_s
+
+    def _end(self) -> None:
+        """End the process with code 1: by an error in the executor, or by force."""
+        fault = f"{self.threads.fault}: restart the node, and report it if it recurs"
+        # From now on, because even a log blocks where nobody reads it.
+        force = threading.Timer(ENDING_S, os._exit, (1,))
+        force.daemon = True
+        force.start()
+        is_raised = threading.Event()
+
+        def end() -> None:
+            is_raised.set()
+            raise NodeError(fault)
+
+        # Twice, because a MultiThreadedExecutor raises when it wakes again.
+        for executor in [self._node.executor] * 2:
+            if executor is not None:
+                executor.create_task(end)
+        if not is_raised.wait(PERIOD_S):
+            self._node.get_logger().fatal(fault)
+
+    def _fill_threads(self, status: Status) -> None:
+        if self.threads.fault:
+            status.summary(ERROR, self.threads.fault)
+        for name, state in self.threads.values.items():
+            status.add(name, state)
+
+    def _fill_callbacks(self, status: Status) -> None:
+        boundary = self._node.boundary
+        status.faults({"failed_callbacks": boundary.failed_callbacks})
+        if boundary.last_failure:
+            status.add("last_failure", boundary.last_failure)
 
 
-def _sentence(fault: str) -> str:
-    return f"{fault}: start the node again, and report it if it comes back"
+def _fill_memory(status: Status) -> None:
+    status.add("resident_mb", f"{resident_mb():.0f}")
+    # A node that has not imported torch uses no GPU, and need not wait for the import.
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        status.add("gpu_mb", f"{torch.cuda.memory_reserved() / 1e6:.0f}")

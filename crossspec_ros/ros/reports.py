@@ -1,18 +1,20 @@
-"""Messages about a window and its caption, and its report as JSON."""
+"""Messages about one window: its caption, its report, and a picture of it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 from crossspec_msgs.msg import Caption as CaptionMessage
 from crossspec_msgs.msg import ProposerCount, Stage, WindowReport
 from crossspec_msgs.msg import Span as SpanMessage
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from std_msgs.msg import Header
 
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.wording import absent_text, latencies
-from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.messages import FIRST_NS, to_time
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import HARMLESS, trustworthy
@@ -21,11 +23,22 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.caption import Caption
     from crossspec_ros.windows.window import Window
 
+_LEVELS = {
+    "captioned": WindowReport.OK,
+    "unchanged": WindowReport.OK,
+    "unasked": WindowReport.OK,
+    "skipped": WindowReport.WARN,
+    "inactive": WindowReport.WARN,
+    "failed": WindowReport.ERROR,
+}
+_HEIGHT, _MAX_WIDTH, _TEXT, _MARGIN = 240, 960, 16, 6
+_BACKGROUND, _INK, _ABSENT = (24, 24, 24), (240, 240, 240), (70, 70, 70)
+
 
 def report(
     window: Window, outcome: str, text: str, degraded: Sequence[str] = (), dropped: int = 0
 ) -> WindowReport:
-    """The report of one window, whatever became of it; `dropped` windows were skipped so far."""
+    """Return the report of a window with this outcome; `dropped` windows were skipped so far."""
     level, usable = _LEVELS[outcome], trustworthy(window, degraded)
     if set(degraded) - HARMLESS:
         level = max(level, WindowReport.WARN)
@@ -48,24 +61,19 @@ def report(
     )
 
 
-_LEVELS = {
-    "captioned": WindowReport.OK,
-    "unchanged": WindowReport.OK,
-    "unasked": WindowReport.OK,
-    "skipped": WindowReport.WARN,
-    "inactive": WindowReport.WARN,
-    "failed": WindowReport.ERROR,
-}
-
-
 def captioned_report(
-    window: Window, caption: Caption, trace: Trace, degraded: Sequence[str], dropped: int
+    window: Window,
+    caption: Caption,
+    trace: Trace,
+    degraded: Sequence[str],
+    dropped: int = 0,
+    frame_id: str = "",
 ) -> WindowReport:
-    """The report of a window that has got its caption."""
+    """Return the report of a window with this caption."""
     message = report(window, "captioned", caption.text or absent_text(caption, degraded), degraded, dropped)
     if caption.source != "target" or not caption.text:
         message.level = WindowReport.WARN
-    message.caption = caption_message(caption, window.end_ns)
+    message.caption = caption_message(caption, window.end_ns, frame_id)
     message.rests_on = RESTS_ON[caption.source]
     message.cut_by_deadline = caption.late
     message.acceptance_length = float(caption.mean_acceptance_length)
@@ -92,10 +100,10 @@ def captioned_report(
     return message
 
 
-def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
-    """A caption of the window that ends there."""
+def caption_message(caption: Caption, end_ns: int, frame_id: str = "") -> CaptionMessage:
+    """Return a caption of the window that ends there, as the camera with this frame id saw it."""
     return CaptionMessage(
-        header=Header(stamp=to_time(end_ns)),
+        header=Header(stamp=to_time(end_ns), frame_id=frame_id),
         text=caption.text,
         source=caption.source,
         verified=caption.source == "target",
@@ -104,32 +112,30 @@ def caption_message(caption: Caption, end_ns: int) -> CaptionMessage:
     )
 
 
-def report_values(message: WindowReport) -> dict[str, Any]:
-    """A report as JSON has it; stages in ms."""
-    counts = (
-        "events",
-        "lost_packets",
-        "late_events",
-        "late_frames",
-        "covered_ms",
-        "missing_images",
-        "frames",
-        "event_images",
-        "dropped_windows",
-        "rehearsal_tokens",
-        "rehearsal_passes",
-        "rehearsal_ms",
-        "rehearsal_equal",
-    )
-    return {
-        "end_ns": to_ns(message.header.stamp),
-        "outcome": message.outcome,
-        "message": message.message,
-        "source": message.caption.source,
-        "acceptance_length": message.acceptance_length,
-        "stages": {stage.name: stage.ms for stage in message.stages},
-        "link_bytes_up": message.link_bytes_up,
-        "link_bytes_down": message.link_bytes_down,
-        "link_round_trip_ms": message.link_round_trip_ms,
-        **{name: getattr(message, name) for name in counts},
-    }
+def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
+    """Draw a window's last frame and last event image side by side, over these lines.
+
+    An image that the window lacks is grey. Returns (H, W, 3) uint8 RGB.
+    """
+    panels = [_panel(images) for images in (window.frames, window.event_images)]
+    width = sum(panel.width for panel in panels) + 3 * _MARGIN
+    font = ImageFont.load_default(_TEXT)
+    columns = max(1, int((width - 2 * _MARGIN) / font.getlength("n")))
+    text = [row for line in lines for row in textwrap.wrap(line, columns) or [""]]
+    step = _TEXT * 5 // 4
+    picture = Image.new("RGB", (width, _HEIGHT + 3 * _MARGIN + step * len(text)), _BACKGROUND)
+    left = _MARGIN
+    for panel in panels:
+        picture.paste(panel, (left, _MARGIN))
+        left += panel.width + _MARGIN
+    draw = ImageDraw.Draw(picture)
+    for i, row in enumerate(text):
+        draw.text((_MARGIN, _HEIGHT + 2 * _MARGIN + step * i), row, _INK, font)
+    return np.asarray(picture)
+
+
+def _panel(images: np.ndarray) -> Image.Image:
+    if not len(images):
+        return Image.new("RGB", (_HEIGHT * 4 // 3, _HEIGHT), _ABSENT)
+    # An image may be 200 times as wide as it is high.
+    return ImageOps.contain(Image.fromarray(images[-1]), (_MAX_WIDTH, _HEIGHT))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from math import ceil
 from typing import Any
 
 from crossspec_msgs.msg import WindowReport
 from python_qt_binding.QtCore import QTimer
 from python_qt_binding.QtGui import QColor, QPainter
-from python_qt_binding.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from python_qt_binding.QtWidgets import QComboBox, QGroupBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 from rqt_gui_py.plugin import Plugin
 
-from crossspec_ros.ros.rqt_timelines import LastWindows, draw
+from crossspec_ros.ros.rqt_timelines import PLOTS, STAGES, LastWindows, draw, legend, series
+
+try:  # after Qt, because pyqtgraph takes the binding that is loaded
+    import pyqtgraph
+except ImportError:
+    pyqtgraph = None
 
 REPORT = "crossspec_msgs/msg/WindowReport"
 DEFAULT = "/captioner/report"
-DISCOVERY_MS, DISCOVERY_S, LOOK_S = 2000, 3.0, 0.3
-"""Period of the search for topics; a restored perspective waits so long, and looks so often."""
-PERIOD_MS, FONT_PIXELS, MAX_HEIGHT = 200, 12, 320
+PERIOD_MS, FONT_PIXELS = 500, 12
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b")
 _WORD_WRAP, _MAX_TEXT_HEIGHT = 0x1000, 100_000
 """Qt.TextWordWrap, which the bindings spell and type differently; pixels."""
 
@@ -37,19 +40,36 @@ class Crossspec(Plugin):
         self._topics.currentTextChanged.connect(self._watch)
         self._widget = QWidget()
         self._widget.setWindowTitle("Captions")
-        layout = QVBoxLayout(self._widget)
+        layout, row = QVBoxLayout(self._widget), QHBoxLayout()
         layout.addWidget(self._topics)
-        layout.addWidget(self._view, 1)
+        layout.addWidget(_legend(STAGES))
+        layout.addWidget(self._view, 3)
+        layout.addLayout(row, 2)
+        self._curves: dict[str, Any] = {}
+        for title, names in PLOTS.items() if pyqtgraph else ():
+            row.addWidget(self._make_plot(title, names))
+        if not pyqtgraph:
+            row.addWidget(QLabel("There are no plots without pyqtgraph: install python3-pyqtgraph."))
         context.add_widget(self._widget)
         self._offer(DEFAULT)
-        self._discovery = QTimer(self._widget)
-        self._discovery.timeout.connect(self._discover)
-        self._discovery.start(DISCOVERY_MS)
+        self._timer = QTimer(self._widget)
+        self._timer.timeout.connect(self._refresh)
+        self._timer.start(PERIOD_MS)
+
+    def _make_plot(self, title: str, names: tuple[str, ...]) -> QWidget:
+        """Return a plot with its title and unit, and the names of the curves above, where they cover none."""
+        box, plot = QGroupBox(title), pyqtgraph.PlotWidget(background="w")
+        colours, layout = dict(zip(names, COLOURS, strict=False)), QVBoxLayout(box)
+        layout.addWidget(_legend(colours))
+        layout.addWidget(plot, 1)
+        plot.setLabel("bottom", "seconds")
+        for name, colour in colours.items():
+            self._curves[name] = plot.plot(pen=pyqtgraph.mkPen(colour, width=2))
+        return box
 
     def shutdown_plugin(self) -> None:
         """Stop; called by rqt."""
-        self._discovery.stop()
-        self._view.timer.stop()
+        self._timer.stop()
         self._unwatch()
 
     def save_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
@@ -57,19 +77,13 @@ class Crossspec(Plugin):
         instance_settings.set_value("topic", self._topics.currentText())
 
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
-        """Choose the topic of the perspective, once ROS knows it or after `DISCOVERY_S`; called by rqt.
-
-        rqt restores the plots next, which drop unknown topics.
-        """
+        """Choose the topic of the perspective; called by rqt."""
         if topic := instance_settings.value("topic"):
-            ends_s = time.monotonic() + DISCOVERY_S
-            while not self._node.count_publishers(topic) and time.monotonic() < ends_s:
-                time.sleep(LOOK_S)
             self._offer(topic)
             self._topics.setCurrentText(topic)
 
-    def _discover(self) -> None:
-        """Offer all report topics; while no report has come, watch one that is published."""
+    def _refresh(self) -> None:
+        """Offer all report topics, watch a published one while no report has come, and draw."""
         # rqt goes on for a while after a signal has ended ROS.
         if not self._node.context.ok():
             return
@@ -79,6 +93,9 @@ class Crossspec(Plugin):
         published = [topic for topic in reports if self._node.count_publishers(topic)]
         if published and not self._windows.newest() and self._topics.currentText() not in published:
             self._topics.setCurrentText(published[0])
+        self._view.update()
+        for name, curve in self._curves.items():
+            curve.setData(*series(self._windows, name))
 
     def _offer(self, topic: str) -> None:
         if self._topics.findText(topic) < 0:
@@ -95,16 +112,19 @@ class Crossspec(Plugin):
             self._subscription = None
 
 
+def _legend(colours: dict[str, str]) -> QLabel:
+    label = QLabel(legend(colours))
+    label.setWordWrap(True)
+    return label
+
+
 class TimelineView(QWidget):
-    """Paints `windows`, which another thread may fill, at most five times a second."""
+    """Paints `windows`, which another thread may fill."""
 
     def __init__(self, windows: LastWindows) -> None:
         super().__init__()
         self._windows = windows
-        self.setMinimumSize(480, 160)
-        self.timer = QTimer(self)
-        self.timer.timeout.connect(self.update)
-        self.timer.start(PERIOD_MS)
+        self.setMinimumSize(480, 260)
 
     def paintEvent(self, event: object) -> None:
         """Paint; the name is Qt's."""
@@ -113,9 +133,8 @@ class TimelineView(QWidget):
         font = painter.font()
         font.setPixelSize(FONT_PIXELS)
         painter.setFont(font)
-        needed = draw(_QtCanvas(painter), self._windows, self.width(), self.height())
+        draw(_QtCanvas(painter), self._windows, self.width(), self.height())
         painter.end()
-        self.setMinimumHeight(max(self.minimumHeight(), min(ceil(needed), MAX_HEIGHT)))
 
 
 class _QtCanvas:

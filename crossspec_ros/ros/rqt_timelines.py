@@ -1,9 +1,9 @@
-"""Windows drawn as timelines: caption, the work of target and draft, and the draft's hidden time."""
+"""What the rqt plugin shows: timelines of windows, and the curves of their figures."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,21 @@ from crossspec_ros.telemetry.trace import DRAFT_STAGES, ROWS, STAGE_COLOURS, TAR
 if TYPE_CHECKING:
     from crossspec_msgs.msg import WindowReport
 
-MAX_WINDOWS = 32
+MAX_WINDOWS = 60
+PLOTS = {
+    "Latencies of the target (ms)": ("total", "first_token", "target_prefill", "verify", "queue"),
+    "Latencies of the draft (ms)": (*DRAFT_STAGES, "hidden"),
+    "Tokens per target pass": ("acceptance_length",),
+}
+"""Titles with units, and the figures of a window that a plot shows."""
 MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
 """Pixels: border, left edge of the bars, height of a row, space between texts."""
 INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
+STAGES = {s: STAGE_COLOURS[s] for row in ("target", "draft") for s in ROWS[row]} | {"hidden": HIDDEN}
+"""Colours of the bars."""
 _BARS_HEIGHT = 3 * ROW + 2 * GAP
 _OPEN_SHARE = 0.55  # of the width, for the second before the close
-_OPEN_MS, _MIN_MS, _MAX_MS = 1000.0, 5.0, 1e9
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+_OPEN_MS, _MIN_MS = 1000.0, 5.0
 
 
 class LastWindows:
@@ -50,6 +57,19 @@ class LastWindows:
         return list(reversed(tuple(self._reports)))
 
 
+def series(last: LastWindows, name: str) -> tuple[list[float], list[float]]:
+    """Return the times of the windows that have this figure, in s, and its values."""
+    times, values = [], []
+    for report in reversed(last.newest()):
+        figures = {stage.name: stage.ms for stage in report.stages}
+        if report.acceptance_length:
+            figures["acceptance_length"] = report.acceptance_length
+        if name in figures:
+            times.append((_to_ns(report.window_start) - last.first_ns) / 1e9)
+            values.append(figures[name])
+    return times, values
+
+
 def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Return when draft work delayed no caption: before the close, or beside the target's work."""
     cover = [(min((span.start_ns for span in spans), default=0), 0)]
@@ -59,30 +79,42 @@ def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
     return [(start, end) for start, end in cuts if start < end]
 
 
-def draw(canvas: Any, last: LastWindows, width: float, height: float) -> float:
-    """Draw the legend and the newest windows, as many as fit but at least one.
+def legend(colours: Mapping[str, str]) -> str:
+    """Return names behind their colours as HTML that breaks between them."""
+    return " &nbsp;".join(
+        f'<span style="color: {colour}">\N{BLACK SQUARE}</span>&nbsp;{name.replace("_", "&nbsp;")}'
+        for name, colour in colours.items()
+    )
+
+
+def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:
+    """Draw the newest windows, as many as fit but at least one.
 
     `canvas` has `rect` and `text`, and `size` for a text of limited width, which breaks between words.
-    Returns the height that the newest window needs.
     """
-    room, reports, needed = width - 2 * MARGIN, last.newest(), 0.0
+    room, right, reports = width - 2 * MARGIN, width - MARGIN, last.newest()
     if not reports:
         canvas.text(MARGIN, MARGIN, room, FAINT, last.hint)
-        return needed
+        return
     windows = [_spans(report) for report in reports]
-    y = _draw_legend(canvas, windows, width, f"0 s: stamp {last.first_ns / 1e9:.15g} s")
     ends_ms = [max(span.end_ns / 1e6 for span in spans) for spans in windows if spans]
     last_ms = 1.05 * max(_MIN_MS, *ends_ms[: bool(windows[0])], median(ends_ms or [0.0]))
-    place = _scale(width, last_ms)
+    close = LABELS + (right - LABELS) * _OPEN_SHARE
+
+    def place(ms: float) -> float:
+        """Return the pixels of a time after the close; the time before it has a scale of its own."""
+        x = close + ms * ((close - LABELS) / _OPEN_MS if ms < 0 else (right - close) / last_ms)
+        return min(right, max(LABELS, x))
+
     for ms, label in ((-_OPEN_MS, "-1000 ms"), (0, "close"), (last_ms / 2, f"{last_ms / 2:.0f} ms")):
-        canvas.text(place(ms), y, room, FAINT, label)
-    y += canvas.size("0", room)[1] + GAP
-    for report, spans in zip(reports, windows, strict=True):
+        canvas.text(place(ms), GAP, room, FAINT, label)
+    y = canvas.size("0", room)[1] + 2 * GAP
+    for number, (report, spans) in enumerate(zip(reports, windows, strict=True)):
         time = seconds(_to_ns(report.window_start), _to_ns(report.header.stamp), last.first_ns)
-        head = f"{_NO_BREAK}· ".join(fact.replace(" ", _NO_BREAK) for fact in (time, *_figures(report)))
+        head = " · ".join((time, *_figures(report)))
         texts = ((FAINT, head), (INK if report.level == report.OK else WRONG, report.message))
         heights = [canvas.size(text, room)[1] + GAP for _, text in texts]
-        if needed and y + GAP + sum(heights) + _BARS_HEIGHT > height:
+        if number and y + GAP + sum(heights) + _BARS_HEIGHT > height:
             break
         canvas.rect(0, y, width, 1, "#dddddd")
         y += GAP
@@ -91,31 +123,11 @@ def draw(canvas: Any, last: LastWindows, width: float, height: float) -> float:
             y += text_height
         _draw_bars(canvas, spans, place, y)
         y += _BARS_HEIGHT
-        needed = needed or y
-    return needed
-
-
-def _scale(width: float, last_ms: float) -> Callable[[float], float]:
-    """Return the map from ms after the close to pixels, with scales of their own before and after it."""
-    right = width - MARGIN
-    close = LABELS + (right - LABELS) * _OPEN_SHARE
-
-    def place(ms: float) -> float:
-        x = close + ms * ((close - LABELS) / _OPEN_MS if ms < 0 else (right - close) / last_ms)
-        return min(right, max(LABELS, x))
-
-    return place
 
 
 def _draw_bars(canvas: Any, spans: Sequence[Span], place: Callable[[float], float], top: float) -> None:
-    bars = {
-        name: [
-            (span.start_ns, span.end_ns, STAGE_COLOURS[span.stage])
-            for span in spans
-            if span.stage in ROWS[name]
-        ]
-        for name in ("target", "draft")
-    }
+    rows = {name: [span for span in spans if span.stage in ROWS[name]] for name in ("target", "draft")}
+    bars = {n: [(s.start_ns, s.end_ns, STAGE_COLOURS[s.stage]) for s in row] for n, row in rows.items()}
     bars["hidden"] = [(start_ns, end_ns, HIDDEN) for start_ns, end_ns in hidden(spans)]
     for row, (name, drawn) in enumerate(bars.items()):
         y = top + row * ROW
@@ -126,33 +138,13 @@ def _draw_bars(canvas: Any, spans: Sequence[Span], place: Callable[[float], floa
     canvas.rect(place(0), top, 1, 3 * ROW, INK)
 
 
-def _draw_legend(canvas: Any, windows: Sequence[Sequence[Span]], width: float, last: str) -> float:
-    """Draw the stages and the text `last` in as many lines as they need; returns the bottom."""
-    seen = {span.stage for spans in windows for span in spans}
-    shown = {s: STAGE_COLOURS[s] for row in ("target", "draft") for s in ROWS[row] if s in seen}
-    x, y, line = MARGIN, GAP, 0.0
-    for stage, colour in {**shown, "hidden": HIDDEN, last: "#ffffff"}.items():
-        text = stage.replace("_", _NO_BREAK).replace(" ", _NO_BREAK)
-        needed, line = canvas.size(text, width)
-        if x > MARGIN and x + 14 + needed > width - MARGIN:
-            x, y = MARGIN, y + line
-        canvas.rect(x, y + 3, 10, 10, colour)
-        canvas.text(x + 14, y, needed, FAINT, text)
-        x += 14 + needed + 10
-    return y + line
-
-
 def _to_ns(stamp: Any) -> int:
     return int(stamp.sec * 10**9 + stamp.nanosec)
 
 
 def _spans(report: WindowReport) -> list[Span]:
-    """Return the spans that have a time; they count from the window's close."""
-    return [
-        Span(span.name, round(span.start_ms * 1e6), round(span.end_ms * 1e6), thread="")
-        for span in report.spans
-        if abs(span.start_ms) < _MAX_MS and abs(span.end_ms) < _MAX_MS
-    ]
+    """Return the spans, which count from the window's close."""
+    return [Span(s.name, round(s.start_ms * 1e6), round(s.end_ms * 1e6), "") for s in report.spans]
 
 
 def _figures(report: WindowReport) -> list[str]:

@@ -1,213 +1,167 @@
-"""Runs one node until it ends, is interrupted or cannot start, with the exit code that says which."""
+"""Run one node until it ends, is interrupted or cannot go on, with the exit code that tells which."""
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.node import Node
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, one_line
 from crossspec_ros.plain_text import plain_text
 
+_CALLBACKS_S = 1.0
+"""Seconds that callbacks get to return when the node ends."""
+
 
 class NodeError(Exception):
-    """Why a node cannot go on, in one sentence, where the input is not to blame."""
+    """Reason why a node cannot go on, in one sentence; `code` is the exit code of its process."""
+
+    def __init__(self, reason: str, code: int = 1) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
-class ThreadError(NodeError):
-    """A thread of the node is dead or stuck."""
-
-
-ENDING_S = 5.0
-"""Seconds that a node with a stuck thread gets to end; what it waits for may never come."""
-
-
-class Runnable(Protocol):
-    """A node that has something to stop before it is destroyed."""
-
-    def stop(self) -> None:
-        """End the node's own threads; called once, after the last callback."""
-
-    def destroy_node(self) -> None:
-        """As rclpy has it."""
-
-
-N = TypeVar("N", bound=Runnable)
+N = TypeVar("N")
+_SENTENCES = (InputError, NodeError, TimeoutError)
+"""Errors whose message is the last sentence of a node; all others are bugs."""
+_interrupted = threading.Event()
 
 
 def run(
     make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] | None = None
 ) -> None:
-    """Make a node and spin it, in another thread while there is `work` to do with it in this one.
+    """Make a node and spin it in a thread of its own, while this thread does the `work`, or waits.
 
-    Returns when the work is done, after Ctrl-C and after SIGTERM. Exits with one sentence and code 2 on bad
-    input, code 1 after a NodeError and when something due did not come in time.
+    The node's `stop` ends its own threads. Returns when the work is done, after Ctrl-C and after SIGTERM.
+    Exits with one sentence and code 2 on bad input, and with code 1 after a NodeError and when something due
+    did not come in time.
     """
-    node: N | None = None
+    node: Any = None
+    executor: Executor | None = None
+    spin: threading.Thread | None = None
     failed: list[BaseException] = []
-    ending: threading.Timer | None = None
     before = signal.getsignal(signal.SIGINT)
-    unraisable = sys.unraisablehook
-    _told.clear()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        _told.set()
-        _on_interrupt(_wait_once)  # launch passes on what the terminal tells as well
-        raise KeyboardInterrupt
-
-    def again(what: sys.UnraisableHookArgs) -> None:
-        """One that Python can only print, as in a finalizer, would be lost."""
-        if issubclass(what.exc_type, KeyboardInterrupt):
-            _on_interrupt(interrupt)
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        else:
-            unraisable(what)
-
-    def goes_on() -> bool:
-        # Told to end, ROS fails in whatever is under way; nobody needs to see that.
-        return bool(failed) or (rclpy.ok() and not _told.is_set())
-
+    _interrupted.clear()
     try:
-        sys.unraisablehook = again
-        # Whoever started this process may have had it ignore interrupts, see `children.start`.
-        _on_interrupt(interrupt)
+        # The process that started this one may have made it ignore interrupts, see `children.start`.
+        signal.signal(signal.SIGINT, _interrupt)
         # A node that a user starts by hand gets the transport that launch files give it.
         os.environ.update(transport_variables())
-        _init(args)
-        node = _made(make)
-        if work:
-            with _spinning(node, failed):
-                work(node)
-        else:
-            rclpy.spin(cast(Node, node))
-    except InputError as error:
-        if not interrupted():
-            _fail(error, 2)
-    except (NodeError, TimeoutError) as error:
-        if goes_on():
-            if isinstance(error, ThreadError):
-                ending = end_within(ENDING_S)
-            _fail(error, 1)
+        node = _made(make, args)
+        executor = getattr(node, "make_executor", SingleThreadedExecutor)()
+        executor.add_node(node)
+        wake = _thread.interrupt_main if work else None
+        spin = threading.Thread(target=_spin, args=(executor, failed, wake), name="executor", daemon=True)
+        spin.start()
+        work(node) if work else spin.join()
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
-    except Exception:
-        if goes_on():
-            raise
+    except Exception as error:
+        # Once ROS shuts down, it fails in everything that is under way.
+        if not interrupted() and (rclpy.ok() or isinstance(error, InputError)):
+            failed.append(error)
     finally:
-        _on_interrupt(_wait_once)
+        # A second Ctrl-C must not break off what the first has begun.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        failure = failed[0] if failed else None
+        code = _report(failure, node)
         try:
-            if node is not None:
-                node.stop()
-                node.destroy_node()
+            if executor is not None and spin is not None:
+                # That of a subclass would wait for its callbacks.
+                Executor.shutdown(executor)
+                spin.join(timeout=1.0)
+            is_stuck = node is not None and _destroy(node)
         finally:
             rclpy.try_shutdown()
         # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
-        node = None
+        node = executor = None
         gc.collect()
-        # The models would take a second more to collect, and the process ends anyhow.
-        gc.freeze()
-        sys.unraisablehook = unraisable
-        if ending is not None:
-            ending.cancel()
-        _on_interrupt(before)
-
-
-_told = threading.Event()
+        if is_stuck:
+            # Python would wait for that callback, which may load models for minutes.
+            sys.stdout.flush()
+            os._exit(code)
+        signal.signal(signal.SIGINT, before)
+    if failure is not None and not isinstance(failure, _SENTENCES):
+        raise failure
+    if code:
+        sys.exit(code)
 
 
 def interrupted() -> bool:
-    """Whether the node that runs was told to end by Ctrl-C: what fails from then on is nobody's error."""
-    return _told.is_set()
+    """Return whether Ctrl-C has ended the node that runs: what fails from then on is no error."""
+    return _interrupted.is_set()
 
 
-@contextmanager
-def _spinning(node: Runnable, failed: list[BaseException]) -> Iterator[None]:
-    """Spin in a thread; what that raises ends the work, stands in `failed`, and is raised here."""
-    executor = SingleThreadedExecutor()
-    executor.add_node(cast(Node, node))
-    thread = threading.Thread(target=_spin, args=(executor, failed), name="executor", daemon=True)
-    thread.start()
+def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
     try:
-        yield
-    finally:
-        executor.shutdown()
-        thread.join(timeout=1.0)
-        if failed:
-            raise failed[0]
+        rclpy.init(args=None if args is None else list(args))
+        return make()
+    except InputError:
+        raise
+    except Exception as error:  # of several types, by the release of ROS
+        reason = one_line(error)
+        # ROS names SROS2 only where a keystore is set.
+        has_sign = any(sign in reason.lower() for sign in ("security", "error not set"))
+        if has_sign and os.environ.get("ROS_SECURITY_ENABLE") == "true":
+            raise InputError(
+                f"ROS cannot start with SROS2 ({reason}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
+                f"take the packages of a ROS distribution if the wheels lack SROS2, or unset "
+                f"ROS_SECURITY_ENABLE"
+            ) from None
+        if rclpy.ok():
+            raise
+        problem = "does not understand the arguments" if "arg" in reason.lower() else "cannot start"
+        raise InputError(f"ROS {problem}: {reason}") from None
 
 
-def _spin(executor: SingleThreadedExecutor, failed: list[BaseException]) -> None:
+def _spin(executor: Executor, failed: list[BaseException], wake: Callable[[], None] | None) -> None:
+    """Spin until ROS shuts down; append what a callback raises to `failed`, and interrupt the node's work."""
     try:
         executor.spin()
-    except (KeyboardInterrupt, ExternalShutdownException):
+    except ExternalShutdownException:
         pass
     except BaseException as error:  # without this thread the node would be up, but deaf
         if rclpy.ok():
             failed.append(error)
-            rclpy.try_shutdown()
+            if wake:
+                wake()
 
 
-def end_within(seconds: float) -> threading.Timer:
-    """End the process then, if it has not ended by itself."""
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-    return timer
+def _report(error: BaseException | None, node: Any) -> int:
+    """Log the last sentence of a node, and return its exit code."""
+    if isinstance(error, _SENTENCES):
+        sentence = plain_text(str(error))
+        if node is None:
+            print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
+        else:
+            node.get_logger().fatal(sentence)
+    if isinstance(error, InputError):
+        return 2
+    return 0 if error is None else getattr(error, "code", 1)
 
 
-def _fail(error: Exception, code: int) -> NoReturn:
-    print(f"crossspec: error: {plain_text(str(error))}", file=sys.stderr, flush=True)
-    sys.exit(code)
+def _destroy(node: Any) -> bool:
+    """Stop a node and destroy it; return whether one of its callbacks has not returned."""
+    node.stop()
+    node.destroy_node()
+    ends_s, boundary = time.monotonic() + _CALLBACKS_S, getattr(node, "boundary", None)
+    while boundary is not None and boundary.running and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    return boundary is not None and bool(boundary.running)
 
 
-def _wait_once(number: int, frame: FrameType | None) -> None:
-    """A second Ctrl-C must not break off what the first has begun; a third means it."""
-    _on_interrupt(lambda number, frame: os._exit(130))
-
-
-def _on_interrupt(action: Any) -> None:
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, action)
-
-
-def _init(args: Sequence[str] | None) -> None:
-    try:
-        rclpy.init(args=None if args is None else list(args))
-    except Exception as error:  # of several types, by the release of ROS
-        told = one_line(error)
-        problem = "does not understand the arguments" if "arg" in told.lower() else "cannot start"
-        raise _sros2_fault(error) or InputError(f"ROS {problem}: {told}") from None
-
-
-def _made(make: Callable[[], N]) -> N:
-    try:
-        return make()
-    except InputError:
-        raise
-    except Exception as error:
-        if fault := _sros2_fault(error):
-            raise fault from None
-        raise
-
-
-def _sros2_fault(error: Exception) -> InputError | None:
-    """The remedy where SROS2 keeps ROS from starting, which says so only where a keystore is named."""
-    told = one_line(error)
-    is_secured = os.environ.get("ROS_SECURITY_ENABLE") == "true"
-    if not is_secured or not any(sign in told.lower() for sign in ("security", "error not set")):
-        return None
-    return InputError(
-        f"ROS cannot start with SROS2 ({told}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
-        f"take the packages of a ROS distribution if the wheels lack SROS2, or unset ROS_SECURITY_ENABLE"
-    )
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _interrupted.set()
+    raise KeyboardInterrupt

@@ -10,6 +10,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.synchronizer import FrameReady, Update
 from crossspec_ros.windows.window import Window, WindowClosed
 
 PATIENCE = 8
@@ -27,24 +28,35 @@ class _Image(NamedTuple):
 
 @dataclass(eq=False)
 class _Topic:
-    """One topic of images: how far it is by the publisher's clock, and images whose window is still open."""
+    """One topic of images: its first and last time by the publisher's clock, and images of open windows."""
 
+    first_ns: int | None = None
     reached_ns: int = -1
     open: deque[_Image] = field(default_factory=lambda: deque(maxlen=2 * MAX_IMAGES))
 
 
 @dataclass(eq=False)
 class _ClosedWindow:
-    """A window that has closed; its images were published before its closing."""
+    """A window that has closed; its images were published before its closing.
+
+    `before_ns` is the publisher's time of the closing before it.
+    """
 
     index: int
     published_ns: int
+    before_ns: int | None
     counts: WindowClosed
     images: tuple[list[_Image], list[_Image]] = field(default_factory=lambda: ([], []))
     is_emitted: bool = False
 
     def takes(self, image: _Image) -> bool:
         return self.index == image.window and image.published_ns <= self.published_ns
+
+    def began_before(self, topic: _Topic) -> bool:
+        """Whether the topic may have images of the window from before its subscription."""
+        if self.before_ns is None:
+            return True
+        return topic.first_ns is not None and topic.first_ns >= self.before_ns
 
 
 class WindowAssembler:
@@ -55,7 +67,7 @@ class WindowAssembler:
     closings come from one synchronizer, whose clock orders them: an image belongs to the first closing of its
     index that was published after it. A topic that is past a closing has no more images of that window.
     Images of a window that a killed synchronizer never closed are surplus ones of the next window of that
-    index.
+    index. A window that was open before the topics were subscribed lacks no images; less of it is covered.
     """
 
     def __init__(self, grid: WindowGrid) -> None:
@@ -68,6 +80,13 @@ class WindowAssembler:
         self._arrivals = 0
         self.taken = 0
         """Images that were kept for their window; the others are in no caption."""
+
+    def add(self, update: Update) -> list[Window]:
+        """Add an update of a synchronizer in this process; return the windows that this completes."""
+        if isinstance(update, WindowClosed):
+            return self.close(*update)
+        add = self.add_frame if isinstance(update, FrameReady) else self.add_event_image
+        return add(update.stamp_ns, update.image)
 
     def add_frame(self, stamp_ns: int, image: np.ndarray, published_ns: int = 0) -> list[Window]:
         """Add an RGB frame (H, W, 3) with its capture time; return the windows that this completes.
@@ -98,7 +117,8 @@ class WindowAssembler:
         if last and published_ns < last.published_ns:
             # The publisher's clock was set back, so its earlier times order nothing any more.
             self._closed = deque(window for window in self._closed if not window.is_emitted)
-        window = _ClosedWindow(index, published_ns, WindowClosed(end_ns, *counts))
+        before_ns = last.published_ns if last else None
+        window = _ClosedWindow(index, published_ns, before_ns, WindowClosed(end_ns, *counts))
         self._closed.append(window)
         for topic, images in zip(self._topics, window.images, strict=True):
             images.extend(image for image in topic.open if window.takes(image))
@@ -107,11 +127,12 @@ class WindowAssembler:
 
     def clear(self) -> list[Window]:
         """Forget all windows, but not the counts; return those that had closed and were incomplete."""
+        missing = self.counts["missing"]
         incomplete = [self._emit(window) for window in self._closed if not window.is_emitted]
+        # Nobody waits for these images any more, so that they are not lost.
+        self.counts["missing"] = missing
         self._closed.clear()
-        for topic in self._topics:
-            topic.open.clear()
-            topic.reached_ns = -1
+        self._frames, self._event_images = self._topics = _Topic(), _Topic()
         return incomplete
 
     def _published(self, published_ns: int) -> int:
@@ -123,6 +144,8 @@ class WindowAssembler:
     ) -> list[Window]:
         image = _Image(index, self._published(published_ns), stamp_ns, pixels)
         topic.reached_ns = image.published_ns
+        if topic.first_ns is None:
+            topic.first_ns = image.published_ns
         window = next((one for one in self._closed if one.takes(image)), None)
         if window is not None and window.is_emitted:
             self.counts["late_images"] += 1
@@ -157,8 +180,16 @@ class WindowAssembler:
         window.is_emitted, counts = True, window.counts
         frames, event_images = (sorted(images, key=lambda image: image.stamp_ns) for images in window.images)
         window.images = [], []
-        lacking = [counts.frames - len(frames), counts.event_images - len(event_images)]
-        missing, surplus = (sum(max(0, sign * count) for count in lacking) for sign in (1, -1))
+        missing = surplus = 0
+        for topic, images, announced in zip(self._topics, (frames, event_images), counts[1:3], strict=True):
+            lacking = announced - len(images)
+            surplus += max(0, -lacking)
+            if lacking > 0 and window.began_before(topic):
+                end_ns = self.grid.end(window.index)
+                heard_ns = end_ns - min((image.stamp_ns for image in images), default=end_ns)
+                counts = counts._replace(covered_ms=min(counts.covered_ms, round(heard_ns / 1e6)))
+            else:
+                missing += max(0, lacking)
         self.counts["missing"] += missing
         self.counts["surplus_images"] += surplus
         return Window(
@@ -170,7 +201,8 @@ class WindowAssembler:
             tuple(image.stamp_ns for image in frames),
             missing,
             surplus,
-            *counts[3:],  # the rest of its fields are those of WindowClosed
+            *counts[3:],  # the next fields are those of WindowClosed
+            event_image_stamps_ns=tuple(image.stamp_ns for image in event_images),
         )
 
 

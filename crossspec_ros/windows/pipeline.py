@@ -36,7 +36,6 @@ class Pipeline:
     ) -> None:
         self.grid = WindowGrid.at(settings.window_phase_s, settings.frames)
         self.stream = make_stream(settings.event_type)
-        self._read_image = camera_array if settings.image_transport == "raw" else compressed_array
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
         lateness_ns = round(settings.max_lateness_s * SECOND)
         self._synchronizer = Synchronizer(self.grid, settings.event_images, lateness_ns)
@@ -114,7 +113,8 @@ class Pipeline:
             yield from take(typestore().deserialize_cdr(message.data, message.type))
 
     def _read(self, message: Any) -> np.ndarray:
-        image = self._read_image(message)
+        # Only CompressedImage has a format.
+        image = compressed_array(message) if hasattr(message, "format") else camera_array(message)
         scaled_size(image.shape[1], image.shape[0], self._frame_size)
         return image
 

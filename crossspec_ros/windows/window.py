@@ -34,9 +34,9 @@ class WindowClosed(NamedTuple):
 class Window:
     """One window, `[start_ns, end_ns)`; images are RGB uint8 in order of their stamps.
 
-    `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times;
-    k and n may be 0. `missing` counts announced images that never arrived, `surplus` images that were not
-    announced; the other numbers are those of `WindowClosed`.
+    `event_images` is (k, H, W, 3), `frames` is (n, H', W', 3), `frame_stamps_ns` are the n capture times,
+    `event_image_stamps_ns` the k ends of slices; k and n may be 0. `missing` counts announced images that
+    never arrived, `surplus` images that were not announced; the other numbers are those of `WindowClosed`.
     """
 
     index: int
@@ -52,3 +52,4 @@ class Window:
     late_events: int = 0
     late_frames: int = 0
     covered_ms: int = 1000
+    event_image_stamps_ns: tuple[int, ...] = ()

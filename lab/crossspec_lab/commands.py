@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossspec_lab.train.tiny import FAMILIES, PAIR
-from crossspec_ros.arguments import at_least, checked, lazily, named_models, recorded, seconds
+from crossspec_ros.cli import add_flags, checked, lazily
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.recording import FORMATS
 
 if TYPE_CHECKING:
-    from crossspec_ros.arguments import Subparsers
+    from crossspec_ros.cli import Subparsers
 
 
 _MODULES = {"all": "experiments.bench_all"}
@@ -164,16 +164,11 @@ def _train_heads(models: Subparsers) -> None:
     option("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
     sources = f"learn from these [synthetic drives]: {FORMATS}"
     option("--recordings", type=found, nargs="+", metavar="PATH", help=sources)
-    recorded(parser)
-    option("--question", help="what is asked about every window")
     option("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
     first = "learn captions that the target was taught of so many more windows first: massv [0]"
     option("--taught", type=at_least(0), default=0, help=first)
     option("--steps", type=at_least(1), help="training steps, at most [the head's own]")
-    option("--models", type=found, help="folder of the target and draft checkpoints [models/tiny]")
-    named_models(parser)
-    option("--dtype", help="float32, bf16, int8 or nf4, the numbers of both models [float32]")
-    option("--device", help="where models and heads run: auto, cpu, cuda or cuda:N [auto]")
+    add_flags(parser, "recording", "models", "question", "dtype", "device")
     option("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
     _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
     parser.set_defaults(handler=lazily("crossspec_lab.train.head_training:run"))
@@ -227,3 +222,25 @@ def _fuzz(subparsers: Subparsers) -> None:
             kept = "where files go that were not handled well [build/findings]"
             option("--findings", type=Path, default=Path("build/findings"), help=kept)
         fuzz.set_defaults(handler=checked(lazily("crossspec_lab.trials.fuzz:run")), what=name)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an argument that is an integer of at least `least`."""
+
+    def whole(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is no integer from {least} on")
+        return int(text)
+
+    return whole
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds; the type of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+    return number

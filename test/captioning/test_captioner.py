@@ -14,7 +14,7 @@ from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
-from crossspec_ros.captioning.outcome import Listener
+from crossspec_ros.captioning.outcome import AT_ONCE, BEHIND, Listener
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.errors import InputError, tried
 from crossspec_ros.windows.change import ChangeGate, GateSettings
@@ -43,7 +43,7 @@ class Stage(Listener):
     def drafted(self, *draft):
         self.drafts.append(draft)
 
-    def words(self, text):
+    def words(self, index, text):
         self.heard.append(text)
 
     def outcome(self, outcome):
@@ -127,6 +127,24 @@ def test_newest_window_wins_and_skipped_ones_are_told_in_order():
     assert stage.heard == [last.caption.text] * 3
     stages = last.trace.stages
     assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
+
+
+def test_empty_windows_of_a_gap_skip_none_before_them():
+    """Field case 27: with the first message after a gap its windows close at once."""
+    stage = Stage()
+    stage.close(0, window(1, 0), window(2, 0))
+    stage.run()
+    assert [(o.window.index, o.skipped) for o in stage.outcomes] == [(0, ""), (1, ""), (2, "")]
+    assert len(stage.outcomes[0].caption.text) and all(o.caption is not None for o in stage.outcomes)
+
+
+def test_windows_that_close_at_once_are_not_behind():
+    stage = Stage()
+    stage.close(0, ago_s=2.1)
+    stage.close(1, ago_s=1.1)
+    stage.close(2, 3)
+    stage.run()
+    assert [o.skipped for o in stage.outcomes] == [BEHIND, BEHIND, AT_ONCE, ""]
 
 
 class Panic(BaseException):

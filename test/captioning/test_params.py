@@ -8,7 +8,7 @@ import pytest
 from refusals import refused
 
 from crossspec_ros.captioning.config import read_config
-from crossspec_ros.parameter import nearest, read_number
+from crossspec_ros.parameter import nearest
 from crossspec_ros.settings import NODES, PROPOSERS, CaptionerSettings, PlayerSettings
 
 
@@ -60,9 +60,9 @@ def test_a_bad_value_gets_a_sentence(values, code):
 @pytest.mark.parametrize(
     ("text", "code"),
     [("captioner: {ros__parameters: {thread: 1}}", "yaml-parameter-misspelt"),
-     ("captioner: {threads: 1}", "yaml-no-parameters"), ("captioner: 0", "yaml-no-parameters"),
-     ("captioner: {ros__parameters: []}", "yaml-no-parameters"), ("captioner: [", "yaml-bad-syntax"),
-     ("- 1", "yaml-no-nodes"), ("0", "yaml-no-nodes"),
+     ("captioner: {threads: 1}", "yaml-no-parameters"), ("captioner: 1", "yaml-no-section"),
+     ("captioner: {ros__parameters: []}", "yaml-list-of-parameters"), ("captioner: [", "yaml-bad-syntax"),
+     ("- 1", "yaml-no-nodes"), ("/**: {ros__parameters: {rate: 0}}", "yaml-of-all-nodes"),
      ("captioner: {ros__parameters: {on: 1}}", "yaml-parameter-flag"),
      ("captioner: {ros__parameters: {3: 1}}", "yaml-parameter-number")],
 )  # fmt: skip
@@ -77,50 +77,36 @@ QUESTION = "{ros__parameters: {question: yes?}}"
 
 
 @pytest.mark.parametrize(
-    ("text", "namespace", "expected"),
+    ("text", "expected"),
     [
-        (f"/**: {QUESTION}", "", {"question": "yes?"}),
-        (f"/**: {QUESTION}", "/a/b", {"question": "yes?"}),
-        (f"/**/captioner: {QUESTION}", "", {"question": "yes?"}),
-        (f"/*/captioner: {QUESTION}", "/a", {"question": "yes?"}),
-        (f"/*/captioner: {QUESTION}", "/a/b", {}),
-        (f"/front/captioner: {QUESTION}", "/front", {"question": "yes?"}),
-        (f"front: {{captioner: {QUESTION}}}", "front", {"question": "yes?"}),
-        (f"/front/captioner: {QUESTION}", "", {}),
-        (f"captioner: {QUESTION}", "/front", {"question": "yes?"}),
-        (f"/captioner: {QUESTION}", "/front", {}),
-        (f"/*: {QUESTION}", "/front", {}),
-        (f"/front/captioner: {QUESTION}\n/captioner: {{ros__parameters: {{question: no?}}}}", "/front",
+        *((f"{name}: {QUESTION}", {"question": "yes?"})
+          for name in ("captioner", "/captioner", "/**", "/**/captioner")),
+        (f"/captioner: {QUESTION}\nnav: {{ros__parameters: {{speed: 1}}}}", {"question": "yes?"}),
+        (f"/captioner: {QUESTION}\n/front/captioner: {{ros__parameters: {{threads: 2}}}}",
          {"question": "yes?"}),
-        (f"/captioner: {QUESTION}\nnav: {{ros__parameters: {{speed: 1}}}}", "", {"question": "yes?"}),
-        ("/**: {ros__parameters: {robot_name: r2, threads: 2, use_sim_time: true}}", "", {"threads": 2}),
-        (f"/**: {{ros__parameters: {{question: no?}}}}\ncaptioner: {QUESTION}", "", {"question": "yes?"}),
-        (f"captioner: {{ros__parameters: {{question: no?}}}}\n/**: {QUESTION}", "", {"question": "yes?"}),
-        ("captioner: {ros__parameters: {models: {dtype: bf16}, link: {timeout_s: 2}}}", "",
+        ("/**: {ros__parameters: {robot_name: r2, threads: 2, use_sim_time: true}}", {"threads": 2}),
+        (f"/**: {{ros__parameters: {{question: no?}}}}\ncaptioner: {QUESTION}", {"question": "yes?"}),
+        (f"captioner: {{ros__parameters: {{question: no?}}}}\n/**: {QUESTION}", {"question": "yes?"}),
+        ("captioner: {ros__parameters: {models: {dtype: bf16}, link: {timeout_s: 2}}}",
          {"models.dtype": "bf16", "link.timeout_s": 2.0}),
         ("captioner: {ros__parameters: {use_sim_time: true, start_type_description_service: true, "
-         "qos_overrides: {/parameter_events: {publisher: {depth: 9}}}, threads: 1}}", "", {"threads": 1}),
+         "qos_overrides: {/parameter_events: {publisher: {depth: 9}}}, threads: 1}}", {"threads": 1}),
     ],
 )  # fmt: skip
-def test_a_file_is_taken_as_ros_takes_it(tmp_path, text, namespace, expected):
+def test_a_file_is_read_as_ros_reads_it(tmp_path, text, expected):
     path = tmp_path / "parameters.yaml"
     path.write_text(text)
-    assert read_config(path, namespace)["captioner"] == expected
+    assert read_config(path)["captioner"] == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("captoiner: {ros__parameters: {threads: 1}}", "is for captoiner, and sets nothing for our nodes"),
-        (f"/front/captioner: {QUESTION}", "sets nothing for our nodes without a namespace"),
-        (f"captioner: {QUESTION}", ""),
-    ],
+    ("name", "code"), [("captoiner", "yaml-of-others"), ("/front/captioner", "yaml-of-a-namespace")]
 )
-def test_a_file_that_is_for_others_alone_is_told(tmp_path, capsys, text, told):
+def test_a_file_for_other_nodes_is_refused(tmp_path, name, code):
     path = tmp_path / "parameters.yaml"
-    path.write_text(text)
-    read_config(path)
-    assert (told in capsys.readouterr().err) if told else not capsys.readouterr().err
+    path.write_text(f"{name}: {QUESTION}")
+    with refused(code):
+        read_config(path)
 
 
 @pytest.mark.parametrize("text", ["", "captioner:", "captioner: {}"])
@@ -134,12 +120,6 @@ def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual
     assert CaptionerSettings().proposers == PROPOSERS
     for names, found in (([], ()), ([""], ()), (["grammar", "memory"], ("grammar", "memory"))):
         assert CaptionerSettings.of({"proposers": names}).proposers == found
-
-
-def test_a_number_as_text_is_one_or_gets_a_sentence():
-    assert read_number("rate", "0.5") == 0.5
-    with refused("rate-text"):
-        read_number("rate", "fast")
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -12,7 +12,7 @@ from crossspec_lab.world.camera import SENSOR_SIZE
 from planted import write_drive
 from tokenizers import Tokenizer
 
-from crossspec_ros.captioning.wording import FEWEST_TOKENS, WARNING, warning
+from crossspec_ros.captioning.wording import MIN_TOKENS, WARNING, warning
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
 
@@ -35,7 +35,7 @@ def test_too_few_tokens_for_real_scenes_are_told(target: int, draft: int | None,
 def test_every_checkpoint_that_is_shipped_is_known_for_what_it_is() -> None:
     files = sorted(str(file) for file in MODELS.rglob("tokenizer.json"))
     sizes = [Tokenizer.from_file(file).get_vocab_size() for file in files]
-    assert sizes == [578, 577, 577, 581] and max(sizes) < FEWEST_TOKENS
+    assert sizes == [578, 577, 577, 581] and max(sizes) < MIN_TOKENS
 
 
 def test_caption_says_it_in_one_line_of_a_copy_and_of_a_camera_like_the_synthetic_one(

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.loading import speculative_decoder
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine import json_grammar as module
 from crossspec_ros.engine.accept import accepted
-from crossspec_ros.engine.json_grammar import GrammarCompiler, read_schema
+from crossspec_ros.engine.json_grammar import GrammarCompiler, checked_schema, read_schema
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair
@@ -169,6 +169,30 @@ def test_a_schema_comes_as_text_or_as_a_file(tmp_path):
     file.write_bytes(b"\xff\xfe")
     with refused("schema-file-no-text"):
         read_schema(str(file))
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        ({}, False),
+        ({"additionalProperties": True}, True),
+        ({"allOf": [{"properties": {"b": {"type": "boolean"}}}]}, True),
+    ],
+)
+def test_schema_without_additional_properties_is_closed(pair, schema, is_open):
+    """OpenAI's strict mode and xgrammar take such a schema so; JSON Schema itself would leave it open."""
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **schema}
+    begun = GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(json.dumps(schema))
+    begun.take(*ids(pair, '{"a": true')[:-1])
+    comma = ids(pair, '{"a": true, "')[len(ids(pair, '{"a": true')) - 1]
+    assert begun.allowed()[comma] == is_open
+
+
+def test_closing_reaches_inner_schemas_but_no_names_and_values():
+    inner = {"properties": {"additionalProperties": {"type": "object"}}}
+    schema = {"type": "array", "items": {"anyOf": [inner, {"const": {"properties": 1}}]}}
+    (closed, constant) = json.loads(checked_schema(json.dumps(schema)))["items"]["anyOf"]
+    assert closed == {**inner, "additionalProperties": False} and constant == {"const": {"properties": 1}}
 
 
 def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):

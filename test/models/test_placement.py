@@ -75,5 +75,5 @@ def test_a_missing_device_is_refused(gpus: pytest.MonkeyPatch) -> None:
 
 
 def test_parameters_are_checked_without_torch() -> None:
-    code = "import sys, crossspec_ros.captioning.replay_parameters; assert 'torch' not in sys.modules"
+    code = "import sys, crossspec_ros.captioning.replay_setup; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

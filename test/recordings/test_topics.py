@@ -149,7 +149,7 @@ def test_a_recording_that_is_no_bag_has_no_topics_to_choose(tmp_path):
     file = tmp_path / "events.npz"
     np.savez(file, t_us=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
     with refused("option-does-not-apply"):
-        open_here(file, ReadOptions(image="/rgb"))
+        open_here(file, ReadOptions(image_topic="/rgb"))
 
 
 def stored(messages):

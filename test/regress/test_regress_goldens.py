@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def setup(folder):
-    return Setup(write_drive(folder / "drive"), write_models(folder / "models"))
+    return Setup(write_drive(folder / "drive"), flags={"models": str(write_models(folder / "models"))})
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_goldens_of_something_else_are_refused(folder, setup, golden):
 
 def test_a_bag_that_was_only_copied_keeps_its_goldens(folder, setup, golden):
     copy = write_drive(folder / "elsewhere" / "copy")
-    assert read_golden(folder / "drive.golden" / "windows.json", replace(setup, bag=copy)) == golden
+    assert read_golden(folder / "drive.golden" / "windows.json", replace(setup, path=copy)) == golden
 
 
 def test_goldens_that_are_missing_or_damaged_are_refused(tmp_path, setup, golden, folder):
@@ -232,7 +232,7 @@ def test_captions_that_differ_from_run_to_run_have_no_goldens(tmp_path, setup, n
     config = tmp_path / "config.yaml"
     config.write_text(f"captioner: {{ros__parameters: {{{name}: {value}}}}}")
     with refused(code):
-        replace(setup, config=config)
+        replace(setup, config=config).check_repeatable()
 
 
 def test_goldens_lie_beside_their_bag(tmp_path):
@@ -248,10 +248,10 @@ def test_goldens_lie_beside_their_bag(tmp_path):
     ],
 )
 def test_what_is_asked_besides_is_guarded_as_well(setup, tmp_path, name, value, code):
-    asked = Setup(setup.bag, setup.models, placed={name: value})
+    asked = Setup(setup.path, flags={**setup.flags, name: value})
     path, found = tmp_path / "windows.json", captured(asked)
     write_golden(path, asked, found)
-    assert asked.settings[name] == value and name not in setup.settings
+    assert asked.shaping[name] == value and name not in setup.shaping
     if name == "schema":
         assert all("no_json" in window.degraded for window in found.windows)
     else:
@@ -267,9 +267,9 @@ def test_windows_that_show_nothing_new_are_guarded_as_well(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("captioner:\n  ros__parameters:\n    when: changed\n")
     bag = write_drive(tmp_path / "drive", silent=(0, WINDOWS * 100), still=True)
-    models = write_models(tmp_path / "models")
-    setup = Setup(bag, models, config=config)
-    assert setup.settings["when"] == "changed" and "when" not in Setup(bag, models).settings
+    flags = {"models": str(write_models(tmp_path / "models"))}
+    setup = Setup(bag, config, flags)
+    assert setup.shaping["when"] == "changed" and "when" not in Setup(bag, flags=flags).shaping
     golden = captured(setup, FakeDecoder(images=8))
     assert [window.source for window in golden.windows] == ["target", "unchanged", "unchanged"]
     assert {window.caption for window in golden.windows} == {"a red van in window 50"}

@@ -20,7 +20,9 @@ from crossspec_ros.regress.page import Page
 def captioned(tmp_path_factory):
     """Three windows; in the second no frames came."""
     folder = tmp_path_factory.mktemp("page")
-    setup = Setup(write_drive(folder / "drive", blind=(1,)), write_models(folder / "models"))
+    setup = Setup(
+        write_drive(folder / "drive", blind=(1,)), flags={"models": str(write_models(folder / "models"))}
+    )
     decoder = FakeDecoder("a <red> van & window {}", images=None)
     return list(CodeReplay(setup, decoder).windows())
 

@@ -114,7 +114,7 @@ def without_models(installed, folder):
     for parent in (marker.parent, nodes):
         parent.mkdir(parents=True)
     marker.touch()
-    others = [f"lib/crossspec_ros/{name}" for name in ("synchronizer", "dsec_player", "launch_plan")]
+    others = [f"lib/crossspec_ros/{name}" for name in ("synchronizer", "dsec_player")]
     for path in ("share/crossspec_ros", *others):
         (folder / path).symlink_to(Path(installed) / path)
     captioner = nodes / "captioner"

@@ -13,23 +13,20 @@ import numpy as np
 import pytest
 from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import DiagnosticStatus
-from fakes import FakeDecoder
 from killing import kill
 from outsider import RELIABLE, outsider, spinning
 from sensor_msgs.msg import Image
 
-from crossspec_ros.ros.captioner import CaptionerNode
 from crossspec_ros.ros.messages import image_message
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.windows.window import FRAMES
 
 NODE = """
 import sys, threading
 sys.path.insert(0, {here!r})
 from fakes import FakeDecoder
-from crossspec_ros.ros import captioner
-from crossspec_ros.ros import diagnostics, run as runs
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros import captioner_node, diagnostics, run as runs
+from crossspec_ros.ros.captioner_node import CaptionerNode
 
 def gate(*told):
     {gate}
@@ -40,8 +37,8 @@ class Decoder(FakeDecoder):
     def close(self):
         gate()
 
-captioner.PATIENCE_S, captioner.DISCOVERY_S = 2, 0
-diagnostics.LOOK_S, diagnostics.ENDING_S, runs.ENDING_S = 0.3, 1, 1
+captioner_node.PATIENCE_S = 2
+diagnostics.PERIOD_S, diagnostics.ENDING_S = 0.3, 2
 runs.run(lambda: CaptionerNode(load=lambda params: Decoder(gate)))
 """
 STUCK = "threading.Event().wait()"
@@ -64,7 +61,7 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
         node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
-            name = "frame" if is_image else "window_closed"
+            name = "synchronizer/frame" if is_image else "synchronizer/window_closed"
             publisher = observer.node.create_publisher(topic, name, RELIABLE)
             observer.wait(publisher.get_subscription_count)
 
@@ -78,8 +75,8 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
         finally:
             node.kill()
     assert node.returncode == 1
-    (sentence,) = [line for line in printed.splitlines() if line.startswith("crossspec: error: ")]
-    assert told in sentence and sentence.endswith("report it if it comes back")
+    (sentence,) = [line for line in printed.splitlines() if line.startswith("[FATAL]")]
+    assert told in sentence and sentence.endswith(": restart the node, and report it if it recurs")
 
 
 @pytest.mark.nightly
@@ -98,7 +95,7 @@ def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says():
         node = subprocess.Popen(command, stderr=writer)
         try:
             observer.wait(lambda: observer.node.count_publishers("/captioner/report"))
-            publisher = observer.node.create_publisher(Image, "frame", RELIABLE)
+            publisher = observer.node.create_publisher(Image, "synchronizer/frame", RELIABLE)
             observer.wait(publisher.get_subscription_count)
             observer.wait(lambda: publisher.publish(message) or node.poll() is not None)
         finally:
@@ -107,27 +104,14 @@ def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says():
     assert node.returncode == 1
 
 
-def captioner():
-    return CaptionerNode(load=lambda params: FakeDecoder())
-
-
-@pytest.mark.parametrize(
-    ("make", "name", "wake"),
-    [
-        (captioner, "ask", lambda node: None),
-        (SynchronizerNode, "synchronizer", lambda node: node._queue.put((FRAMES, Image()))),
-    ],
-    ids=["ask", "synchronizer"],
-)
-def test_each_thread_of_a_node_that_is_killed_is_an_error(monkeypatch, make, name, wake):
-    monkeypatch.setattr("crossspec_ros.ros.captioner.DISCOVERY_S", 0.0)
+def test_killed_thread_of_a_node_is_an_error(monkeypatch):
     # The end of this process, here.
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.os._exit", lambda code: None)
-    with outsider() as observer, spinning(make) as node:
+    with outsider() as observer, spinning(SynchronizerNode) as node:
         status = f"{node.get_name()}: threads"
         observer.wait(lambda: observer.status(status)[1] == "OK")
         # Earlier tests may have left such threads; the newest comes last.
-        *_, thread = [each for each in threading.enumerate() if each.name == name]
-        kill(thread, lambda: wake(node))
+        *_, thread = [each for each in threading.enumerate() if each.name == "synchronizer"]
+        kill(thread, lambda: node._queue.put((FRAMES, Image())))
         observer.wait(lambda: observer.status(status)[0] == DiagnosticStatus.ERROR)
         assert "has ended (Killed" in observer.status(status)[1]

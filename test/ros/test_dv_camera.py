@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -21,12 +22,13 @@ from refusals import refused
 from sensor_msgs.msg import Image
 from serving import serving
 
+from crossspec_ros.captioning.health import Status
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
 from crossspec_ros.events.dv_camera import Link, Unusable, open_sources
 from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.dv_camera import DvCameraNode, main
+from crossspec_ros.ros.camera_node import DvCameraNode
 
 BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)
@@ -119,9 +121,18 @@ def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage
             assert (stage.images[-1].encoding, stage.images[-1].data[0]) == ("bgr8", 28)
             process.send_signal(signal.SIGKILL)
             stage.wait(lambda taken=taken: [*stage.node._disconnections.values()] == [taken] * 2)
-    readings = stage.node._read_counters()
-    assert [reading.wrong["disconnections"] for reading in readings.values()] == [2, 2]
-    assert f"events of tcp://127.0.0.1:{ports[0]}" in readings["events"].warnings["connection"]
+    events, images = rows(stage.node)
+    assert [row.values["disconnections"] for row in (events, images)] == ["2", "2"]
+    assert f"events of tcp://127.0.0.1:{ports[0]}" in events.message
+
+
+def rows(node):
+    """The rows of a node's sources in its diagnostics."""
+    filled = []
+    for source in node._sources:
+        filled.append(Status(str(source)))
+        node._fill(source, filled[-1])
+    return filled
 
 
 def items(source, stop=None):
@@ -210,14 +221,24 @@ def test_a_first_connection_that_can_never_work_is_an_error(error):
         list(source_of(error)[0])
 
 
-def test_where_no_camera_is_attached_the_node_says_so_and_ends(capfd):
+def test_missing_library_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dv_processing", None)
+    with refused("dv-processing-missing"):
+        next(items(*open_sources("camera", "")))
+
+
+def test_missing_camera_is_reported_and_tried_again(stage, capfd):
     if dv.io.camera.discover():
         pytest.skip("a camera is attached")
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 2
-    told = capfd.readouterr().err
-    assert "crossspec: error: no iniVation camera can be opened (attached: none; " in told
+    stage = stage(source="camera")
+    stage.wait(lambda: stage.node._complaints)
+    complaint = rows(stage.node)[0].message
+    assert complaint == (
+        "events and image of the camera: no iniVation camera can be opened (attached: none): plug it in, end "
+        "other programs that have it, and install iniVation's udev rules; trying again"
+    )
+    time.sleep(1.5)
+    assert stage.thread.is_alive() and capfd.readouterr().err.count(complaint) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,11 +275,11 @@ def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
                 yield RecordedMessage(0, "image", IMAGE, frame)
                 yield Unusable("a frame has 2 channels")
 
-    monkeypatch.setattr("crossspec_ros.ros.dv_camera.open_sources", lambda *options: (Source(),))
+    monkeypatch.setattr("crossspec_ros.ros.camera_node.open_sources", lambda *options: (Source(),))
     stage = stage()
     stage.thread.join(20.0)
-    (reading,) = stage.node._read_counters().values()
-    assert reading.flow == {"frames": 3}
-    assert reading.wrong == {"disconnections": 100, "unusable_messages": 3}
+    assert stage.node._published["image"] == 3
+    (row,) = rows(stage.node)
+    assert (row.values["disconnections"], row.values["unusable_messages"]) == ("100", "3")
     told = capfd.readouterr().err
-    assert [told.count(word) for word in ("connected, after", "it has gone", "2 channels")] == [2, 1, 1]
+    assert [told.count(word) for word in ("connected", "it has gone", "2 channels")] == [2, 1, 1]

@@ -1,161 +1,23 @@
-"""The nodes of a replay and of a live camera, for the command line and for ROS's launch alike."""
+"""Launch files: their arguments, what reaches the nodes, and what the end of a node means."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
-from reference_pages import arguments_of
 from refusals import refused
-from stand_ins import write_models
 
-from crossspec_ros.captioning.replay_parameters import ReplayParameters, replay_parameters
-from crossspec_ros.environment import transport_variables
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros import graph
-from crossspec_ros.ros.graph import CAMERAS, installed, live_graph, plan, replay_graph
+from crossspec_ros.settings import CaptionerSettings, PlayerSettings
+
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def bag(shared):
-    return shared / "data" / "events_real" / "evt3_bag"
-
-
-@pytest.fixture
-def models(tmp_path):
-    return write_models(tmp_path / "models")
-
-
-def nothing(package):
-    return False
-
-
-def everything(package):
-    return True
-
-
-def test_commands_have_the_parameters_the_file_and_the_topics(tmp_path):
-    question = 'Is it "yes": or {no}?'
-    nodes = {"synchronizer": {"image_transport": "compressed"}, "captioner": {"question": question}}
-    processes = replay_graph(
-        ReplayParameters(tmp_path / "replay.yaml", {**nodes, "dsec_player": {"rate": 2.5}})
-    )
-    synchronizer, captioner, player = (process.command() for process in processes)
-    assert captioner[:4] == [sys.executable, "-m", "crossspec_ros.ros.captioner", "--ros-args"]
-    assert captioner[4:6] == ["--params-file", str(tmp_path / "replay.yaml")]
-    given = [word.partition(":=") for word in captioner if word.startswith("question:=")]
-    assert [yaml.safe_load(value) for _, _, value in given] == [question]
-    assert "frame:=synchronizer/frame" in captioner and "rate:=2.5" in player
-    assert "image:=camera/image_raw/compressed" in synchronizer
-
-
-@pytest.mark.parametrize(
-    ("camera", "is_installed", "last", "image"),
-    [
-        ("davis", everything, "libcaer_driver", "event_camera/image_raw"),
-        ("davis", nothing, "dv_camera", "camera/image_raw"),
-        ("dvxplorer", everything, "libcaer_driver", "camera/image_raw"),
-        ("prophesee", everything, "metavision_driver", "camera/image_raw"),
-        ("topics", nothing, "no driver", "camera/image_raw"),
-    ],
-)
-def test_each_camera_gets_who_publishes_it(models, camera, is_installed, last, image):
-    synchronizer, captioner, *publishers = live_graph(
-        camera, models=models, is_installed=is_installed
-    ).processes
-    assert (synchronizer.name, captioner.name) == ("synchronizer", "captioner")
-    assert synchronizer.remaps == {"events": "event_camera/events", "image": image}
-    assert synchronizer.parameters["frame_size"] == 24
-    assert last in live_graph(camera, models=models, is_installed=is_installed).choice
-    assert [{process.name, process.package} & {last} for process in publishers] == [{last}] * len(publishers)
-    if last == "libcaer_driver":
-        assert publishers[0].parameters["device_type"] == camera
-
-
-def test_a_network_stream_and_topics_are_wired_as_asked(models):
-    *_, captioner, camera = live_graph(
-        "dv_network", "tcp://host:7", "host:8", models=models, question="why?"
-    ).processes
-    assert {"source": "tcp://host:7", "frames": "host:8"}.items() <= camera.parameters.items()
-    assert captioner.parameters["question"] == "why?"
-    wired = live_graph("topics", events="/e", image="/i", models=models)
-    assert wired.processes[0].remaps == {"events": "/e", "image": "/i"}
-    wired = live_graph("topics", models=models, image_transport="compressed")
-    assert wired.processes[0].remaps["image"] == "camera/image_raw/compressed"
-
-
-@pytest.mark.parametrize(
-    ("camera", "arguments", "code"),
-    [
-        ("davsi", {}, "camera-unknown"),
-        ("dv_network", {}, "camera-without-source"),
-        ("davis", {"source": "tcp://h:1"}, "source-of-usb-camera"),
-        ("prophesee", {"events": "/e"}, "topic-of-camera"),
-        ("prophesee", {}, "driver-missing"),
-        ("topics", {"log_level": "loud"}, "log-level-unknown"),
-        ("topics", {"enclave": "crossspec"}, "launch-enclave"),
-        ("", {"rate": "fast"}, "launch-rate"),
-    ],
-)
-def test_what_cannot_work_gets_a_sentence(models, monkeypatch, camera, arguments, code):
-    monkeypatch.setenv("ROS_DISTRO", "kilted")
-    monkeypatch.setattr(graph, "installed", nothing)
-    with refused(code):
-        plan("live", {"camera": camera, "models": str(models), **arguments})
-
-
-def test_a_package_is_installed_where_the_index_has_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("AMENT_PREFIX_PATH", f"/nowhere:{tmp_path}")
-    marker = tmp_path / "share" / "ament_index" / "resource_index" / "packages" / "libcaer_driver"
-    assert not installed("libcaer_driver")
-    marker.parent.mkdir(parents=True)
-    marker.touch()
-    assert installed("libcaer_driver")
-
-
-@pytest.mark.parametrize("kind", ["dsec_replay", "live"])
-def test_the_plan_takes_every_argument_that_is_not_launch_s_own(kind, bag, models):
-    values = {"sequence": str(bag), "models": str(models), "rate": "2", "loop": "true", "dtype": "bf16"}
-    values |= {"camera": "topics", "device": "cpu", "draft_device": "cpu", "mode": "autoregressive"}
-    values |= {"image_transport": "compressed", "memory": "somewhere"}
-    values |= {"use_sim_time": "true", "log_level": "debug", "enclave": "/e", "namespace": "/robot1/front"}
-    arguments = arguments_of(share_dir() / "launch" / f"{kind}.launch.py")
-    given = {name: values[name] for name in arguments if name in values}
-    nodes = plan(kind.removeprefix("dsec_"), given)["nodes"]
-    parameters = {name: value for node in nodes for name, value in node["parameters"].items()}
-    assert (parameters["mode"], parameters["models.dtype"]) == ("autoregressive", "bf16")
-    assert parameters["memory"] == "somewhere"
-    for node in nodes:
-        name = node["name"]
-        level = ["--log-level", f"robot1.front.{name}:=debug"]
-        assert node["ros_arguments"] == [*level, "--enclave", f"/e/{name}"]
-        assert node["parameters"]["use_sim_time"] is True
-    if kind == "live":
-        assert parameters["image_transport"] == "compressed"
-    else:
-        assert parameters["loop"] is True and parameters["path"] == str(bag.resolve())
-
-
-def test_the_plan_is_told_as_json_and_a_refusal_as_a_sentence(models):
-    command = [sys.executable, "-m", "crossspec_ros.ros.graph", "live"]
-    given = {"camera": "topics", "models": str(models)}
-    told = subprocess.run([*command, json.dumps(given)], capture_output=True, text=True)
-    assert json.loads(told.stdout) == plan("live", given)
-    told = subprocess.run([*command, json.dumps({"camera": "davsi"})], capture_output=True, text=True)
-    assert told.returncode == 2
-    assert told.stderr == "crossspec: error: camera is 'davsi', which is none: did you mean davis?\n"
-
-
-def test_a_launch_file_needs_no_more_than_ros_has():
-    """Launch runs in the system's Python, and what a virtual environment has is not there."""
+def test_launch_file_needs_no_more_than_ros_has():
+    """Launch runs in the Python of `ros2`, which has no packages of a virtual environment."""
     code = """
 import sys
 sys.path.insert(0, "scripts")
@@ -166,105 +28,136 @@ sys.modules |= dict.fromkeys(["torch", "numba", "rosbags", "h5py", "dv_processin
 for file in (ROOT / "launch").glob("*.launch.py"):
     arguments_of(file)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 @pytest.fixture
-def launching():
+def launch():
+    # The repository has a folder launch/ itself.
     pytest.importorskip("launch_ros", reason="needs a ROS installation")
-    from crossspec_ros.ros import launching
-
-    return launching
-
-
-@pytest.mark.parametrize("kind", ["replay", "live"])
-def test_the_launch_files_declare_their_arguments_and_leave_nothing_in_the_parent_s_scope(launching, kind):
-    from launch.actions import OpaqueFunction
-
-    import launch
-
-    path = share_dir() / "launch" / launching.FILES[kind]
-    spec = importlib.util.spec_from_file_location("launch_file", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    description = module.generate_launch_description()
-    declared = {argument.name: argument for argument in description.get_launch_arguments()}
-    assert {name: argument.description for name, argument in declared.items()} == module.ARGUMENTS
-    context = launch.LaunchContext()
-    context.launch_configurations.update(mode="teleop", camera="davis")
-    before = dict(context.launch_configurations), dict(context.environment)
-    for entity in description.entities:
-        if not isinstance(entity, OpaqueFunction):
-            entity.visit(context)
-    assert (context.launch_configurations, context.environment) == before
+    return pytest.importorskip("launch")
 
 
 @pytest.fixture
-def start(launching, monkeypatch):
-    """The actions of a graph with these arguments, planned by the Python of this test."""
-    import launch
+def guest(launch):
+    """Return a maker of a guest with these launch arguments over the defaults."""
+    from crossspec_ros.ros.launch_actions import Guest, arguments
 
-    async def planned(graph):
-        return plan(graph._kind, graph._planned)
+    def make(**given):
+        context = launch.LaunchContext()
+        declared = arguments("replay.yaml", "false", PlayerSettings, CaptionerSettings)
+        context.launch_configurations.update({name: default for name, (default, _) in declared.items()})
+        context.launch_configurations.update(given)
+        return Guest(context)
 
-    monkeypatch.setattr(launching.Graph, "_plan", planned)
-
-    def start(kind, **given):
-        context, events = launch.LaunchContext(), []
-
-        async def emit(event):
-            events.append(event)
-
-        context.emit_event = emit
-        asyncio.run(launching.Graph(kind, given, context).start(context))
-        (included,) = events
-        actions = included.launch_description.entities
-        if len(actions) > 1:
-            return actions
-        actions[0].execute(context)
-        return []
-
-    return start
+    return make
 
 
-def nodes_of(actions):
-    from launch_ros.actions import Node
+def parameters(node):
+    """Return params_file and the values that a node gets over it."""
+    from launch_ros.utilities import evaluate_parameters
 
-    return [action for action in actions if isinstance(action, Node)]
+    from launch import LaunchContext
 
-
-def test_the_nodes_of_the_graph_are_launched_in_the_environment_they_need(start, bag, models):
-    actions = nodes_of(start("replay", sequence=str(bag), models=str(models), log_level="debug"))
-    names = [node.node_executable for node in actions]
-    assert names == [process.name for process in replay_graph(replay_parameters(bag, models))]
-    for node, name in zip(actions, names, strict=True):
-        given = {key[0].text: value[0].text for key, value in node.process_description.env}
-        assert given.items() >= (os.environ | transport_variables()).items()
-        level = [str(word) for word in node._Node__ros_arguments]
-        assert level == ["--log-level", f"{name}:=debug"]
+    return evaluate_parameters(LaunchContext(), node._Node__parameters)
 
 
-@pytest.mark.parametrize("camera", CAMERAS)
-def test_a_camera_s_nodes_are_launched_with_its_driver_and_a_line_about_the_choice(
-    start, models, monkeypatch, camera
-):
-    from launch.actions import LogInfo
-
-    monkeypatch.setattr(graph, "installed", everything)
-    source = {"source": "tcp://127.0.0.1:7"} if camera == "dv_network" else {}
-    actions = start("live", camera=camera, models=str(models), **source)
-    expected = plan("live", {"camera": camera, "models": str(models), **source})["nodes"]
-    assert [node.node_executable for node in nodes_of(actions)] == [node["executable"] for node in expected]
-    assert sum(isinstance(action, LogInfo) for action in actions) == 1
+def test_only_given_arguments_reach_a_node(guest):
+    file, values = parameters(guest().node(CaptionerSettings))
+    assert (file, values) == (share_dir() / "config" / "replay.yaml", {})
 
 
-def test_what_launch_itself_cannot_follow_gets_a_sentence(start, bag, models):
-    with pytest.raises(RuntimeError):
-        start("replay", sequence=str(bag), models=str(models), shutdown="true", respawn="often")
+def test_arguments_keep_their_types(guest):
+    """YAML makes a truth value of the text yes."""
+    one, several = "Is it dark? [yes, no]", "['Is it dark? [yes, no]', 'Is it wet? [yes, no]']"
+    made = guest(question="yes", dtype="bf16", questions=one, rate="2", loop="true", use_sim_time="true")
+    _, captioner = parameters(made.node(CaptionerSettings))
+    _, player = parameters(made.node(PlayerSettings, path="12"))
+    assert captioner == {"question": "yes", "models.dtype": "bf16", "questions": (one,), "use_sim_time": True}
+    assert player == {"path": "12", "rate": 2, "loop": True, "use_sim_time": True}
+    _, captioner = parameters(guest(questions=several).node(CaptionerSettings))
+    assert captioner["questions"] == (one, "Is it wet? [yes, no]")
 
 
-def test_a_robot_s_launch_outlives_what_cannot_work(start, launching, monkeypatch):
-    told = []
-    monkeypatch.setattr(launching, "get_logger", lambda name: SimpleNamespace(error=told.append))
-    assert start("live", camera="davsi") == []
-    assert told == ["no captions: camera is 'davsi', which is none: did you mean davis?"]
+def test_missing_params_file_is_refused(guest):
+    with refused("launch-params-file"):
+        guest(params_file="nowhere.yaml").node(CaptionerSettings)
+
+
+@pytest.mark.parametrize(
+    ("respawn", "code", "is_player", "ended"),
+    [
+        ("true", -9, False, 0),
+        ("true", 1, False, 0),
+        ("true", 2, False, 3),
+        ("true", 0, True, 3),
+        ("true", -9, True, 0),
+        ("false", 0, False, 3),
+        ("false", -9, True, 3),
+    ],
+)
+def test_end_of_a_node_ends_the_replay_if_it_is_for_good(guest, respawn, code, is_player, ended):
+    made = guest(use_respawn=respawn)
+    nodes = [object() for _ in range(3)]
+    made.nodes, made.player = nodes, nodes[-1]
+    event = SimpleNamespace(action=nodes[-1 if is_player else 0], returncode=code, process_name="one")
+    action = made._on_exit(event, SimpleNamespace(is_shutdown=False))
+    matches = action.event.process_matcher if action else lambda node: False
+    assert sum(map(matches, [*nodes, object()])) == ended
+    idle, stopped = (SimpleNamespace(reason=reason) for reason in ("idle", "ctrl-c (SIGINT)"))
+    made.finish(stopped, None)
+    if ended and code:
+        with pytest.raises(RuntimeError, match=f"one ended with code {code}"):
+            made.finish(idle, None)
+    else:
+        made.finish(idle, None)
+
+
+def test_end_of_a_live_node_ends_no_other(guest):
+    made = guest(use_respawn="true")
+    made.nodes = [object(), object()]
+    event = SimpleNamespace(action=made.nodes[0], returncode=2, process_name="captioner-2")
+    action = made._on_exit(event, SimpleNamespace(is_shutdown=False))
+    assert [*map(action.event.process_matcher, made.nodes)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("configured", "typed", "warned"),
+    [
+        ({"respawn": "true"}, ["respawn:=true"], ["respawn", "--show-args"]),
+        ({"colour": "red"}, ["colour:=red"], ["colour", "--show-args"]),
+        ({"colour": "red", "map": "a"}, ["map:=a"], []),
+        ({"qestion": "Who?", "map": "a"}, [], ["qestion", "question"]),
+    ],
+)
+def test_unknown_argument_gets_a_warning(launch, monkeypatch, configured, typed, warned):
+    """An including file has arguments of its own, of which only similar names are reported."""
+    from crossspec_ros.ros import launch_actions
+
+    lines = []
+    logger = SimpleNamespace(warning=lines.append, error=lines.append)
+    monkeypatch.setattr(launch_actions, "get_logger", lambda name: logger)
+    context = launch.LaunchContext(argv=typed)
+    context.launch_configurations.update(configured)
+    launch_actions.warn_unknown(context, launch_actions.arguments("live.yaml", "true", CaptionerSettings))
+    assert all(word in " ".join(lines) for word in warned) and len(lines) == bool(warned)
+
+
+@pytest.mark.parametrize("kind", ["dsec_replay", "live"])
+def test_launch_file_declares_its_arguments_in_a_scope_of_its_own(launch, kind):
+    """An including file may have arguments of these names."""
+    from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+    context = launch.LaunchContext()
+    context.launch_configurations.update(mode="teleop", camera="topics")
+    before = dict(context.launch_configurations)
+    path = ROOT / "launch" / f"{kind}.launch.py"
+    description = PythonLaunchDescriptionSource(str(path)).get_launch_description(context)
+    names = {argument.name for argument in description.get_launch_arguments()}
+    assert {"params_file", "namespace", "use_sim_time", "log_level", "use_respawn", "question"} <= names
+    entities = [description]
+    while entities:
+        entity = entities.pop(0)
+        if not isinstance(entity, launch.actions.OpaqueFunction):
+            entities = [*(entity.visit(context) or ()), *entities]
+    assert context.launch_configurations == before

@@ -9,23 +9,26 @@ from contextlib import ExitStack, suppress
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_msgs.msg import WindowReport
+from crossspec_msgs.msg import Caption, WindowReport
+from event_camera_msgs.msg import EventPacket
 from fakes import FakeDecoder
-from outsider import outsider, spinning, to_ns
+from outsider import RELIABLE, outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from refusals import refused
+from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage, event_packet
+from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_PACKET, RecordedMessage, end_mark, event_packet
+from crossspec_ros.events.dvs import dvs_end_mark, encode_dvs
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.ros import dsec_player
-from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS
+from crossspec_ros.recordings.recording import open_here
+from crossspec_ros.ros import player_node
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window, to_time
+from crossspec_ros.ros.player_node import MAX_LAG_S, Pace, PlayerNode
 from crossspec_ros.ros.run import NodeError
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 
@@ -41,6 +44,9 @@ def record(path, stamps_ms):
     return path
 
 
+CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
+
+
 def remapped(**topics):
     rules = [word for topic, name in topics.items() for word in ("-r", f"{topic}:={name}")]
     return {"cli_args": ["--ros-args", *rules]}
@@ -48,28 +54,20 @@ def remapped(**topics):
 
 @pytest.fixture
 def stage():
-    """What an outsider saw, and a player among the other nodes for given parameters."""
+    """What an outsider saw, a player among the other nodes for given parameters, and the decoder."""
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
         decoder = FakeDecoder()
 
-        def player(path, synchronizer=True, **parameters):
+        def player(path, **parameters):
             values = {"path": str(path), "startup_timeout_s": 20.0, "caption_timeout_s": 5.0} | parameters
             overrides = [Parameter(name, value=value) for name, value in values.items()]
-            if synchronizer:
-                events = remapped(events="event_camera/events")
-                stack.enter_context(spinning(lambda: SynchronizerNode(**events)))
+            events = remapped(events="event_camera/events")
+            stack.enter_context(spinning(lambda: SynchronizerNode(**events)))
             player.captioner = stack.enter_context(
                 spinning(lambda: CaptionerNode(lambda params: decoder, **remapped(**CAPTIONER_REMAPS)))
             )
-            return stack.enter_context(
-                spinning(
-                    lambda: PlayerNode(
-                        parameter_overrides=overrides,
-                        **remapped(report="captioner/report", **CAPTIONER_REMAPS),
-                    )
-                )
-            )
+            return stack.enter_context(spinning(lambda: PlayerNode(parameter_overrides=overrides)))
 
         yield observer, player, decoder
 
@@ -113,16 +111,13 @@ def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(sta
     assert len(observer.reports()) == 2
 
 
-def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(stage, tmp_path, monkeypatch, capfd):
-    for name in ("RETURN_S", "TELL_S"):
-        monkeypatch.setattr(dsec_player, name, 0.3)
+def test_player_waits_while_the_captioner_is_inactive(stage, tmp_path, monkeypatch, capfd):
+    """The time until it is active again does not count towards `caption_timeout_s`."""
+    for name in ("RETURN_S", "NOTICE_S", "PATIENCE_S"):
+        monkeypatch.setattr(player_node, name, 0.3)
     observer, player, _ = stage
-    # Whatever it takes to come back must not count as a report that does not come.
     node = player(
-        record(tmp_path / "bag", range(5000, 9900, 100)),
-        rate=4.0,
-        every_window=True,
-        caption_timeout_s=1.0,
+        record(tmp_path / "bag", range(5000, 9900, 100)), rate=4.0, every_window=True, caption_timeout_s=1.0
     )
     errors = []
 
@@ -137,22 +132,17 @@ def test_a_replay_waits_while_the_captioner_is_inactive_and_goes_on(stage, tmp_p
     observer.wait(lambda: len(observer.reports()) >= 2)
     captioner = player.captioner
     captioner.executor.create_task(captioner.trigger_deactivate)
-    observer.wait(lambda: not observer.node.count_publishers("/captioner/report"))
-    reports = len(observer.reports())
-    time.sleep(2.0)
+    time.sleep(3.0)
     assert playing.is_alive() and not errors
-    told = "waiting for the captioner: nobody publishes /captioner/report"
-    assert capfd.readouterr().err.count(told) == 1
+    assert capfd.readouterr().err.count("waiting: no captioner is active") == 1
     captioner.executor.create_task(captioner.trigger_activate)
-    observer.wait(lambda: len(observer.reports()) >= reports + 1)
     playing.join(10.0)
-    assert not playing.is_alive()
+    assert not playing.is_alive() and not errors
     # The last message may still be under way.
     observer.wait(lambda: closed(observer) == [6, 7, 8, 9, 10])
-    assert not errors
 
 
-def test_an_audience_that_does_not_come_is_named(tmp_path):
+def test_missing_nodes_are_named(tmp_path):
     values = {"path": str(record(tmp_path / "bag", [0])), "startup_timeout_s": 0.1}
     overrides = [Parameter(name, value=value) for name, value in values.items()]
     with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
@@ -161,21 +151,75 @@ def test_an_audience_that_does_not_come_is_named(tmp_path):
         node.stop()
 
 
-def test_reports_that_nobody_waits_for_are_forgotten(tmp_path):
-    def report(end_ns):
-        header = Header(stamp=to_time(end_ns))
-        node._take_report(WindowReport(header=header))
+@pytest.mark.parametrize(("clock", "others"), [(False, 0), (True, 0), (True, 1)])
+def test_clock_is_published_on_demand_and_by_one_node(clock, others, stage, tmp_path, capfd):
+    """No mark of the player is later than the end of the last window by more than `max_lateness_s`."""
+    observer, player, _ = stage
+    made = [observer.node.create_publisher(Clock, "/clock", 1) for _ in range(others)]
+    stamps = []
 
+    def take(message):
+        stamps.append(to_ns(message.header.stamp))
+
+    heard = observer.node.create_subscription(EventPacket, "event_camera/events", take, RELIABLE)
+    player(record(tmp_path / "bag", range(5000, 5900, 100)), rate=2.0, clock=clock).play()
+    observer.wait(lambda: observer.reports() and stamps and stamps[-1] == 6200 * MS)
+    assert len(made) == others and heard and stamps == sorted(stamps)
+    times = [to_ns(message.clock) for message in observer["/clock"]]
+    assert times == sorted(times) and bool(times) == (clock and not others)
+    assert capfd.readouterr().err.count("another node publishes /clock") == (clock and others)
+
+
+@pytest.mark.parametrize("mark", [end_mark, dvs_end_mark])
+def test_recorded_mark_does_not_lengthen_a_replay(mark, tmp_path):
+    kind = EVENT_PACKET if mark is end_mark else DVS_EVENTS
+    events = encode_dvs(EventBatch(*np.ones((4, 1), np.int64), 4, 3), SECOND)
+    if mark is end_mark:
+        events = event_packet(SECOND, b"", "mono", (4, 3))
+    with write_bag(tmp_path / "bag") as write:
+        for stamp_ns, data in ((SECOND, events), (2 * SECOND, mark(2 * SECOND))):
+            write("/events", RecordedMessage(stamp_ns, "events", kind, data))
+    recording = open_here(tmp_path / "bag")
+    assert [message.stamp_ns for message in recording.messages()] == [SECOND]
+    recording.close()
+
+
+def test_reports_about_other_windows_are_ignored(tmp_path):
     overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
     with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
-        node._awaited.add(3)
-        others = [second * SECOND for second in (-1, 0, 3, 5, 2**31 - 1)]
-        for end_ns in (*others, *range(4 * SECOND - 50, 4 * SECOND)):
-            report(end_ns)
-        assert not node._is_settled(3) and node._awaited == {3}
-        node._awaited.add(5)
-        report(6 * SECOND)
-        assert node._is_settled(3) and node._unreported == 1
-        report(4 * SECOND)
-        assert node._is_settled(3) and node._unreported == 1 and not node._awaited
+        node._reached_ns, node._reported = 6500 * MS, 3
+        for end_ns in (-SECOND, 0, 3 * SECOND, 8 * SECOND, (2**31 - 1) * SECOND, 5 * SECOND - 50):
+            node._take_report(WindowReport(header=Header(stamp=to_time(end_ns))))
+            assert node._reported == 3
+        node._take_report(WindowReport(header=Header(stamp=to_time(6 * SECOND))))
+        assert node._reported == 5
         node.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [("a van", "true in every word"), ("a car", "in truth: a van"), ('{"vehicle": "van"}', "")],
+)
+def test_sentence_is_compared_with_the_truth_and_json_is_not(text, verdict, tmp_path, capfd):
+    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
+    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
+        node._reached_ns, node._truth = 2 * SECOND, {0: "a van"}
+        stamps = {"header": Header(stamp=to_time(SECOND)), "window_start": to_time(0)}
+        node._take_report(WindowReport(outcome="captioned", caption=Caption(text=text), **stamps))
+        node.stop()
+    told = capfd.readouterr().err
+    assert f"0-1 s: {verdict}" in told if verdict else "0-1 s" not in told
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 10.0])
+def test_stall_shifts_what_follows_instead_of_playing_it_at_once(rate):
+    now_s = 100.0
+    pace = Pace(rate, lambda: now_s)
+    pace.start(5 * SECOND)
+    assert pace.left_s(6 * SECOND) == pytest.approx(1 / rate)
+    # A little late is made good.
+    now_s += (1 + MAX_LAG_S / 2) / rate
+    assert pace.left_s(6 * SECOND) < 0
+    now_s += 3.0
+    assert pace.left_s(6 * SECOND) == 0.0
+    assert pace.left_s(7 * SECOND) == pytest.approx(1 / rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes import FakeDecoder
-from outsider import spinning
+from outsider import spinning, state
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy
 
@@ -19,11 +20,10 @@ from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.ros import captioner
-from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.dv_camera import DvCameraNode
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.camera_node import DvCameraNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
+from crossspec_ros.ros.player_node import PlayerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 from crossspec_ros.settings import NODES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -65,10 +65,11 @@ def topics_of(node):
     ):
         depths = {endpoint.topic_name: f", {endpoint.qos_profile.depth}" for endpoint in endpoints}
         for topic, kinds in kinds_of:
-            if topic not in OF_EVERY_NODE:
+            if topic not in OF_EVERY_NODE and "/_action/" not in topic:
                 qos = next(info for info in infos(topic) if info.node_name == node.get_name()).qos_profile
-                assert qos.durability == DurabilityPolicy.VOLATILE
                 reliability = qos.reliability.name.lower().replace("_", " ")
+                if qos.durability == DurabilityPolicy.TRANSIENT_LOCAL:
+                    reliability += ", transient local"
                 for kind in kinds:
                     yield (
                         topic.removeprefix(APART),
@@ -79,7 +80,7 @@ def topics_of(node):
 
 
 def services_of(node):
-    """Those of the node, and of hidden nodes that serve under its name."""
+    """(service, type)."""
     for service, (kind,) in node.get_service_names_and_types():
         action, _, part = service.partition("/_action/")
         # Of an action's services, the one that takes goals tells its type.
@@ -104,25 +105,26 @@ def raw_recording(path):
 @pytest.fixture(scope="module")
 def created(tmp_path_factory):
     """What the nodes have created, by node: with every type of message, and without remaps."""
+    packets = {"event_type": "event_camera_msgs/EventPacket", "image_transport": "raw"}
     compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
     found, services = {node: set() for node in NODES}, set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(captioner, "DISCOVERY_S", 0.0)
-        for make, parameters in (
-            (SynchronizerNode, {}),
-            (SynchronizerNode, compressed),
-            (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
-            (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
-            (PlayerNode, {"path": str(raw)}),
-            (DvCameraNode, {"source": "tcp://127.0.0.1:7"}),
-        ):
-            overrides = [Parameter(name, value=value) for name, value in parameters.items()]
-            with spinning(
-                lambda make=make, values=overrides: make(parameter_overrides=values, namespace=APART)
-            ) as node:
-                found[node.get_name()] |= set(topics_of(node))
-                services |= set(services_of(node))
+    for make, parameters in (
+        (SynchronizerNode, packets),
+        (SynchronizerNode, compressed),
+        (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
+        (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
+        (PlayerNode, {"path": str(raw)}),
+        (DvCameraNode, {"source": "tcp://127.0.0.1:7"}),
+    ):
+        overrides = [Parameter(name, value=value) for name, value in parameters.items()]
+        with spinning(
+            lambda make=make, values=overrides: make(parameter_overrides=values, namespace=APART)
+        ) as node:
+            while isinstance(node, CaptionerNode) and state(node) != "active":
+                time.sleep(0.01)
+            found[node.get_name()] |= set(topics_of(node))
+            services |= set(services_of(node))
     return found, services
 
 

@@ -21,7 +21,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
@@ -35,11 +35,11 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.ros.captioner import CaptionerNode
-from crossspec_ros.ros.dsec_player import PlayerNode
-from crossspec_ros.ros.graph import replay_graph
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.player_node import PlayerNode
+from crossspec_ros.ros.replay import REMAPS
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
 START_US = 100_300_000
@@ -191,15 +191,15 @@ def replayed(setup, rate, windows):
     }
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
-        for process in replay_graph(setup.parameters):
-            values = dict(process.parameters)
-            if process.name == "dsec_player":
+        for name, make in makers.items():
+            values = dict(setup.nodes[name])
+            if name == "dsec_player":
                 values |= {"rate": rate, "every_window": True, "caption_timeout_s": 20.0}
             overrides = [Parameter(name, value=value) for name, value in values.items()]
-            rules = [word for topic in process.remaps.items() for word in ("-r", ":=".join(topic))]
+            rules = [word for topic in REMAPS.get(name, {}).items() for word in ("-r", ":=".join(topic))]
             node = stack.enter_context(
                 spinning(
-                    lambda process=process, values=overrides, rules=rules: makers[process.name](
+                    lambda make=make, values=overrides, rules=rules: make(
                         parameter_overrides=values, cli_args=["--ros-args", *rules]
                     )
                 )

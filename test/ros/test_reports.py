@@ -1,24 +1,29 @@
-"""A caption's message says whether the target alone would have written it."""
+"""Messages about one window: its report, its caption and its picture."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from crossspec_ros.captioning.caption import RESTS_ON, Caption
 from crossspec_ros.captioning.outcome import without_images
-from crossspec_ros.ros.reports import captioned_report, report
+from crossspec_ros.ros.reports import annotated, captioned_report, report
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import flags
 from crossspec_ros.windows.window import Window
+
+FRAME = np.full((1, 30, 60, 3), (10, 200, 30), np.uint8)
+EVENTS = np.full((2, 40, 40, 3), 255, np.uint8)
+NONE = FRAME[:0]
 
 
 @pytest.mark.parametrize("source", RESTS_ON)
 def test_a_caption_that_no_target_verified_is_a_warning(blind: Window, source: str) -> None:
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(blind, Caption("a car", (1, 2), source, 1), trace, (), 0)
+    message = captioned_report(blind, Caption("a car", (1, 2), source, 1), trace, ())
     assert message.caption.verified == (source == "target")
     assert message.level == (message.OK if source == "target" else message.WARN)
 
@@ -33,7 +38,7 @@ def test_report_of_an_empty_caption_is_a_warning(
     """Only a window without usable images has nothing to be seen."""
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(windows[0], Caption("", (2,), source, 1), trace, faults, 0)
+    message = captioned_report(windows[0], Caption("", (2,), source, 1), trace, faults)
     assert message.level == message.WARN and absent in message.message
     assert (message.frames, message.event_images) == (frames, 5)
 
@@ -42,7 +47,7 @@ def test_report_of_a_window_that_lacks_images_is_a_warning(windows: list[Window]
     lacking = replace(windows[0], missing=9, frames=windows[0].frames[:4])
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(lacking, Caption("a car", (1, 2), "target", 1), trace, flags(lacking), 0)
+    message = captioned_report(lacking, Caption("a car", (1, 2), "target", 1), trace, flags(lacking))
     assert message.level == message.WARN and "images_missing" in message.degraded
     assert (message.frames, message.missing_images) == (4, 9)
     # A window that is skipped has no pixels, but still a number of images.
@@ -52,3 +57,23 @@ def test_report_of_a_window_that_lacks_images_is_a_warning(windows: list[Window]
 def test_what_a_report_cannot_say_is_told_as_the_most_that_it_can(blind: Window) -> None:
     message = report(replace(blind, start_ns=-(2**31 + 1) * 10**9, missing=2**33), "inactive", "")
     assert (message.window_start.sec, message.missing_images) == (-(2**31), 2**32 - 1)
+
+
+def test_picture_has_frame_and_events_over_the_text():
+    picture = annotated(Window(0, 0, 1, EVENTS, FRAME), ["a car", "35 ms"])
+    assert picture.dtype == np.uint8 and picture.shape[1] == 480 + 240 + 3 * 6
+    np.testing.assert_array_equal(picture[100, 100], FRAME[0, 0, 0])
+    np.testing.assert_array_equal(picture[100, 600], (255, 255, 255))
+    assert (picture[250:, :, 0] > 200).any()
+
+
+def test_long_caption_is_wrapped_and_a_missing_image_is_grey():
+    short, long = (annotated(Window(0, 0, 1, NONE, NONE), [text]) for text in ("a", "a car " * 60))
+    assert short.shape[1] == long.shape[1] and long.shape[0] > short.shape[0] + 60
+    assert len(np.unique(short[20:200, 20:200])) == 1
+
+
+@pytest.mark.parametrize("size", [(1, 200), (200, 1)])
+def test_oblong_images_become_no_large_picture(size):
+    oblong = np.zeros((1, *size, 3), np.uint8)
+    assert annotated(Window(0, 0, 1, oblong, oblong), ["a car " * 60]).nbytes < 20 << 20

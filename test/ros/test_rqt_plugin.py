@@ -10,6 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 from crossspec_msgs.msg import WindowReport
 
+from crossspec_ros.telemetry.trace import LATENCIES
+
 PLUGIN = "crossspec_ros.ros.rqt_plugin"
 
 
@@ -68,6 +70,7 @@ class Node(MagicMock):
 def plugin(monkeypatch):
     widgets = MagicMock(QComboBox=Topics)
     for name, module in {
+        "pyqtgraph": MagicMock(),
         "python_qt_binding": MagicMock(),
         "python_qt_binding.QtCore": MagicMock(),
         "python_qt_binding.QtGui": MagicMock(),
@@ -77,27 +80,29 @@ def plugin(monkeypatch):
     }.items():
         monkeypatch.setitem(sys.modules, name, module)
     module = import_module(PLUGIN)
-    monkeypatch.setattr(module, "LOOK_S", 0.001)
     yield module.Crossspec(MagicMock(node=Node()))
     del sys.modules[PLUGIN]
 
 
-def test_a_perspective_is_restored_once_its_captioner_is_known(plugin):
+def test_topic_of_the_perspective_is_watched(plugin):
     plugin.restore_settings(None, SimpleNamespace(value=lambda key: "/robot/report"))
-    assert plugin._node.looks == 3
     assert plugin._topics.items == ["/captioner/report", "/robot/report"]
     assert plugin._topics.text == "/robot/report" and "/robot/report" in plugin._windows.hint
 
 
-def test_the_first_captioner_is_watched_until_one_has_reported(plugin):
-    plugin._discover()
+def test_first_captioner_is_watched_until_one_has_reported(plugin):
+    plugin._refresh()
     assert plugin._topics.text == "/captioner/report"
     plugin._node.looks = 3
-    plugin._discover()
+    plugin._refresh()
     assert plugin._topics.text == "/robot/report"
     plugin._topics.setCurrentText("/captioner/report")
     plugin._windows.add(WindowReport())
-    plugin._discover()
+    plugin._refresh()
     assert plugin._topics.text == "/captioner/report"
     plugin._node.ok = False
-    plugin._discover()
+    plugin._refresh()
+
+
+def test_every_latency_and_the_acceptance_have_a_curve(plugin):
+    assert set(plugin._curves) == {*LATENCIES, "acceptance_length"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -23,6 +22,8 @@ from crossspec_ros.ros.rqt_timelines import (
     LastWindows,
     draw,
     hidden,
+    legend,
+    series,
 )
 from crossspec_ros.telemetry.trace import STAGE_COLOURS, Trace
 from crossspec_ros.telemetry.trace import Span as TraceSpan
@@ -116,7 +117,7 @@ def test_hidden_time_is_that_which_the_trace_counts():
 
 def test_a_window_shows_its_caption_its_figures_and_when_each_stage_ran():
     paper = painted(message())
-    texts = [text.replace("\N{NO-BREAK SPACE}", " ") for *_, text in paper.texts]
+    texts = [text for *_, text in paper.texts]
     assert "0-1 s · total 50 ms · hidden 320 ms · 50 tokens in 8 target passes · 12 of 40 by memory" in texts
     assert any(colour == INK and text == "a red car" for *_, colour, text in paper.texts)
     ((left, right), *_) = paper.bars(STAGE_COLOURS["draft_decode"])
@@ -144,7 +145,7 @@ def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_ano
 
 def test_windows_are_drawn_newest_first_and_as_many_as_fit():
     paper = painted(*(message(index) for index in range(9)), height=300)
-    heads = [lines[0].split("\N{NO-BREAK SPACE}")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
+    heads = [lines[0].split(" ")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
     assert heads == ["8-9", "7-8", "6-7"]
     assert all(bottom <= 300 for _, _, _, bottom, _ in boxes(paper))
     assert all(y + height <= 300 for _, y, _, height, _ in paper.rects)
@@ -157,14 +158,23 @@ def test_skipped_windows_are_shown_too():
     skipped.caption = Caption()
     paper = painted(skipped)
     assert any(colour == WRONG for *_, colour, text in paper.texts if text.startswith("skipped"))
-    assert any(colour == FAINT and text == "0-1\N{NO-BREAK SPACE}s" for *_, colour, text in paper.texts)
+    assert any(colour == FAINT and text == "0-1 s" for *_, colour, text in paper.texts)
     assert all(0 <= x <= 1000 and x + width <= 1000 for x, _, width, _, _ in paper.rects)
 
 
-def test_spans_without_a_time_are_left_out():
-    nowhere = [(math.nan, 9.0), (9.0, math.nan), (-300.0, math.inf), (0.0, 1e308), (-1e300, 0.0)]
-    paper = painted(message(spans={f"verify[{i}]": times for i, times in enumerate(nowhere)}))
-    assert paper.bars(STAGE_COLOURS["verify"]) == []
+def test_series_has_the_windows_with_that_figure():
+    windows = LastWindows()
+    skipped = message(4, stages=[])
+    for each in (message(3, acceptance_length=6.5), skipped, message(5)):
+        windows.add(each)
+    assert series(windows, "total") == ([0.0, 2.0], [50.4, 50.4])
+    assert series(windows, "acceptance_length") == ([0.0], [6.5])
+
+
+def test_names_of_a_legend_stay_in_one_line():
+    assert legend({"frame_encode": "#123456"}) == (
+        '<span style="color: #123456">\N{BLACK SQUARE}</span>&nbsp;frame&nbsp;encode'
+    )
 
 
 @pytest.mark.parametrize("others", [(), (3, 4, 5, 6), ("skipped", "skipped", "skipped")])

@@ -1,4 +1,4 @@
-"""How a node is run: what interrupts it, and what does not."""
+"""How a node is run: what interrupts it, what ends it, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,14 +7,30 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import rclpy
+from outsider import outsider
+from rcl_interfaces.msg import Log
 from rclpy.executors import ExternalShutdownException
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.ros.captioner import CaptionerNode
+from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.run import NodeError, run
+
+LOADING = """
+import sys, time
+sys.path.insert(0, {here!r})
+from crossspec_ros.ros.captioner_node import CaptionerNode
+from crossspec_ros.ros.run import run
+
+def load(settings):
+    print("loading", flush=True)
+    time.sleep(100)
+
+run(lambda: CaptionerNode(load=load))
+"""
 
 
 class Node(rclpy.node.Node):
@@ -29,7 +45,7 @@ class Node(rclpy.node.Node):
         self.stopped = True
 
 
-def test_a_second_interrupt_does_not_break_off_what_the_first_has_begun():
+def test_second_interrupt_does_not_break_off_the_end():
     nodes, worked = [], []
 
     def make():
@@ -46,8 +62,8 @@ def test_a_second_interrupt_does_not_break_off_what_the_first_has_begun():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_whatever_an_interrupt_turns_into_is_nobody_s_error(monkeypatch, capsys):
-    """One in the middle of a conversion becomes a RuntimeError, which may come before ROS knows."""
+def test_errors_after_an_interrupt_are_not_reported(monkeypatch, capsys):
+    """An interrupt in the middle of a conversion becomes a RuntimeError, maybe before ROS shuts down."""
     monkeypatch.setattr(rclpy, "ok", lambda **options: True)
 
     def work(node):
@@ -98,59 +114,71 @@ class Killed(BaseException):
     """No Exception, as a panic in a library is none."""
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(("error", "end"), [(NodeError("a thread"), SystemExit), (Killed(), Killed)])
-def test_a_node_whose_spinning_thread_ends_ends_its_work_in_the_main_thread_too(capfd, error, end):
-    class Failing(rclpy.node.Node):
-        def __init__(self):
-            super().__init__("failing")
-            self.create_timer(0.01, self.fail)
+class Failing(rclpy.node.Node):
+    """Its timer raises."""
 
-        def fail(self):
-            raise error
+    def __init__(self, error, after_s=0.01):
+        super().__init__("failing")
+        self.error = error
+        self.create_timer(after_s, self.fail)
 
-        def stop(self):
-            pass
+    def fail(self):
+        raise self.error
 
-    def work(node):
-        deadline_s = time.monotonic() + 20
-        while node.context.ok():
-            assert time.monotonic() < deadline_s, "up, but deaf"
-            time.sleep(0.01)
-        raise ExternalShutdownException
+    def stop(self):
+        pass
 
+
+def wait(node):
+    deadline_s = time.monotonic() + 20
+    while node.context.ok():
+        assert time.monotonic() < deadline_s, "up, but deaf"
+        time.sleep(0.01)
+    raise ExternalShutdownException
+
+
+@pytest.mark.parametrize("work", [None, wait])
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [(NodeError("a thread"), SystemExit), (NodeError("bad", 2), SystemExit), (Killed(), Killed)],
+)
+def test_error_of_a_callback_ends_the_node(capfd, error, end, work):
     with pytest.raises(end) as ended:
-        run(Failing, [], work)
+        run(lambda: Failing(error), [], work)
     if end is SystemExit:
-        assert ended.value.code == 1 and capfd.readouterr().err == "crossspec: error: a thread\n"
+        assert ended.value.code == error.code
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("[FATAL]") and line.endswith(f"failing: {error}")
 
 
-class Finalized:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
+def test_last_sentence_of_a_node_reaches_rosout():
+    code = "from test_run import Failing, NodeError, run\nrun(lambda: Failing(NodeError('a thread'), 3.0))"
+    with outsider() as observer:
+        lines = []
+        observer.node.create_subscription(Log, "/rosout", lambda line: lines.append(line.msg), 10)
+        environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{os.environ['PYTHONPATH']}"}
+        node = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+        assert node.returncode == 1
+        observer.wait(lambda: "a thread" in lines)
 
 
-def as_error(params):
-    """What an interrupt becomes in the middle of some libraries' imports."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_models_load_ends_the_node_quietly(number):
+    """The load cannot be interrupted, and the segments of shared memory must not stay behind."""
+    script = LOADING.format(here=str(Path(__file__).parents[1]))
+    node = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
-        os.kill(os.getpid(), signal.SIGINT)
-    except KeyboardInterrupt:
-        raise ImportError("a part of it could not be imported") from None
-
-
-def in_a_finalizer(params):
-    """Where Python can only print an exception, and goes on."""
-    Finalized()
-    time.sleep(5.0)
-    raise AssertionError("the interrupt is lost")
-
-
-@pytest.mark.parametrize("load", [as_error, in_a_finalizer])
-def test_an_interrupt_while_the_models_load_ends_the_node_quietly(load, capfd):
-    hook = sys.unraisablehook
-    run(lambda: CaptionerNode(load=load))
-    assert "Error" not in (told := "".join(capfd.readouterr())) and "Traceback" not in told
-    assert sys.unraisablehook is hook
+        assert node.stdout.readline() == "loading\n"
+        maps = Path(f"/proc/{node.pid}/maps").read_text().splitlines()
+        segments = {Path(line.split()[-1]) for line in maps if "/dev/shm/" in line}
+        node.send_signal(number)
+        out, err = node.communicate(timeout=20)
+    finally:
+        node.kill()
+    assert (node.returncode, out, err) == (0, "", "")
+    assert not [segment for segment in segments if segment.exists()]
 
 
 def refuse(error):
@@ -168,7 +196,7 @@ def refuse(error):
         (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07"),
     ],
 )
-def test_a_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
+def test_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
     with pytest.raises(SystemExit) as end:
         run(lambda: CaptionerNode(load=refuse(error)), [])
     assert end.value.code == code

@@ -11,7 +11,7 @@ from rclpy.parameter import Parameter
 
 from crossspec_ros.cli import main
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.dsec_player import PlayerNode
+from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.run import run
 
 SHIPPED = "rosbags/synthetic_drive"

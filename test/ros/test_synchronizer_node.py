@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
+import cv2
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
@@ -13,16 +14,22 @@ from outsider import outsider, spinning, to_ns
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from refusals import refused
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
+from stand_ins import write_models
 
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_window, image_message, rgb8_array, to_time
-from crossspec_ros.ros.synchronizer import SynchronizerNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND = 10**9
 WIDTH, HEIGHT = 32, 24
 TRANSIENT_LOCAL = DurabilityPolicy.TRANSIENT_LOCAL
+TYPES = [
+    Parameter("event_type", value="event_camera_msgs/EventPacket"),
+    Parameter("image_transport", value="raw"),
+]
+"""Without them nothing is subscribed before it is published."""
 DRIVER = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
@@ -48,10 +55,10 @@ def frame(ms, value=7, width=WIDTH):
 
 
 class Stage:
-    def __init__(self, observer, node, event_type, image_type):
+    def __init__(self, observer, node, event_type, image_type, topic):
         self.observer, self.node = observer, node
         self.events = observer.node.create_publisher(event_type, "events", DRIVER)
-        self.image = observer.node.create_publisher(image_type, "image", DRIVER)
+        self.image = observer.node.create_publisher(image_type, topic, DRIVER)
         observer.wait(lambda: self.events.get_subscription_count() and self.image.get_subscription_count())
         observer.wait(lambda: node.count_subscribers("/synchronizer/window_closed"))
 
@@ -70,11 +77,11 @@ class Stage:
 def stage():
     with ExitStack() as stack:
 
-        def start(events=EventPacket, images=Image, **parameters):
+        def start(events=EventPacket, images=Image, topic="image", **parameters):
             overrides = [Parameter(name, value=value) for name, value in parameters.items()]
             observer = stack.enter_context(outsider())
             node = stack.enter_context(spinning(lambda: SynchronizerNode(parameter_overrides=overrides)))
-            return Stage(observer, node, events, images)
+            return Stage(observer, node, events, images, topic)
 
         yield start
 
@@ -134,8 +141,9 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
     with node("max_lateness_s", 1) as good:
         assert good.get_parameter("max_lateness_s").value == 1.0
         descriptor = good.describe_parameter("max_lateness_s")
-        assert descriptor.read_only and descriptor.floating_point_range[0].to_value == 10.0
-        assert not good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0].successful
+        assert descriptor.floating_point_range[0].to_value == 10.0
+        refused_change = good.set_parameters([Parameter("max_lateness_s", value=2.0)])[0]
+        assert not refused_change.successful and "restart the node" in refused_change.reason
 
 
 def test_a_parameter_that_is_meant_for_others_is_a_warning(capfd):
@@ -152,7 +160,7 @@ def overridden(entity, **policies):
 
 def test_qos_overrides_of_one_topic_change_it_alone():
     overrides = overridden("events.subscription", reliability="reliable", depth=7)
-    overrides += overridden("synchronizer/frame.publisher", durability="transient_local")
+    overrides += overridden("synchronizer/frame.publisher", durability="transient_local") + TYPES
     with spinning(lambda: SynchronizerNode(parameter_overrides=overrides)) as node:
         profiles = {topic.topic_name: topic.qos_profile for topic in node.subscriptions}
         events, image = profiles["/events"], profiles["/image"]
@@ -164,7 +172,7 @@ def test_qos_overrides_of_one_topic_change_it_alone():
 
 @pytest.mark.parametrize("policies", [{"reliability": "mostly"}, {"colour": "red"}, {"depth": "many"}])
 def test_bad_qos_overrides_get_a_sentence(policies):
-    overrides = overridden("events.subscription", **policies)
+    overrides = overridden("events.subscription", **policies) + TYPES
     with (
         refused("qos-overrides-misfit", library_text=True),
         spinning(lambda: SynchronizerNode(parameter_overrides=overrides)),
@@ -174,9 +182,44 @@ def test_bad_qos_overrides_get_a_sentence(policies):
 
 def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
     given = []
-    monkeypatch.setattr("crossspec_ros.ros.diagnostics.MINUTE_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.PERIOD_S", 0.05)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.GIVE_BACK_EVERY", 2)
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: given.append(1))
     stage().observer.wait(lambda: len(given) > 2)
+
+
+def test_compressed_images_are_found_beside_the_topic(stage):
+    """Drivers of image_transport publish them below the name of the raw images."""
+    stage = stage(images=CompressedImage, topic="image/compressed", frame_size=0, event_image_size=0)
+    png = cv2.imencode(".png", np.full((HEIGHT, WIDTH, 3), 9, np.uint8))[1].tobytes()
+    message = CompressedImage(header=frame(10).header, format="png", data=png)
+    stage.image.publish(message)
+    stage.events.publish(packet(0))
+    stage.observer.wait(lambda: stage.observer["/synchronizer/frame"])
+    assert int(rgb8_array(stage.observer["/synchronizer/frame"][0]).max()) == 9
+
+
+def test_images_have_the_sizes_of_the_models(stage, tmp_path):
+    write_models(tmp_path, frame_size=48, event_image_size=12)
+    stage = stage(**{"models.folder": str(tmp_path)})
+    stage.image.publish(frame(10))
+    stage.events.publish(packet(0))
+    stage.events.publish(packet(1500))
+    stage.observer.wait(lambda: stage.observer["/synchronizer/event_image"])
+    kinds = ("frame", "event_image")
+    assert [stage.observer[f"/synchronizer/{kind}"][0].height for kind in kinds] == [48, 12]
+
+
+def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
+    """Also if the topic carries messages that are not read."""
+    with outsider() as observer, spinning(SynchronizerNode):
+        observer.node.create_publisher(CompressedImage, "events", DRIVER)
+
+        def message(part):
+            return observer.status(f"synchronizer: {part}")[1]
+
+        observer.wait(lambda: "carries sensor_msgs/CompressedImage" in message("events"))
+        assert message("images").startswith("/image has no publisher: start the driver, or remap image")
 
 
 def test_no_name_of_a_megabyte_is_copied_into_images(stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -24,11 +25,13 @@ ASKED = "Is a person on the road?"
 def running(path):
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
     lines = [line for line in code.splitlines() if line.strip()]
-    assert len(lines) <= 30 and ASKED in code
+    assert len(lines) <= 31 and ASKED in code
     path.write_text(code)
-    with subprocess.Popen([sys.executable, path], env=dict(os.environ)) as process:
+    with subprocess.Popen([sys.executable, path], env=dict(os.environ), stderr=subprocess.PIPE) as process:
         try:
             yield process
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=20.0)[1] == b"" and process.returncode == 0
         finally:
             process.kill()
 

@@ -93,7 +93,7 @@ def server(pair: ModelPair) -> Iterator[Server]:
 
 
 def connect(server: Server, name: str) -> PrefillHiddenDecoder:
-    """Return a robot's decoder without an event draft, as `captioning.assembly` makes it."""
+    """Return a robot's decoder without an event draft, as `captioning.loading` makes it."""
     engine = RemoteEngine(Address(server.url, name), WAIT_S, WAIT_S)
     target = RemoteTarget(server.url, engine.link.welcome)
     pair = ModelPair(target)

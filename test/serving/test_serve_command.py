@@ -17,10 +17,9 @@ import pytest
 from plain_target import generated
 from refusals import refused
 
-from crossspec_ros.captioning.assembly import load_remote_decoder
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.health import link_reading
-from crossspec_ros.captioning.target_server import connected_engine
+from crossspec_ros.captioning.health import Status, fill_link
+from crossspec_ros.captioning.loading import connect_target, load_decoder
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
@@ -124,9 +123,9 @@ def target_text(pair: ModelPair, window: Window) -> str:
 def test_unknown_robot_is_refused(
     served: Served, others: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.captioning.target_server._CONNECT_S", 3.0)
+    monkeypatch.setattr("crossspec_ros.captioning.loading._CONNECT_S", 3.0)
     with pytest.raises(InputError, match=words):
-        load_remote_decoder(served.settings(**others))
+        load_decoder(served.settings(**others), is_live=True)
 
 
 @pytest.mark.nightly
@@ -143,21 +142,22 @@ def test_two_servers_share_no_port(served: Served, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_served_captions_equal_target(served: Served, pair: ModelPair, windows: list[Window]) -> None:
-    with closing(load_remote_decoder(served.settings())) as decoder:
+    with closing(load_decoder(served.settings(), is_live=True)) as decoder:
         assert decoder.caption(windows[0], Options(QUESTION), Trace()).text == target_text(pair, windows[0])
 
 
 @pytest.mark.nightly
 def test_killed_replica_fails_one_window(served: Served, pair: ModelPair, windows: list[Window]) -> None:
-    with closing(load_remote_decoder(served.settings())) as decoder:
+    with closing(load_decoder(served.settings(), is_live=True)) as decoder:
         for window in windows[:2]:
             assert decoder.caption(window, Options(QUESTION), Trace()).text == target_text(pair, window)
         name = "ServeReplica:crossspec:target"
         next(one for one in served.children() if name in " ".join(one.cmdline())).kill()
         with pytest.raises(LinkError):
             [decoder.caption(windows[0], Options(QUESTION), Trace()) for _ in range(50)]
-        reading = link_reading(decoder)["link"]
-        assert reading.wrong["lost_links"] == 1 and "cannot be reached" in reading.warnings["unreached"]
+        status = Status("link")
+        fill_link(status, decoder)
+        assert status.values["lost_links"] == "1" and "cannot be reached" in status.message
         # Ray Serve starts another one, and the link tries again.
         assert decoder.engine.link.up.wait(90)
         assert decoder.caption(windows[2], Options(QUESTION), Trace()).text == target_text(pair, windows[2])
@@ -193,7 +193,7 @@ def test_pipe_in_place_of_file_is_refused(tmp_path: Path) -> None:
     with refused("tokens-pipe"):
         read_tokens(pipe)
     with refused("token-pipe"):
-        connected_engine(settings)
+        connect_target(settings)
     with refused("certificates-pipe"):
         Address(settings.target, "car", ca=str(pipe)).channel()
     with refused("key-pipe"), command.tls(1, 2, pipe, pipe):

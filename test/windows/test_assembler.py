@@ -25,7 +25,7 @@ def published(windows):
         messages += [("frame", k * SECOND + i * SECOND // 8, loop) for i in range(n)]
         messages += [("image", k * SECOND + (i + 1) * SECOND // 5, loop) for i in range(m)]
         messages.append(("closed", (k + 1) * SECOND, n, m, 100 + number, number, 2 * number, 3 * number))
-    return [(published_ns, *message) for published_ns, message in enumerate(messages, 1)]
+    return [(published_ns, *message) for published_ns, message in enumerate(messages, 10)]
 
 
 def topics(messages):
@@ -41,6 +41,13 @@ def deliver(assembler, messages):
             add = assembler.add_frame if kind == "frame" else assembler.add_event_image
             windows += add(stamp, image(rest[0]), published_ns)
     return windows
+
+
+def subscribed():
+    """An assembler that was there before window 0 was open."""
+    assembler = WindowAssembler(GRID)
+    deliver(assembler, [(1, "frame", -SECOND, 0), (2, "image", 0, 0), (3, "closed", 0, 1, 1)])
+    return assembler
 
 
 def once(*counts):
@@ -82,7 +89,7 @@ def test_any_mixture_of_the_topics_gives_complete_windows_in_order(case):
 def test_lost_messages_cost_their_windows_only(case, data):
     expected, messages = case
     kept = [one for one in messages if one[1] == "closed" or data.draw(st.booleans())]
-    assembler = WindowAssembler(GRID)
+    assembler = subscribed()
     windows = [*deliver(assembler, kept), *assembler.clear()]
     assert [w.index for w in windows] == [one[0] for one in expected]
     for window, (_, n, m, loop) in zip(windows, expected, strict=True):
@@ -92,7 +99,7 @@ def test_lost_messages_cost_their_windows_only(case, data):
 
 def test_lost_frame_is_given_up_once_its_topic_has_moved_on():
     frames, images, closed = topics(once((2, 1), (1, 1)))
-    assembler = WindowAssembler(GRID)
+    assembler = subscribed()
     assert deliver(assembler, [frames[0], *images, closed[0]]) == []
     (lost,) = deliver(assembler, [frames[2]])
     assert (lost.index, len(lost.frames), lost.missing) == (0, 1, 1)
@@ -101,7 +108,7 @@ def test_lost_frame_is_given_up_once_its_topic_has_moved_on():
 
 def test_lost_frame_is_given_up_in_the_end_when_its_topic_is_dead():
     _, _, closed = topics(once((1, 0), *[(0, 0)] * PATIENCE))
-    windows = deliver(WindowAssembler(GRID), closed)
+    windows = deliver(subscribed(), closed)
     assert [w.missing for w in windows] == [1] + [0] * PATIENCE
 
 
@@ -110,7 +117,7 @@ def test_late_images_of_an_emitted_window_stay_out_of_the_next_loop():
     frames, images, closed = topics(
         published([(k, 2, 1, 0) for k in range(4, 9)] + [(k, 2, 1, 1) for k in range(5)])
     )
-    assembler = WindowAssembler(GRID)
+    assembler = subscribed()
     windows = deliver(assembler, closed)
     # The first two had waited for eight closings, and are emitted without images.
     assert [w.missing for w in windows] == [3, 3]
@@ -124,7 +131,7 @@ def test_queue_of_images_that_overflowed_joins_no_loops():
     """The queue of closings holds 64 windows, that of the frames 8: the older frames are lost."""
     loops = [(k, 2, 1, loop) for loop in range(3) for k in range(5)]
     frames, images, closed = topics(published(loops))
-    windows = deliver(WindowAssembler(GRID), [*closed, *frames[-8:], *images[-4:]])
+    windows = deliver(subscribed(), [*closed, *frames[-8:], *images[-4:]])
     assert [w.index for w in windows] == [k for k, *_ in loops]
     assert [w.missing for w in windows] == [3] * 11 + [0] * 4
     assert all(set(w.frames[:, 0, 0, 0]) == {2} for w in windows[11:])
@@ -184,12 +191,37 @@ def test_window_without_anything_is_still_a_window():
 
 
 def test_clear_forgets_windows_and_keeps_counts():
-    assembler = WindowAssembler(GRID)
+    assembler = subscribed()
     frames, _, closed = topics(once((1, 0), (1, 0), (1, 0)))
     deliver(assembler, [closed[0], *frames[1:]])
     assert assembler.counts["missing"] == 1
     assembler.clear()
     assert deliver(assembler, [closed[1]]) == [] and assembler.counts["missing"] == 1
+
+
+@pytest.mark.parametrize("is_configured_again", [False, True])
+def test_window_from_before_the_subscription_lacks_no_images(is_configured_again):
+    """Field case 35: what came while the captioner was unconfigured is not lost."""
+    assembler = subscribed() if is_configured_again else WindowAssembler(GRID)
+    assembler.clear()
+    (frames, images, closed), joined = topics(once((8, 5), (8, 5), (8, 5))), []
+    joined += deliver(assembler, [*frames[3:8], *images[2:5], closed[0]])
+    joined += deliver(
+        assembler, [*frames[8:15], *images[5:10], closed[1], *frames[16:], *images[10:], closed[2]]
+    )
+    assert [(w.index, len(w.frames), w.missing, w.covered_ms) for w in joined] == [
+        (0, 5, 0, 400),
+        (1, 7, 1, 1000),
+        (2, 8, 0, 1000),
+    ]
+    assert assembler.counts["missing"] == 1
+
+
+def test_images_that_clear_waits_for_are_not_lost():
+    assembler = subscribed()
+    frames, _, closed = topics(once((2, 0), (1, 0)))
+    deliver(assembler, [frames[0], closed[0]])
+    assert [w.missing for w in assembler.clear()] == [1] and not assembler.counts["missing"]
 
 
 def test_window_of_another_grid_is_refused_and_changes_nothing():

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_ros.captioning.assembly import speculative_decoder
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.loading import speculative_decoder
 from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
 from crossspec_ros.models.gguf_file import is_llama, written_model
 from crossspec_ros.models.pair import ModelPair
@@ -80,7 +79,7 @@ def llama_decoders(pair: ModelPair) -> dict[str, Callable[[], PrefillHiddenDecod
 
     def decoder(dtype: str) -> PrefillHiddenDecoder:
         runner = llama_runner(pair.target, dtype, torch.get_num_threads())
-        return speculative_decoder(pair, engine=LocalEngine(pair.target, runner=runner))
+        return speculative_decoder(pair, runner=runner)
 
     kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()
     return {f"ours, llama.cpp, {kind}": partial(decoder, dtype) for dtype, kind in kinds}

@@ -28,8 +28,8 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.evt3 import TIME_HIGH
-from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, best_effort, closed_window
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import WindowClosed
@@ -187,7 +187,8 @@ def highest(rows: Sequence[Mapping[str, Any]]) -> float:
 def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dict[str, Any]:
     load_options = [str(rate), str(seconds)]
     with ExitStack() as stack:
-        synchronizer = Child(["-m", "crossspec_ros.ros.synchronizer"], environment=environment)
+        node = ["-m", "crossspec_ros.ros.synchronizer_node", "--ros-args", "-p", "event_image_size:=0"]
+        synchronizer = Child(node, environment=environment)
         stack.callback(synchronizer.end)
         load = Child(["-m", "crossspec_lab.compare.event_load", *load_options], environment=environment)
         stack.callback(load.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_lab.compare.held_out import event_shape
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.stamps import parts
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.pipeline import Pipeline
-from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady
 from crossspec_ros.windows.window import Window
 
 
@@ -42,11 +41,4 @@ def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
         assembler = WindowAssembler(pipeline.grid)
         for message in parts(setup.recording.messages()):
             for update in pipeline.take_recorded(message):
-                closed: Iterable[Window]
-                if isinstance(update, FrameReady):
-                    closed = assembler.add_frame(update.stamp_ns, update.image)
-                elif isinstance(update, EventImageReady):
-                    closed = assembler.add_event_image(update.stamp_ns, update.image)
-                else:
-                    closed = assembler.close(*update)
-                yield from closed
+                yield from assembler.add(update)

@@ -25,11 +25,11 @@ from crossspec_lab.train.head_fit import Recipe, fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, TaughtExtractor, extract
 from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary, new_head
 from crossspec_lab.world import dataset
-from crossspec_ros.captioning.asked_models import asked_placement
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
+from crossspec_ros.captioning.loading import requested_placement
 from crossspec_ros.captioning.models_digest import models_digest
-from crossspec_ros.captioning.setup import ReplaySetup
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--taught is for synthetic drives: of recordings nobody knows what was taught")
     asked = {"models.dtype": args.dtype, "models.device": args.device}
     settings = CaptionerSettings.of({name: value for name, value in asked.items() if value})
-    models, placement = args.models or tiny_models(), asked_placement(settings)
+    models, placement = args.models or tiny_models(), requested_placement(settings)
     pair = load_pair(models, placement=placement, target=args.target or "", draft=args.draft or "")
     with progress_bars() as progress:
         training = _Training(pair, args.question or settings.question, args, progress)
@@ -193,8 +193,7 @@ def recorded(args: argparse.Namespace) -> Iterator[Window]:
     for name in ("check_question", "stream_frame", "stream_event_image"):
         setattr(nobody, name, lambda *_: None)
     for path in args.recordings:
-        setup = ReplaySetup.asked(argparse.Namespace(**vars(args), path=path))
-        with closing(setup):
+        with closing(ReplaySetup(path, flags=vars(args))) as setup:
             for captioned in CodeReplay(setup, nobody).windows():
                 if len(captioned.window.frames):
                     yield captioned.window

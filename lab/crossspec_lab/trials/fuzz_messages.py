@@ -20,7 +20,8 @@ from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.parameter import Value
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.graph import CAPTIONER_REMAPS, Process, live_graph
+from crossspec_ros.ros.replay import command
+from crossspec_ros.settings import EVENT_TYPES
 
 _LOG = Path(tempfile.gettempdir()) / "crossspec_fuzz.log"
 """Log of the nodes."""
@@ -35,7 +36,14 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     ended: dict[str, int] = {}
     with ExitStack() as stack:
         # A memory fills for hours, which would look like a leak.
-        graph = live_graph("topics", memory="none")
+        live = share_dir() / "config" / "live.yaml"
+        # Types are set, because nobody publishes before the fuzzer has found who listens.
+        types = {"event_type": EVENT_TYPES[0], "image_transport": "raw"}
+        commands = {
+            "synchronizer": command("synchronizer", live, types),
+            "captioner": command("captioner", live, {"memory": "none"}),
+            **_beside(),
+        }
         _LOG.unlink(missing_ok=True)
 
         def child(arguments: list[str]) -> Child:
@@ -43,7 +51,7 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
             stack.callback(made.end)
             return made
 
-        nodes = {process.name: child(process.command()[1:]) for process in [*graph.processes, *_beside()]}
+        nodes = {name: child(words[1:]) for name, words in commands.items()}
         publisher = child(["-m", "crossspec_lab.trials.fuzz_publisher", str(count), str(seed)])
         memory = MemoryWatch({name: node.pid for name, node in nodes.items()})
         progress = stack.enter_context(Progress(transient=True))
@@ -78,16 +86,16 @@ def fuzz(count: int, seed: int) -> dict[str, Any]:
     return figures | {"missed_bars": [name for name, is_met in bars.items() if not is_met]}
 
 
-def _beside() -> list[Process]:
+def _beside() -> dict[str, list[str]]:
     config = share_dir() / "config"
     # Nobody reports its windows soundly.
     played: dict[str, Value] = {
         "path": str(share_dir() / "rosbags" / "synthetic_drive"),
         "caption_timeout_s": 86_400.0,
     }
-    heard = {topic: f"player/{topic}" for topic in ("report", *CAPTIONER_REMAPS)}
+    heard = {"captioner/report": "player/report", "synchronizer/frame": "player/frame"}
     (port,) = free_ports(1)
-    return [
-        Process("dsec_player", config / "replay.yaml", played, heard | PLAYED | {"clock": "player/clock"}),
-        Process("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
-    ]
+    return {
+        "dsec_player": command("dsec_player", config / "replay.yaml", played, heard | PLAYED),
+        "dv_camera": command("dv_camera", config / "live.yaml", {"source": f"tcp://127.0.0.1:{port}"}),
+    }

@@ -29,18 +29,18 @@ from sensor_msgs.msg import CompressedImage, Image
 from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.message_values import FieldValues, interface
 from crossspec_lab.trials.mutations import mutated
+from crossspec_lab.trials.soak_collector import report_values
 from crossspec_ros.events.cdr import event_packet, to_ns
-from crossspec_ros.ros.boundary import GuardedNode
-from crossspec_ros.ros.graph import EVENTS_TOPIC, IMAGE_TOPIC
 from crossspec_ros.ros.messages import RELIABLE, image_message, reliable
-from crossspec_ros.ros.reports import report_values
+from crossspec_ros.ros.node import GuardedNode
+from crossspec_ros.ros.replay import EVENTS, IMAGE
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import NODES as SETTINGS
 
 NODES = tuple(SETTINGS)
 _DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}
 """Nodes that publish their diagnostics."""
-PLAYED = {EVENTS_TOPIC: "player/events", f"{IMAGE_TOPIC}/compressed": "player/image"}
+PLAYED = {EVENTS: "player/events", f"{IMAGE}/compressed": "player/image"}
 """Topics of the player, by names at which no other node listens."""
 STRETCH = 2_000
 """Unsound messages between two sound windows."""
@@ -82,7 +82,7 @@ class FuzzPublisher(GuardedNode):
         deadline_s = time.monotonic() + _STARTUP_S
         self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
         while not (
-            self._types_heard(IMAGE_TOPIC)
+            self._types_heard(IMAGE)
             and self.count_publishers("captioner/report")
             and all(ping.service_is_ready() for ping in self._pings)
         ):
@@ -93,8 +93,8 @@ class FuzzPublisher(GuardedNode):
             # Others may publish other types there, and DDS allows a participant one.
             for kind in self._types_heard(topic):
                 self._outlets.append(self.create_publisher(interface(kind), topic, reliable(10)))
-        self._frames = self.create_publisher(Image, IMAGE_TOPIC, 10)
-        self._events = self.create_publisher(EventPacket, EVENTS_TOPIC, reliable(100))
+        self._frames = self.create_publisher(Image, IMAGE, 10)
+        self._events = self.create_publisher(EventPacket, EVENTS, reliable(100))
         for name, types in self.get_service_names_and_types():
             if name.startswith(tuple(f"/{node}/" for node in NODES)) and not name.endswith(_NOT_CALLED):
                 self._requests += [self.create_client(interface(kind), name) for kind in types]

@@ -9,9 +9,8 @@ from typing import Any
 from crossspec_msgs.msg import WindowClosed, WindowReport
 
 from crossspec_ros.events.cdr import to_ns
-from crossspec_ros.ros.boundary import GuardedNode
 from crossspec_ros.ros.messages import RELIABLE, closed_window
-from crossspec_ros.ros.reports import report_values
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
 
 
@@ -39,6 +38,37 @@ class SoakCollector(GuardedNode):
 
     def _take_report(self, message: WindowReport) -> None:
         _tell(report_s=to_ns(message.header.stamp) / 1e9, values=report_values(message))
+
+
+def report_values(message: WindowReport) -> dict[str, Any]:
+    """Return the values of a report that go into a line of JSON; stages are in ms."""
+    counts = (
+        "events",
+        "lost_packets",
+        "late_events",
+        "late_frames",
+        "covered_ms",
+        "missing_images",
+        "frames",
+        "event_images",
+        "dropped_windows",
+        "rehearsal_tokens",
+        "rehearsal_passes",
+        "rehearsal_ms",
+        "rehearsal_equal",
+    )
+    return {
+        "end_ns": to_ns(message.header.stamp),
+        "outcome": message.outcome,
+        "message": message.message,
+        "source": message.caption.source,
+        "acceptance_length": message.acceptance_length,
+        "stages": {stage.name: stage.ms for stage in message.stages},
+        "link_bytes_up": message.link_bytes_up,
+        "link_bytes_down": message.link_bytes_down,
+        "link_round_trip_ms": message.link_round_trip_ms,
+        **{name: getattr(message, name) for name in counts},
+    }
 
 
 def _tell(**what: object) -> None:

@@ -13,7 +13,8 @@ import psutil
 from crossspec_lab.trials.bars import is_whole
 from crossspec_lab.trials.processes import Child, free_ports
 from crossspec_ros.environment import ros_environment
-from crossspec_ros.ros.graph import live_graph
+from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.replay import command
 
 LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """Log of the last soak's processes."""
@@ -35,8 +36,14 @@ class Soak:
         self._environment = ros_environment(isolated=True)
         self._ports = free_ports(2)
         source, frames = f"tcp://127.0.0.1:{self._ports[0]}", f"127.0.0.1:{self._ports[1]}"
-        graph = live_graph("dv_network", source, frames, models=models, memory=memory)
-        self._commands = {process.name: process.command()[1:] for process in graph.processes}
+        pair = {"models.folder": str(models.resolve())} if models else {}
+        parameters = {
+            "synchronizer": pair,
+            "captioner": {**pair, "memory": memory},
+            "dv_camera": {"source": source, "frames": frames},
+        }
+        config = share_dir() / "config" / "live.yaml"
+        self._commands = {node: command(node, config, values)[1:] for node, values in parameters.items()}
         remaps = ["-r", "report:=captioner/report", "-r", "window_closed:=synchronizer/window_closed"]
         self.collector = self._child(["-m", "crossspec_lab.trials.soak_collector", "--ros-args", *remaps])
         self.nodes = {name: self._child(command) for name, command in self._commands.items()}

@@ -15,7 +15,7 @@ from crossspec_ros.regress.golden import Setup
 
 @pytest.fixture
 def written(tmp_path):
-    setup = Setup(write_drive(tmp_path / "drive"), write_models(tmp_path / "models"))
+    setup = Setup(write_drive(tmp_path / "drive"), flags={"models": str(write_models(tmp_path / "models"))})
     yield states(tmp_path, setup)
     setup.close()
 

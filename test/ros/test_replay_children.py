@@ -8,40 +8,34 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from crossspec_msgs.msg import WindowReport
 from outsider import RELIABLE, outsider, to_ns
 from refusals import refused
 from stand_ins import write_models
 
-from crossspec_ros.captioning.replay_parameters import replay_parameters
+from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.children import start
+from crossspec_ros.cli import make_parser
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
-from crossspec_ros.ros.graph import Process, replay_graph
-from crossspec_ros.ros.supervisor import supervise
+from crossspec_ros.ros.replay import command, run, supervise
 
 HERE = Path(__file__).parent
 SECOND = 10**9
 
 
-@dataclass(frozen=True)
-class Fake(Process):
-    """The captioner without models."""
-
-    def command(self):
-        return [sys.executable, str(HERE.parent / "fake_captioner.py"), *super().command()[3:]]
-
-
-def graph(path, models, **arguments):
-    parameters = replay_parameters(path, write_models(models / "models"), **arguments)
-    synchronizer, captioner, player = replay_graph(parameters)
-    player.parameters.update({"startup_timeout_s": 20.0, "caption_timeout_s": 20.0})
-    return [synchronizer, Fake(*vars(captioner).values()), player]
+def commands(path, models, **arguments):
+    """The commands of a replay, whose captioner needs no models."""
+    setup = ReplaySetup(path, flags={"models": str(write_models(models / "models")), **arguments})
+    setup.nodes["dsec_player"] |= {"startup_timeout_s": 20.0, "caption_timeout_s": 20.0}
+    made = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
+    made["captioner"][1:3] = [str(HERE.parent / "fake_captioner.py")]
+    return made
 
 
 @pytest.fixture
@@ -65,11 +59,11 @@ def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_p
                 ends[name].append(to_ns(message.header.stamp))
 
             observer.node.create_subscription(WindowReport, f"/{name}/captioner/report", take, RELIABLE)
-        processes = graph(share_dir() / "rosbags" / "synthetic_drive", tmp_path, rate=4.0)
+        made = commands(share_dir() / "rosbags" / "synthetic_drive", tmp_path, rate=4.0)
         children = [
-            start([*process.command(), "-r", f"__ns:=/{name}", "-p", "use_sim_time:=true"], environment())
+            start([*words, "-r", f"__ns:=/{name}", "-p", "use_sim_time:=true"], environment())
             for name in names
-            for process in processes
+            for words in made.values()
         ]
         try:
             assert [player.wait(60.0) for player in children[2::3]] == [0, 0]
@@ -86,31 +80,45 @@ def test_a_damaged_recording_is_told_and_nothing_is_waited_for(bag, tmp_path, ca
     file = next(damaged.glob("*.db3"))
     file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
     try:
-        code, told = supervise(graph(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
+        code, told = supervise(commands(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
     except InputError as error:
         code, told = 2, str(error)
     assert code == 2 and str(damaged) in told
 
 
-def test_a_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
-    processes = graph(bag, tmp_path)
-    processes[0].parameters["queue_size"] = 0
-    assert supervise(processes, environment()) == 2
-    assert "crossspec: error: synchronizer: parameter queue_size is 0" in capfd.readouterr().err
+def test_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
+    made = commands(bag, tmp_path)
+    made["synchronizer"] += ["-p", "queue_size:=0"]
+    assert supervise(made, environment()) == 2
+    assert "synchronizer: parameter queue_size is 0" in capfd.readouterr().err
 
 
-def test_without_ros_nothing_is_started(monkeypatch):
+def test_command_keeps_texts_and_names_the_topics(tmp_path):
+    question = 'Is it "yes": or {no}?'
+    words = command("captioner", tmp_path / "replay.yaml", {"question": question})
+    assert words[:2] == [sys.executable, "-m"] and words[3:6] == [
+        "--ros-args",
+        "--params-file",
+        str(tmp_path / "replay.yaml"),
+    ]
+    given = [word.partition(":=") for word in words if word.startswith("question:=")]
+    assert [yaml.safe_load(value) for _, _, value in given] == [question]
+    assert "events:=event_camera/events" in command("synchronizer", tmp_path, {})
+
+
+def test_replay_without_ros_starts_nothing(bag, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refused("rclpy-missing"):
-        supervise([Process("captioner", Path("nowhere.yaml"))], environment())
+        run(make_parser().parse_args(["replay", str(bag)]))
 
 
 START = """
 import sys
 from pathlib import Path
-from test_supervisor import environment, graph
-from crossspec_ros.ros.supervisor import supervise
-sys.exit(supervise(graph(Path(sys.argv[1]), Path(sys.argv[2]), rate=0.5), environment(MARK=sys.argv[3])))
+from test_replay_children import commands, environment
+from crossspec_ros.ros.replay import supervise
+made = commands(Path(sys.argv[1]), Path(sys.argv[2]), rate=0.5)
+sys.exit(supervise(made, environment(MARK=sys.argv[3])))
 """
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.health import InputHealth
-from crossspec_ros.ros.boundary import GuardedNode, described
-from crossspec_ros.ros.diagnostics import Diagnostics, Reading
+from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth
+from crossspec_ros.captioning.input_sizes import with_input_sizes
+from crossspec_ros.errors import described
+from crossspec_ros.events.stream import make_stream
+from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
 from crossspec_ros.ros.messages import (
     RELIABLE,
     MessageQueue,
@@ -22,9 +24,9 @@ from crossspec_ros.ros.messages import (
     image_message,
     message_class,
 )
-from crossspec_ros.ros.parameters import declare
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import run
-from crossspec_ros.settings import SynchronizerSettings
+from crossspec_ros.settings import EVENT_TYPES, SynchronizerSettings
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
@@ -32,14 +34,26 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 _MOST_FRAME_ID = 256
 """Characters; it is copied into every image."""
+_LOOK_S = 0.1
+"""Time between two looks at the graph for a publisher."""
+_TOPICS = {EVENTS: "events", FRAMES: "image"}
+_PARTS = {EVENTS: "events", FRAMES: "images"}
+"""Parts of the diagnostics."""
+_RAW, _COMPRESSED = "sensor_msgs/Image", "sensor_msgs/CompressedImage"
+_IMAGES = {
+    "raw": [("", _RAW)],
+    "compressed": [("", _COMPRESSED)],
+    "": [("", _RAW), ("", _COMPRESSED), ("/compressed", _COMPRESSED)],
+}
+"""Endings of the topic of the images and message types by `image_transport`, the preferred first."""
 
 
 class SynchronizerNode(GuardedNode):
     """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("synchronizer", automatically_declare_parameters_from_overrides=True, **options)
-        settings = declare(self, SynchronizerSettings)
+        super().__init__("synchronizer", **options)
+        settings = with_input_sizes(self.declare(SynchronizerSettings))
         self._health = InputHealth(settings.frames, settings.event_images, settings.max_lateness_s)
         self._pipeline = Pipeline(settings, self._health.reached)
         self._flow: Counter[str] = Counter(frames=0, windows=0)
@@ -54,18 +68,16 @@ class SynchronizerNode(GuardedNode):
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = self._pulse.start(self._work, "synchronizer")
-        self.create_subscription(
-            message_class(settings.event_type),
-            "events",
-            lambda message: self._enqueue(EVENTS, message),
-            best_effort(1000),
-            raw=self._pipeline.stream.raw,
-        )
-        image_type = Image if settings.image_transport == "raw" else CompressedImage
-        self.create_subscription(
-            image_type, "image", lambda message: self._enqueue(FRAMES, message), best_effort(10)
-        )
-        self._diagnostics = Diagnostics(self, self._read_counters, lambda: (self._pulse,))
+        # What is not subscribed yet: by stream, endings of the topic and message types.
+        self._missing: dict[str, list[tuple[str, str]]] = {
+            EVENTS: [("", kind) for kind in ([settings.event_type] if settings.event_type else EVENT_TYPES)],
+            FRAMES: _IMAGES[settings.image_transport],
+        }
+        self._search = self.create_timer(_LOOK_S, self._look, clock=STEADY)
+        self._look()
+        self._updater = Updater(self, lambda: (self._pulse,))
+        for part in INPUT_PARTS:
+            self._updater.add(part, self._fill)
 
     def stop(self) -> None:
         """End the worker; what still waits in the queue is dropped."""
@@ -74,6 +86,37 @@ class SynchronizerNode(GuardedNode):
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
         self._worker.join(timeout=1.0)
+
+    def _look(self) -> None:
+        """Subscribe to the streams that have a publisher, as messages of its type.
+
+        A stream with one possible topic and type needs no publisher.
+        """
+        for stream, candidates in list(self._missing.items()):
+            for ending, kind in candidates:
+                if len(candidates) == 1 or kind in self._published(stream, ending):
+                    self._subscribe(stream, ending, kind)
+                    del self._missing[stream]
+                    break
+        if not self._missing:
+            self._search.cancel()
+
+    def _published(self, stream: str, ending: str = "") -> set[str]:
+        """Return the message types of the publishers on a stream's topic."""
+        topic = self.resolve_topic_name(_TOPICS[stream]) + ending
+        return {one.topic_type.replace("/msg/", "/") for one in self.get_publishers_info_by_topic(topic)}
+
+    def _subscribe(self, stream: str, ending: str, kind: str) -> None:
+        topic = self.resolve_topic_name(_TOPICS[stream]) + ending if ending else _TOPICS[stream]
+        if stream == EVENTS:
+            self._pipeline.stream = make_stream(kind)
+        self.create_subscription(
+            message_class(kind),
+            topic,
+            lambda message: self._enqueue(stream, message),
+            best_effort(1000 if stream == EVENTS else 10),
+            raw=stream == EVENTS and self._pipeline.stream.raw,
+        )
 
     def _enqueue(self, stream: str, message: Any) -> None:
         try:
@@ -89,7 +132,7 @@ class SynchronizerNode(GuardedNode):
     def _work(self) -> None:
         while (item := self._queue.get()) is not None and not self._stopping:
             stream, message = item
-            # Whatever a message does, the next one gets its turn, and each window's end is told.
+            # A bad message costs neither the next one nor the end of a window.
             with self._pulse.busy(), self._refused():
                 for update in self._updates(stream, message):
                     with self._refused():
@@ -123,11 +166,23 @@ class SynchronizerNode(GuardedNode):
             image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])
             self._outputs[type(update)].publish(image)
 
-    def _read_counters(self) -> Mapping[str, Reading]:
+    def _fill(self, status: Status) -> None:
+        """Fill one of `INPUT_PARTS` of the diagnostics."""
         stream = self._pipeline.stream
         flow = {"packets": stream.packets, "events": stream.events, **self._flow}
-        wrong = {**self._problems, **self._pipeline.counts}
-        return self._health.readings(flow, wrong, self._queue.qsize(), self._pipeline.findings)
+        faults = {**self._problems, **self._pipeline.counts}
+        self._health.fill(status, flow, faults, self._pipeline.findings)
+        if status.name == "queue":
+            status.add("waiting", self._queue.qsize())
+        for missing in list(self._missing):
+            if _PARTS[missing] == status.name:
+                status.warn("publisher", self._reason(missing))
+
+    def _reason(self, missing: str) -> str:
+        """Return why a stream is not subscribed."""
+        topic, types = self.resolve_topic_name(_TOPICS[missing]), self._published(missing)
+        problem = f"carries {', '.join(sorted(types))}, which is not read" if types else "has no publisher"
+        return f"{topic} {problem}: start the driver, or remap {_TOPICS[missing]} to the driver's topic"
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -1,33 +1,39 @@
-"""Models that do not fit into memory are refused, and sampling that cannot be."""
+"""Loading of models: memory, placement and sampling; the decoder is warm and keeps its memory."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from plain_target import QUESTION, generated, live
 from refusals import refused
 
-from crossspec_ros.captioning import asked_models
-from crossspec_ros.captioning.out_of_memory import is_out_of_memory
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.caption_options import requested_sampling
+from crossspec_ros.captioning.loading import is_out_of_memory, requested_placement, speculative_decoder
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import loading
 from crossspec_ros.models import placement as placements
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
-from crossspec_ros.ros import captioner
+from crossspec_ros.ros import captioner_node
 from crossspec_ros.settings import CaptionerSettings
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
 
 
-def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not(monkeypatch):
+def test_device_of_no_draft_is_ignored(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
-    assert asked_models.asked_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    assert requested_placement(CaptionerSettings(draft="none", **given)) == Placement()
     with refused("draft-device-missing"):
-        asked_models.asked_placement(CaptionerSettings(**given))
+        requested_placement(CaptionerSettings(**given))
 
 
 @pytest.mark.parametrize(
@@ -36,14 +42,14 @@ def test_nobody_asks_for_the_device_of_a_draft_that_there_is_not(monkeypatch):
       Sampling(0.7, 0.8, 3, 20), ""),
      ({"do_sample": True}, Sampling(1.0, 1.0, 3, 50), ""),
      ({"do_sample": True, "top_k": 0, "presence_penalty": 1.5, "min_p": 0.1}, Sampling(1.0, 1.0, 3, 0),
-      "without what the target's generation_config.json says of presence_penalty 1.5, min_p 0.1"),
-     ({"temperature": 0.7}, None, "says nothing of sampling")],
+      "ignores these values of generation_config.json: presence_penalty 1.5, min_p 0.1"),
+     ({"temperature": 0.7}, None, "does not set do_sample")],
 )  # fmt: skip
-def test_what_a_publisher_says_of_sampling(tmp_path, caplog, said, wanted, logged):
+def test_published_sampling_is_read(tmp_path, caplog, said, wanted, logged):
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **said}))
     settings = CaptionerSettings(target=str(tmp_path), generation="published", seed=3)
-    assert asked_models.asked_sampling(settings) == wanted
-    assert asked_models.asked_sampling(replace(settings, generation="greedy")) is None
+    assert requested_sampling(settings) == wanted
+    assert requested_sampling(replace(settings, generation="greedy")) is None
     assert logged in caplog.text and len(caplog.records) == bool(logged)
 
 
@@ -56,11 +62,11 @@ def test_what_a_publisher_says_of_sampling(tmp_path, caplog, said, wanted, logge
      ({"temperature": 0.0}, {}, "published-temperature-zero"),
      ({"top_k": -1}, {}, "published-top-k")],
 )  # fmt: skip
-def test_sampling_that_contradicts_or_cannot_be(tmp_path, said, given, code):
+def test_contradictory_or_invalid_sampling_is_refused(tmp_path, said, given, code):
     (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **said}))
     settings = CaptionerSettings(**{"target": str(tmp_path), "generation": "published", **given})
     with refused(code):
-        asked_models.asked_sampling(settings)
+        requested_sampling(settings)
 
 
 def wrapped(error):
@@ -98,13 +104,13 @@ def test_models_that_do_not_fit_end_the_captioner(monkeypatch, dtype):
     monkeypatch.setattr(loading, "memory", lambda device: (1_000_000, 10**9))
     monkeypatch.setattr(loading, "_loaded", lambda *given: pytest.fail("tried nevertheless"))
     with refused("models-too-large", library_text=True, dtype=dtype):
-        captioner.load(parameters(models_dtype=dtype))
+        captioner_node.load(parameters(models_dtype=dtype))
 
 
-def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(monkeypatch):
+def test_missing_device_is_refused_before_loading(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with refused("target-device-missing"):
-        captioner.load(parameters(models_device="cuda:3"))
+        captioner_node.load(parameters(models_device="cuda:3"))
 
 
 def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):
@@ -116,4 +122,39 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
     (target / "config.json").write_text(json.dumps(config))
     asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none"}
     with refused("llama-cpp-rotations"):
-        captioner.load(parameters(**asked))
+        captioner_node.load(parameters(**asked))
+
+
+def test_the_memory_goes_on_where_the_last_session_ended(
+    pair: ModelPair, windows: list[Window], tmp_path: Path
+) -> None:
+    path, passes = tmp_path / "memory.json", []
+    for _ in range(2):
+        decoder = speculative_decoder(pair, memory=path)
+        caption = decoder.caption(windows[0], Options(QUESTION), Trace())
+        assert caption.token_ids == generated(pair, windows[0])
+        passes.append(caption.target_passes)
+        decoder.close()
+    assert passes[1] < passes[0] / 3
+
+
+def test_everything_together_writes_what_generate_writes(pair: ModelPair, windows: list[Window]) -> None:
+    decoder = speculative_decoder(pair)
+    for window in [*windows, *windows]:
+        live(decoder, window)
+        caption = decoder.caption(window, Options(QUESTION), Trace())
+        assert caption.token_ids == generated(pair, window)
+    assert caption.target_passes < 12 and set(caption.drafted) == {"memory", "event_draft"}
+    decoder.close()
+
+
+def test_a_memory_that_cannot_be_kept_is_refused(pair: ModelPair, tmp_path: Path) -> None:
+    with refused("memory-folder-missing"):
+        speculative_decoder(pair, memory=tmp_path / "nowhere" / "memory.json")
+
+
+def test_warming_up_leaves_no_window_to_ask_about(pair: ModelPair) -> None:
+    decoder = speculative_decoder(pair)
+    with refused("no-window-after-warm-up"):
+        decoder.ask(Options(QUESTION), Trace())
+    decoder.close()

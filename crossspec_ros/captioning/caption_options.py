@@ -1,0 +1,115 @@
+"""Options of captions from the captioner's settings: question, sampling, schema and standing questions."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.standing import read_standing
+from crossspec_ros.engine.json_grammar import read_schema
+from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.models.hub import target_path
+from crossspec_ros.models.placement import is_gguf, is_remote
+from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.settings import CaptionerSettings
+
+if TYPE_CHECKING:
+    from crossspec_ros.engine.sampling import Sampling
+
+_LOG = logging.getLogger(__name__)
+
+_APPLIED = ("temperature", "top_p", "top_k")
+_NOT_APPLIED: dict[str, object] = {
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "no_repeat_ngram_size": 0,
+    "min_p": 0,
+    "typical_p": 1,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "num_beams": 1,
+}
+"""Values of a generation_config.json that sampling does not apply, each with its neutral value."""
+
+
+def requested_options(
+    settings: CaptionerSettings,
+    decoder: PrefillHiddenDecoder,
+    last: CaptionerSettings | None = None,
+    options: Options | None = None,
+) -> Options:
+    """Return the question and how the target answers it. Raises InputError for what it cannot take.
+
+    The grammar and the standing questions of earlier `options` are kept if they are the same in the `last`
+    settings: an answer that has begun is about these objects.
+    """
+    decoder.check_question(settings.question)
+    if last and options and last.schema == settings.schema:
+        grammar = options.grammar
+    else:
+        grammar = decoder.grammars.compiled(read_schema(settings.schema))
+    if last and options and last.questions == settings.questions:
+        standing = options.first, options.later
+    else:
+        standing = decoder.standing(read_standing(settings.questions))
+    sampling = requested_sampling(settings)
+    return Options(settings.question, settings.max_new_tokens, sampling, grammar, *standing)
+
+
+def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
+    """Return the sampling; None always takes the likeliest token.
+
+    Raises InputError for values that sampling does not take, or that contradict each other.
+    """
+    is_published = settings.generation == "published"
+    if not is_published and not settings.temperature:
+        return None
+    from crossspec_ros.engine.sampling import Sampling
+
+    if not is_published:
+        return Sampling(settings.temperature, settings.top_p, settings.seed)
+    if settings.temperature or settings.top_p != 1:
+        raise InputError(
+            "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
+            "or set generation to greedy"
+        )
+    if is_gguf(settings.target) or is_remote(settings.target):
+        where = "is on the server" if is_remote(settings.target) else "is not part of a GGUF"
+        raise InputError(
+            f"generation is published, but generation_config.json {where}: set generation to greedy, and "
+            f"temperature and top_p to the published values"
+        )
+    published = published_generation(found(settings.models_folder or tiny_models()), settings.target)
+    if not published.get("do_sample"):
+        return None
+    # The defaults of transformers' generate.
+    values = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, **published}
+    try:
+        return Sampling(
+            float(values["temperature"]), float(values["top_p"]), settings.seed, int(values["top_k"])
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
+            f"to greedy"
+        ) from error
+
+
+@lru_cache
+def published_generation(models: Path, target: str) -> dict[str, Any]:
+    """Return the sampling of the target's generation_config.json, and log once which values are left out."""
+    from crossspec_ros.models.config_files import generation_values
+
+    values = generation_values(target_path(models, target))
+    applied = {name: values[name] for name in ("do_sample", *_APPLIED) if name in values}
+    left = [f"{name} {value}" for name, value in values.items() if value != _NOT_APPLIED.get(name, value)]
+    if left:
+        _LOG.warning("sampling ignores these values of generation_config.json: %s", ", ".join(left))
+    if not applied.get("do_sample"):
+        _LOG.warning("generation_config.json does not set do_sample: captions are greedy")
+    return applied

@@ -1,0 +1,63 @@
+"""Number and size of the images that the models of a captioner take."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
+from crossspec_ros.models.placement import is_remote
+from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.settings import SynchronizerSettings
+
+_LOG = logging.getLogger(__name__)
+
+
+def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
+    """Return settings whose `frames` 0 and sizes -1 are replaced by what the models take.
+
+    The values are those of the models' config.json files, or of the target's server; no weights are read.
+    Without a draft, event images keep the sensor's size. Raises InputError if a model is not found.
+    """
+    sizes: dict[str, int] = {}
+    folder = found(settings.models_folder or tiny_models())
+    for name in (settings.target, settings.draft):
+        if is_hub_id(name):
+            _LOG.info("reading the config of %s, from the hub if it is not in the cache", name)
+    if settings.frames == 0 or settings.frame_size < 0:
+        if is_remote(settings.target):
+            spec = _remote_spec(settings)
+        else:
+            _check_folder(folder, settings.target)
+            spec = target_spec(target_path(folder, settings.target))
+        sizes["frames"] = settings.frames or spec.frames
+        sizes["frame_size"] = spec.image_size if settings.frame_size < 0 else settings.frame_size
+    if settings.event_image_size < 0:
+        _check_folder(folder, settings.draft)
+        drafting = draft_path(folder, settings.draft)
+        sizes["event_image_size"] = event_image_size(drafting) if drafting else 0
+    return replace(settings, **sizes)
+
+
+def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
+    # A synchronizer with a target on its own machine needs neither gRPC nor the decoder.
+    from crossspec_ros.captioning.loading import connect_target
+    from crossspec_ros.engine.remote import RemoteTarget
+
+    engine = connect_target(settings)
+    try:
+        return RemoteTarget(settings.target, engine.link.welcome).spec
+    finally:
+        engine.close()
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if not name and not folder.is_dir():
+        raise InputError(
+            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
+            f"models.folder, or train the tiny pair with crossspec train tiny"
+        )

@@ -1,0 +1,223 @@
+"""Load models, engine and proposers from the captioner's settings."""
+
+from __future__ import annotations
+
+import gc
+import re
+import socket
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossspec_ros.captioning.caption_options import requested_sampling
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.models_digest import files_digest
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import make_proposers
+from crossspec_ros.errors import InputError, chain, first_line
+from crossspec_ros.files import read_small
+from crossspec_ros.models.base import TEXT_ROOM
+from crossspec_ros.models.hub import target_path
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import GGUF, Placement, available, is_remote
+from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.settings import LLAMA_CPP, NO_DRAFT, CaptionerSettings, PairSettings
+from crossspec_ros.windows.grid import WindowGrid
+
+if TYPE_CHECKING:
+    # A robot with a remote target and without a draft needs no torch.
+    from crossspec_ros.engine.remote import RemoteEngine
+    from crossspec_ros.engine.runner import Runner
+    from crossspec_ros.models.base import VideoTarget
+
+_CONNECT_S = 15.0
+"""Seconds within which a server must answer first."""
+_REMEDY = "choose a smaller models.dtype, move the draft by models.draft_device, or end other programs"
+NO_MEMORY = f"memory ran out: {_REMEDY}"
+_NO_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
+    r"|can't allocate memory|not enough memory|dispatched on the CPU or the disk"
+)
+"""Messages of errors whose class does not show that memory ran out."""
+
+
+def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillHiddenDecoder:
+    """Load the decoder of these settings and warm it up.
+
+    A live one keeps the caption memory, and its target may be on a server. Raises InputError for a missing or
+    damaged checkpoint, a missing device or server, invalid sampling and, if it is live, too little memory.
+    """
+    if is_live and is_remote(settings.target):
+        return _load_remote_decoder(settings)
+    from crossspec_ros.drafting.memory_file import memory_path
+    from crossspec_ros.models.loading import load_pair
+
+    # Invalid sampling is refused before the models load.
+    requested_sampling(settings)
+    placement = requested_placement(settings)
+    models = found(settings.models_folder or tiny_models())
+    with enough_memory(placement) if is_live else nullcontext():
+        pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
+        folder = target_path(models, settings.target)
+        memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
+        runner = placed_runner(pair.target, placement, settings.threads, folder, settings.max_new_tokens)
+        return speculative_decoder(pair, memory, runner)
+
+
+def _load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
+    from crossspec_ros.engine.remote import RemoteTarget
+
+    if settings.models_engine == LLAMA_CPP:
+        raise InputError(
+            "models.engine is llama.cpp, but the target runs on its server, by the server's engine: set it "
+            "to torch"
+        )
+    engine = connect_target(settings)
+    try:
+        target: Any = RemoteTarget(settings.target, engine.link.welcome)
+        pair = ModelPair(target)
+        if settings.draft != NO_DRAFT:
+            from crossspec_ros.models.loading import load_draft
+
+            placement = requested_placement(settings)
+            draft = load_draft(
+                found(settings.models_folder or tiny_models()), settings.threads, placement, settings.draft
+            )
+            pair = ModelPair(target, draft, placement=placement)
+        decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
+        decoder.warm_up()
+    except BaseException:
+        engine.close()
+        raise
+    return decoder
+
+
+def speculative_decoder(
+    pair: ModelPair, memory: Path | None = None, runner: Runner | None = None
+) -> PrefillHiddenDecoder:
+    """Return a decoder that is warm, knows its costs and has all proposers.
+
+    The caption memory is kept in the file `memory`, see `MemoryFile`. The target's runner is torch's if none
+    is given.
+    """
+    from crossspec_ros.drafting.memory_file import MemoryFile
+    from crossspec_ros.drafting.proposers.memory import CaptionMemory
+    from crossspec_ros.engine.local import LocalEngine
+
+    engine = LocalEngine(pair.target, runner=runner)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
+    try:
+        proposers = make_proposers()
+        decoder.warm_up()
+        decoder.policy = Policy(proposers, decoder.engine.measure())
+        if memory is not None:
+            captions = next(one for one in proposers if isinstance(one, CaptionMemory))
+            decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), pair.target.vocabulary)
+    except BaseException:
+        # Its threads must not stay behind.
+        decoder.close()
+        raise
+    return decoder
+
+
+def placed_runner(
+    target: VideoTarget,
+    placement: Placement,
+    threads: int,
+    folder: Path | None = None,
+    max_new_tokens: int = 0,
+) -> Runner | None:
+    """Return the runner of a target's placement, with room for answers of this length; None is torch's.
+
+    llama.cpp's file of a target in this `folder` is kept for the next time.
+    """
+    if placement.engine != LLAMA_CPP:
+        return None
+    from crossspec_ros.engine.llama_cpp import llama_runner
+
+    digest = files_digest(folder) if folder and placement.dtype != GGUF else ""
+    room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
+    return llama_runner(target, placement.dtype, threads, digest, frees=True, text_room=room)
+
+
+def vocabulary(pair: ModelPair) -> str:
+    """Return the digest of the tokenizer of a pair's target."""
+    from crossspec_ros.models.text_tokenizer import tokenizer_digest
+
+    return tokenizer_digest(pair.target.tokenizer)
+
+
+def requested_placement(settings: CaptionerSettings) -> Placement:
+    """Return the placement. Raises InputError if this machine does not have it."""
+    # The device of a draft that is not there would never be found in use.
+    draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
+    return available(
+        settings.models_dtype, settings.models_device, draft_device, settings.models_engine, settings.target
+    )
+
+
+def connect_target(settings: PairSettings) -> RemoteEngine:
+    """Return an engine that is connected to the target's server.
+
+    Raises InputError if the server does not answer, and for an invalid address, token or certificate.
+    """
+    try:
+        from crossspec_ros.engine.link import Address
+        from crossspec_ros.engine.remote import RemoteEngine
+    except ImportError as error:
+        raise InputError(f"a target on a server needs the package grpcio ({error}): install it") from None
+
+    token = ""
+    if settings.link_token_file:
+        try:
+            token = read_small(Path(settings.link_token_file)).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"
+            ) from None
+    robot = settings.link_robot or socket.gethostname()
+    phase_ns = WindowGrid.at(settings.window_phase_s).phase_ns
+    address = Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
+    return RemoteEngine(address, settings.link_timeout_s, _CONNECT_S)
+
+
+@contextmanager
+def enough_memory(placement: Placement) -> Iterator[None]:
+    """Raise InputError if memory runs out in the block."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        release(error)
+        raise InputError(
+            f"the models do not fit into memory as {placement} ({first_line(error)}): {_REMEDY}"
+        ) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether this, or an error that it was raised from, shows that memory ran out."""
+    return any(
+        # By name, because a captioner without models need not import torch.
+        {"OutOfMemoryError", "MemoryError"} & {kind.__name__ for kind in type(link).__mro__}
+        or _NO_MEMORY.search(str(link))
+        for link in chain(error)
+    )
+
+
+def release(error: BaseException) -> None:
+    """Free the memory that an error's frames hold."""
+    for link in chain(error):
+        traceback.clear_frames(link.__traceback__)
+    free_memory()
+
+
+def free_memory() -> None:
+    """Collect garbage, and return torch's cached memory."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,240 @@
+"""The captioner node: the images of closed windows in, one report and caption per window out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.executors import Executor, MultiThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.timer import Timer
+
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.caption_options import requested_options
+from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
+from crossspec_ros.captioning.comparison import check_comparison, load_comparison
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
+from crossspec_ros.captioning.health import CaptionHealth, fill_acceptance, fill_latency, fill_link
+from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.rerun_log import RerunLog
+from crossspec_ros.captioning.wording import warning
+from crossspec_ros.drafting.policy import Limits
+from crossspec_ros.errors import InputError, described, one_line
+from crossspec_ros.models.placement import is_remote
+from crossspec_ros.plain_text import plain_text
+from crossspec_ros.ros.bond import make_bond
+from crossspec_ros.ros.diagnostics import STEADY, Updater
+from crossspec_ros.ros.inputs import Inputs
+from crossspec_ros.ros.node import GuardedNode, guarded_transition
+from crossspec_ros.ros.publishers import Publishers
+from crossspec_ros.ros.questions import Questions
+from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.settings import CaptionerSettings
+from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
+from crossspec_ros.windows.change import GateSettings
+from crossspec_ros.windows.grid import WindowGrid
+
+SUCCESS = TransitionCallbackReturn.SUCCESS
+load = partial(load_decoder, is_live=True)
+
+
+class CaptionerNode(GuardedNode, LifecycleNode):
+    """Configured: subscribed, loaded and warm. Active: captioning.
+
+    Transitions and messages of windows exclude each other, so windows that close while the models load wait
+    in the topics' queues.
+    """
+
+    def __init__(self, load: Callable[[CaptionerSettings], Decoder] = load, **options: Any) -> None:
+        super().__init__("captioner", **options)
+        self._load = load
+        self._adopting = threading.Lock()
+        self._settings = self.declare(CaptionerSettings, self._validate, self._adopt)
+        self._inputs: Inputs | None = None
+        self._decoder: Decoder | None = None
+        self._options: Options | None = None
+        self._captioner: Captioner | None = None
+        self._health = CaptionHealth()
+        self._outputs = Publishers(self, self._health)
+        self._questions = Questions(self, self._outputs)
+        self._bond = make_bond(self)
+        self._updater = self._make_updater()
+        self._failure: NodeError | None = None
+        self._group = MutuallyExclusiveCallbackGroup()
+        change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
+        change_state.callback_group = self._group
+        self._group.add_entity(change_state)
+        self._starter: Timer | None = None
+        if self._settings.autostart:
+            self._starter = self.create_timer(0.0, self._start, self._group, STEADY)
+
+    @staticmethod
+    def make_executor() -> Executor:
+        """Return an executor in which each question may block a thread.
+
+        The other threads are for the transitions, `~/ask`, the action's requests and all else.
+        """
+        return MultiThreadedExecutor(MAX_QUESTIONS + 4)
+
+    @property
+    def fixed(self) -> str:
+        """As in GuardedNode; the inputs are there from the beginning of `on_configure` on."""
+        if self._inputs is None:
+            return ""
+        return "it is read on configure: deactivate and clean up the captioner (ros2 lifecycle set) before"
+
+    def _start(self) -> None:
+        assert self._starter is not None
+        self._starter.cancel()
+        for trigger in (self.trigger_configure, self.trigger_activate):
+            if trigger() != SUCCESS:
+                raise self._failure or NodeError("the captioner was refused a lifecycle transition by ROS")
+        self._starter = None
+
+    @guarded_transition
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        started, settings = time.monotonic(), self.settings(CaptionerSettings)
+        check_comparison(settings)
+        grid = WindowGrid.at(settings.window_phase_s)
+        self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
+        self._decoder = decoder = self._load(settings)
+        self._adopt()
+        self._outputs.comparison = load_comparison(settings, decoder)
+        self._outputs.view = RerunLog(settings.rerun) if settings.rerun else None
+        self._outputs.open(grid, settings.stages)
+        placement = None if is_remote(settings.target) else decoder.pair.placement
+        self._health.loaded(settings.models_folder or "models/tiny", decoder, placement)
+        took_s = time.monotonic() - started
+        # Warm, the models have read a window and more: no step of a caption takes as long.
+        self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)
+        self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
+        if text := warning(decoder.pair):
+            self.get_logger().warning(text)
+        return super().on_configure(state)
+
+    @guarded_transition
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        assert self._decoder is not None and self._inputs is not None and self._options is not None
+        grid = replace(self._outputs.grid, slots=self._decoder.pair.target.spec.frames)
+        self._captioner = Captioner(self._decoder, self._options, self._outputs, grid=grid)
+        self._adopt()
+        self._captioner.start()
+        self._questions.captioner = self._captioner
+        self._inputs.attach(self._captioner)
+        if self._bond is not None:
+            self._bond.start()
+        self.get_logger().info(f"active: windows that close now are captioned ({self._settings.when})")
+        return super().on_activate(state)
+
+    @guarded_transition
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._end()
+        self.get_logger().info("inactive: windows that close now are reported, but not captioned")
+        return super().on_deactivate(state)
+
+    @guarded_transition
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._unload()
+        self.get_logger().info("the models are unloaded")
+        return SUCCESS
+
+    on_shutdown = on_error = on_cleanup
+    """A transition that failed unconfigures the node; if that fails as well, ROS finalizes it."""
+
+    def stop(self) -> None:
+        """Cancel what is in work, close the decoder and print the figures of the run."""
+        self._unload()
+        self._outputs.print_figures()
+
+    def _end(self) -> None:
+        """Stop captioning after the pass in work, and report the windows without an outcome."""
+        self._questions.captioner = None
+        if self._captioner is None or self._inputs is None:
+            return
+        self._inputs.attach(None)
+        if self._bond is not None:
+            self._bond.stop()
+        # A decoder serves one captioner at a time. The watch ends a node whose pass is stuck.
+        self._outputs.miss(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
+        self._captioner = None
+
+    def _unload(self) -> None:
+        """Stop captioning, and drop the inputs, the publishers and the models."""
+        self._end()
+        if self._inputs is not None:
+            self._inputs.close()
+            self._inputs = None
+        self._outputs.close()
+        self._health.unloaded()
+        try:
+            if self._decoder is not None:
+                self._decoder.close()
+        except Exception as error:  # the node has to go on, or to end
+            self.get_logger().error(f"the caption memory could not be saved: {error!r}")
+        # Its threads were watched until now.
+        self._decoder = self._options = None
+
+    def fail(self, task: str, error: Exception) -> None:
+        """Keep the reason for the end of the process, or log it if the node goes on."""
+        if isinstance(error, InputError):
+            self._failure = NodeError(str(error), code=2)
+        else:
+            self.get_logger().error(described(error))
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            self._failure = NodeError(f"the captioner could not {task}: {reason}")
+        if self._starter is None:
+            self.get_logger().error(plain_text(str(self._failure)))
+
+    def _validate(self, settings: CaptionerSettings) -> None:
+        """Raise InputError for settings that the loaded models cannot follow."""
+        if self._decoder is not None:
+            requested_options(settings, self._decoder, self._settings, self._options)
+
+    def _adopt(self) -> None:
+        """Follow the parameters as they are now."""
+        with self._adopting:
+            settings = self.settings(CaptionerSettings)
+            if self._decoder is None:
+                self._settings = settings
+                return
+            options = requested_options(settings, self._decoder, self._settings, self._options)
+            self._settings, self._options = settings, options
+            is_plain = settings.mode == "autoregressive"
+            proposers = () if is_plain else settings.enabled_proposers
+            self._decoder.policy.limits = Limits(settings.max_nodes, settings.least_prob, proposers)
+            if self._inputs is not None:
+                self._inputs.reads_ahead = not is_plain
+            if self._captioner is not None:
+                self._captioner.options, self._captioner.deadline_s = options, settings.deadline_s
+                # The next window is captioned, whatever was set.
+                self._captioner.gate.settings = GateSettings.of(settings)
+
+    def _pulses(self) -> list[Pulse]:
+        pulses = [self._captioner.pulse] if self._captioner else []
+        # A decoder without models, as tests have it, has no threads.
+        return pulses + list(getattr(self._decoder, "pulses", ()))
+
+    def _make_updater(self) -> Updater:
+        updater, summary = Updater(self, self._pulses), self._outputs.summary
+        updater.add("captions", lambda status: self._inputs and self._inputs.fill_captions(status))
+        updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
+        updater.add("acceptance", lambda status: fill_acceptance(status, summary))
+        updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
+        updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
+        updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
+        updater.add("link", lambda status: fill_link(status, self._decoder))
+        return updater
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point of the executable `captioner`."""
+    run(CaptionerNode, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Rows of `/diagnostics`, and nodes that are there twice."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from event_camera_msgs.msg import EventPacket
+from fakes import FakeDecoder
+from outsider import RELIABLE, outsider, spinning
+from rcl_interfaces.msg import Log
+from sensor_msgs.msg import Image
+from test_synchronizer_node import packet
+
+from crossspec_ros.captioning.health import Status
+from crossspec_ros.ros.captioner_node import CaptionerNode
+from crossspec_ros.ros.diagnostics import Updater
+from crossspec_ros.ros.duplicates import Duplicates
+from crossspec_ros.ros.node import GuardedNode
+from crossspec_ros.ros.synchronizer_node import SynchronizerNode
+
+WARN, OK = DiagnosticStatus.WARN, DiagnosticStatus.OK
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.PERIOD_S", 0.1)
+
+
+@pytest.fixture
+def spin():
+    """Spin a node until the end of the test."""
+    with ExitStack() as stack:
+        yield lambda make: stack.enter_context(spinning(make))
+
+
+def updating(tasks):
+    def make():
+        node = GuardedNode("robot")
+        node.updater = Updater(node)
+        for name, task in tasks.items():
+            node.updater.add(name, task)
+        return node
+
+    return make
+
+
+def test_tasks_fill_rows_as_in_diagnostic_updater(spin):
+    def fill(status):
+        status.summary(DiagnosticStatus.WARN, "too hot: cool it")
+        status.add("celsius", 99)
+
+    with outsider() as observer:
+        spin(updating({"fails": lambda status: 1 / 0, "motor": fill}))
+        observer.wait(
+            lambda: observer.status("robot: motor") == (WARN, "too hot: cool it", {"celsius": "99"})
+        )
+        observer.wait(lambda: observer.status("robot: callbacks")[0] == WARN)
+        assert observer.status("robot: callbacks")[2]["last_failure"].endswith("division by zero")
+        assert float(observer.status("robot: memory")[2]["resident_mb"]) > 10
+        assert observer.status("robot: threads")[2].keys() == {"callbacks"}
+
+
+def test_rows_of_the_nodes(spin):
+    with outsider() as observer:
+        spin(lambda: CaptionerNode(load=lambda params: FakeDecoder()))
+        spin(SynchronizerNode)
+        own = ["graph", "threads", "callbacks", "memory"]
+        captions = ["captions", "latency", "acceptance", "inputs", "queue", "model", "link"]
+        inputs = ["events", "images", "windows", "queue"]
+        rows = {f"captioner: {part}" for part in (*own, *captions)}
+        rows |= {f"synchronizer: {part}" for part in (*own, *inputs)}
+        observer.wait(
+            lambda: {status.name for array in observer["/diagnostics"] for status in array.status} == rows
+        )
+
+
+def test_lasting_fault_is_logged_once(spin, capfd):
+    with outsider() as observer:
+        task = lambda status: status.warn("heat", "too hot: cool it")  # noqa: E731
+        node = spin(updating({}))
+        node.updater.add("motor", task, log_after_s=0.3)
+        observer.wait(lambda: len(observer["/diagnostics"]) > 9)
+    assert capfd.readouterr().err.count("motor: too hot: cool it") == 1
+
+
+class FakeGraph:
+    """What `Duplicates` asks of a node."""
+
+    def __init__(self, publishers, nodes=(("sync", "/"),)):
+        self.publishers, self.nodes = publishers, nodes
+        self.subscriptions = [
+            type("Subscription", (), {"topic_name": topic, "msg_type": EventPacket}) for topic in publishers
+        ]
+
+    def get_publishers_info_by_topic(self, topic):
+        return [
+            type("Info", (), {"node_name": name, "node_namespace": namespace})
+            for name, namespace in self.publishers[topic]
+        ]
+
+    def get_fully_qualified_name(self):
+        return "/sync"
+
+    def get_node_names_and_namespaces(self):
+        return self.nodes
+
+
+def looked(graph):
+    duplicates, status = Duplicates(graph), Status("graph")
+    status.begin(0.0)
+    duplicates(status)
+    assert duplicates.has_two_senders == ("publish" in status.message)
+    return status.message
+
+
+A, B = ("driver", "/"), ("driver", "/left")
+
+
+@pytest.mark.parametrize(
+    ("publishers", "told"),
+    [
+        ({"/events": [A]}, "OK"),
+        ({"/events": [A], "/image": [B]}, "OK"),
+        ({"/events": []}, "OK"),
+        ({"/events": [A, B]}, "two nodes publish /events: /driver and /left/driver; stop one"),
+        (
+            {"/events": [B, A], "/image": [A, B]},
+            "two nodes publish /events and /image: /driver and /left/driver; stop one",
+        ),
+        (
+            {"/events": [A, A, A]},
+            "3 nodes publish /events: /driver, /driver and /driver; stop one "
+            "(a killed node leaves the graph after 20 s)",
+        ),
+    ],
+)
+def test_two_publishers_of_an_input_are_named(publishers, told):
+    assert looked(FakeGraph(publishers)) == told
+
+
+def test_another_node_of_this_name_is_named():
+    assert looked(FakeGraph({}, [("sync", "/"), ("sync", "/robot")])) == "OK"
+    told = looked(FakeGraph({}, [("sync", "/"), ("other", "/"), ("sync", "/")]))
+    assert told.startswith("another node is named /sync: stop one, or give it another name or namespace")
+
+
+def logged(observer, text):
+    """Names of the loggers that have warned of this."""
+    heard = []
+    observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
+    return lambda: {log.name for log in heard if text in log.msg and log.level == Log.WARN}
+
+
+def test_second_driver_is_in_log_and_diagnostics(spin):
+    """Field case 28; of the counters that it makes rise there is no remedy."""
+    with outsider() as observer:
+        warned = logged(observer, "two nodes publish /events: /driver and /outsider; stop one")
+        spin(SynchronizerNode)
+        driver = spin(lambda: rclpy.create_node("driver"))
+        publishers = [node.create_publisher(EventPacket, "events", 10) for node in (driver, observer.node)]
+        driver.create_publisher(Image, "image", 10)
+        observer.wait(lambda: observer.status("synchronizer: graph")[0] == WARN)
+        observer.wait(lambda: warned() == {"synchronizer"})
+        observer.wait(lambda: all(publisher.get_subscription_count() for publisher in publishers))
+        lost = lambda: observer.status("synchronizer: events")[2].get("missing_packets", "0")  # noqa: E731
+        for number in range(9):
+            publishers[number % 2].publish(packet(10 * number, seq=20 * number))
+        observer.wait(lambda: lost() != "0")
+        assert observer.status("synchronizer: events")[:2] == (OK, "OK")
+
+
+def test_two_nodes_of_one_name_warn_both(spin):
+    """Field case 30; a node in another namespace is no duplicate."""
+    with outsider() as observer:
+        warned = logged(observer, "another node is named ")
+        spin(SynchronizerNode)
+        spin(lambda: SynchronizerNode(namespace="robot"))
+        observer.wait(lambda: observer.status("robot/synchronizer: graph")[0] == OK)
+        observer.wait(lambda: observer.status("synchronizer: graph")[0] == OK)
+        spin(SynchronizerNode)
+
+        def told():
+            rows = [row for array in observer["/diagnostics"][-9:] for row in array.status]
+            return [row.message for row in rows if row.name == "synchronizer: graph" and row.level == WARN]
+
+        observer.wait(lambda: len(told()) > 2 and warned() == {"synchronizer"})
+        assert all("another node is named /synchronizer: " in message for message in told())
+        assert observer.status("robot/synchronizer: graph")[0] == OK
