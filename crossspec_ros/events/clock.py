@@ -54,6 +54,8 @@ class SensorClock:
         self._last_us = 0
         self._odd: tuple[int, int] | None = None
         """An odd offset, and the sensor's time since when it stays."""
+        self._undecided = 0
+        """Late packets, unless the host's clock was set before them."""
         self._trials = _TRIALS
 
     def to_ros_ns(
@@ -86,17 +88,24 @@ class SensorClock:
             self._anchor_ns += wraps * _WRAP_NS
             self._drift_ns += ALPHA * rest_ns
             self._trials, self._odd = 0, None
+            self._count_late()
         elif self._trials:
             self._trials -= 1
             self._anchor_ns, self._drift_ns = offset_ns, 0.0
         elif not 0 <= (first_us - self._last_us) * 1000 <= JUMP_NS:
             self._start_anew(offset_ns, "sensor_resets")
         elif self._is_set(first_us, offset_ns, error_ns, image_step_ns):
+            self._undecided = 0
             self._start_anew(offset_ns, "clock_steps")
             self.step_ns = round(error_ns)
         elif abs(error_ns) > JUMP_NS:
-            self.counts["late_packets"] += 1
+            self._undecided += 1
         return self._anchor_ns
+
+    def _count_late(self) -> None:
+        if self._undecided:
+            self.counts["late_packets"] += self._undecided
+            self._undecided = 0
 
     def _start_anew(self, offset_ns: int, counter: str) -> None:
         self.counts[counter] += 1
@@ -106,7 +115,10 @@ class SensorClock:
         """Return whether an offset shows that the host's clock was set."""
         if self._odd is None or abs(offset_ns - self._odd[0]) > _STEADY_NS:
             self._odd = offset_ns, first_us
+            self._count_late()
         steady_us = first_us - self._odd[1]
+        if steady_us > 2 * _ALONE_US:
+            self._count_late()
         if image_step_ns is None:
             return steady_us >= _ALONE_US
         if abs(image_step_ns - error_ns) < abs(error_ns) / 2:

@@ -46,7 +46,7 @@ def test_jitter_is_smoothed_and_drift_followed():
         # For 3 s nothing is received; then everything at once. Less than half a second counts as jitter.
         ([0] * 10 + list(range(3000, 0, -10)) + [0] * 100, 250, 0),
         # A host's clock that was set is believed after 0.3 s.
-        ([0] * 10 + [-7000] * 200, 30, 1),
+        ([0] * 10 + [-7000] * 200, 0, 1),
     ],
 )
 def test_stamps_that_jump_are_believed_after_a_while(delays_ms, late, jumps):
