@@ -131,6 +131,7 @@ class StampJudge:
         self._passing_ns: dict[str, int] = {}
         """Counters whose findings explain a moment only, and the events' time then."""
         self._logged: dict[str, str] = {}
+        """What the log has about each stream, or about time."""
 
     def forget(self) -> None:
         """Start anew; held messages stay."""
@@ -341,8 +342,9 @@ class StampJudge:
 
     def _note(self, counter: str, template: str, **values: str) -> None:
         self.findings[counter] = template.format_map(values)
-        if self._logged.get(counter) != template or template is _CLOCK_SET:
-            self._logged[counter] = template
+        about = values.get("name", "")
+        if self._logged.get(about) != template or template is _CLOCK_SET:
+            self._logged[about] = template
             _LOG.warning("%s", self.findings[counter])
 
 

@@ -78,7 +78,6 @@ class BagFiles:
         self.remarks: list[str] = []
         self._damage: dict[str, None] = {}
         self._repeated: Counter[Topic] = Counter()
-        self._recent: dict[Topic, deque[bytes]] = {}
         self._storages: list[tuple[Path, BagStorage]] = []
         self._stack = ExitStack()
         files = storage_files(path)
@@ -109,8 +108,8 @@ class BagFiles:
         """Yield the messages of these topics in log order; damage ends a file."""
         for topic in topics:
             del self._repeated[topic]
-            self._recent[topic] = deque(maxlen=_RECENT)
         for file, storage in self._storages:
+            recent = {topic: deque[bytes](maxlen=_RECENT) for topic in topics}
             read: Counter[Topic] = Counter()
             with self._losing_rest(file):
                 for message in storage.messages(topics):
@@ -118,10 +117,10 @@ class BagFiles:
                     read[topic] += 1
                     if topic.type in EVENT_TYPES or topic.type in IMAGE_TYPES:
                         # A bag of two recorders, two publishers or a bridge has each message twice.
-                        if message.data in self._recent[topic]:
+                        if message.data in recent[topic]:
                             self._repeated[topic] += 1
                             continue
-                        self._recent[topic].append(message.data)
+                        recent[topic].append(message.data)
                     yield message
                 for topic in topics:
                     if read[topic] < storage.counts[topic]:
