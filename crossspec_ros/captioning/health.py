@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from statistics import mean
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
@@ -39,14 +40,17 @@ _PART_OF = {
     "frames": "images",
     "late_frames": "images",
     "stray_frames": "images",
+    "unstamped_frames": "images",
     "frames_of_another_size": "images",
     "windows": "windows",
+    "clock_steps": "windows",
     "backward_jumps": "windows",
     "forward_jumps": "windows",
     "dropped_messages": "queue",
     "unusable_messages": "queue",
 }
 """Part of the synchronizer that a total belongs to; all other totals are the events'."""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Status:
@@ -72,7 +76,7 @@ class Status:
     def message(self) -> str:
         """The summary and all warnings."""
         sentences = [self._summary[1], *(sentence for _, sentence in self._warnings.values())]
-        return "; ".join(filter(None, sentences)) or "OK"
+        return "; ".join(dict.fromkeys(filter(None, sentences))) or "OK"
 
     def begin(self, now_s: float) -> None:
         """Begin to fill the row anew at this time of a clock that never jumps."""
@@ -99,17 +103,18 @@ class Status:
         since_s, past = self._past[0]
         span_s = self._now_s - since_s
         for name, total in totals.items():
-            risen = total - past.get(name, total)
+            # A captioner that is configured again counts from zero.
+            risen = max(0, total - past.get(name, total))
             self.add(f"{name}_per_s", f"{risen / (span_s or 1.0):.1f}")
             if total and past.get(name) == total and span_s >= RATE_S and name in STOPPED:
                 self.warn(name, STOPPED[name])
 
-    def faults(self, totals: Mapping[str, int]) -> None:
-        """Add totals of faults, and warn of each one while it rises."""
+    def faults(self, totals: Mapping[str, int], findings: Mapping[str, str] = _NOTHING) -> None:
+        """Add totals of faults, and warn of each one while it rises, by a finding if it has a known cause."""
         for name, total in totals.items():
             self.add(name, total)
             if total > self._faults.get(name, 0) and not self.is_muted:
-                self.warn(name, RISING.get(name, name.replace("_", " ")))
+                self.warn(name, findings.get(name) or RISING.get(name, name.replace("_", " ")))
         self._faults |= totals
 
 
@@ -131,10 +136,16 @@ class InputHealth:
         """Take a window that has closed."""
         self._closed.append(window)
 
-    def fill(self, status: Status, flow: Mapping[str, int], faults: Mapping[str, int]) -> None:
-        """Fill one of `INPUT_PARTS` from the node's totals of messages and of faults."""
+    def fill(
+        self,
+        status: Status,
+        flow: Mapping[str, int],
+        faults: Mapping[str, int],
+        findings: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        """Fill one of `INPUT_PARTS` from the node's totals of messages and of faults, and their causes."""
         status.rates(_of_part(status.name, flow))
-        status.faults(_of_part(status.name, faults))
+        status.faults(_of_part(status.name, faults), findings)
         if status.name == "events":
             self._fill_lateness(status, EVENTS, "images")
         elif status.name == "images":
@@ -184,6 +195,10 @@ class CaptionHealth:
         """Windows that a newer one overtook, by the cause."""
         self._model: dict[str, str] = {}
 
+    def loading(self) -> None:
+        """Record that models are loading."""
+        self._model = {"loaded": "not yet"}
+
     def loaded(self, folder: str, decoder: object, placement: Placement | None = None) -> None:
         """Record the models that a decoder has loaded from this folder; no placement for a remote target."""
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -214,7 +229,7 @@ class CaptionHealth:
         if not self._model:
             problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             status.warn("model", problem)
-        elif not is_active:
+        elif not is_active and "folder" in self._model:
             status.warn("model", "the node captions nothing: activate it with ros2 lifecycle set")
 
 

@@ -24,9 +24,8 @@ from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.errors import InputError, described, one_line
+from crossspec_ros.errors import InputError, described, one_line, plain_text
 from crossspec_ros.models.placement import is_remote
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Updater
 from crossspec_ros.ros.inputs import Inputs
@@ -66,9 +65,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
+        # A transition in work would keep the node, and with it shared memory.
+        self.at_end.append(self._state_machine.destroy_when_not_in_use)
         change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
         change_state.callback_group = self._group
         self._group.add_entity(change_state)
+        # A MultiThreadedExecutor raises what a callback raised only when it wakes up again.
+        self.create_timer(1.0, lambda: None, clock=STEADY)
         self._starter: Timer | None = None
         if self._settings.autostart:
             self._starter = self.create_timer(0.0, self._start, self._group, STEADY)
@@ -100,6 +103,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
+        self._health.loading()
         grid = WindowGrid.at(settings.window_phase_s)
         self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
         self._decoder = decoder = self._load(settings)

@@ -25,8 +25,7 @@ from crossspec_ros.captioning.outcome import AT_ONCE, Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
-from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames, plain_text
 from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.node import LOG_S
 from crossspec_ros.ros.reports import annotated, caption_message, captioned_report, report
@@ -36,6 +35,8 @@ from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
+_MAX_LABEL_NS = 30 * 86400 * 10**9
+"""Windows count from the first one, or from a later one that is farther away."""
 _LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -146,8 +147,8 @@ class Publishers(Listener):
         if not self._node.context.ok():
             return
         window = outcome.window
-        # Labels of windows are never negative, also after a jump back of the clock.
-        is_first = self._origin_ns is None or window.start_ns < self._origin_ns
+        # Labels of windows are neither negative nor decades, also after the clock was set.
+        is_first = self._origin_ns is None or not 0 <= window.start_ns - self._origin_ns < _MAX_LABEL_NS
         self._origin_ns = window.start_ns if is_first else self._origin_ns
         self.summary.count(windows=1, late_events=window.late_events, late_frames=window.late_frames)
         if outcome.caption is not None:

@@ -170,7 +170,8 @@ class SynchronizerNode(GuardedNode):
         """Fill one of `INPUT_PARTS` of the diagnostics."""
         taken = self._pipeline.stream
         flow = {"packets": taken.packets, "events": taken.events, **self._flow}
-        self._health.fill(status, flow, {**self._problems, **self._pipeline.counts})
+        faults = {**self._problems, **self._pipeline.counts}
+        self._health.fill(status, flow, faults, self._pipeline.findings)
         if status.name == "queue":
             status.add("waiting", self._queue.qsize())
         if (stream := _STREAMS.get(status.name, "")) in self._missing:
