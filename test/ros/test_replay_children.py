@@ -32,7 +32,7 @@ SECOND = 10**9
 def commands(path, models, **arguments):
     """The commands of a replay, whose captioner needs no models."""
     setup = ReplaySetup(path, flags={"models": str(write_models(models / "models")), **arguments})
-    setup.nodes["dsec_player"] |= {"startup_timeout_s": 20.0, "caption_timeout_s": 20.0}
+    setup.nodes["dsec_player"] |= {"startup_timeout_s": 60.0, "caption_timeout_s": 60.0}
     made = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
     made["captioner"][1:3] = [str(HERE.parent / "fake_captioner.py")]
     return made
@@ -152,7 +152,7 @@ def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
     eventually(lambda: len(living()) == 3)
     if number == signal.SIGINT:  # the others come while the models load
         with outsider() as observer:
-            observer.wait(lambda: observer["/synchronizer/event_image"])
+            observer.wait(lambda: observer["/synchronizer/event_image"], 120.0)
     process.send_signal(number)
     assert process.wait(20.0) == code
     eventually(lambda: not living())
