@@ -65,9 +65,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
+        # A transition in work would keep the node, and with it shared memory.
+        self.at_end.append(self._state_machine.destroy_when_not_in_use)
         change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
         change_state.callback_group = self._group
         self._group.add_entity(change_state)
+        # A MultiThreadedExecutor raises what a callback raised only when it wakes up again.
+        self.create_timer(1.0, lambda: None, clock=STEADY)
         self._starter: Timer | None = None
         if self._settings.autostart:
             self._starter = self.create_timer(0.0, self._start, self._group, STEADY)
