@@ -1,4 +1,4 @@
-"""Child processes of a command that never outlive it."""
+"""Child processes that never outlive their command."""
 
 from __future__ import annotations
 
@@ -11,27 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-# Loaded here, because a child that has not started its program yet must take no locks.
+# A child that has not started its program yet must not take the lock of an import.
 _LIBC = ctypes.CDLL(None)
 
 
-def _end_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child that is killed when the calling thread ends; `options` are those of Popen.
+    """Start a child that the kernel kills when the calling thread ends; `options` are those of Popen.
 
-    Processes with several threads must not call this: the child runs Python between fork and exec. The child
-    ignores interrupts until it handles them itself, as `ros.run` does.
+    The child runs Python between fork and exec, so the process must have one thread. The child ignores
+    interrupts until it handles them itself, as `ros.run` does.
     """
     parent = os.getpid()
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _end_with_parent()
+        if sys.platform == "linux":
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 

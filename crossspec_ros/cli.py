@@ -13,10 +13,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError, one_line, plain_text
 from crossspec_ros.parameter import Param
 from crossspec_ros.paths import found, share_dir
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.recording import FORMATS
 from crossspec_ros.settings import NODES, ServeSettings
 
@@ -192,8 +191,6 @@ def _robot(subparsers: Subparsers) -> None:
         "models",
         path="",
     )
-    measure = "Load the models for each choice that fits, and measure them."
-    doctor.add_argument("--measure", action="store_true", help=measure)
     regress = add(
         "regress",
         "regress.regression",

@@ -1,46 +1,52 @@
-"""The one exception that means "the input is bad", and what to make of those that mean something else."""
+"""Errors about bad input, texts for logs and terminals, and work that may fail."""
 
 from __future__ import annotations
 
 import logging
 import traceback
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from crossspec_ros.plain_text import plain_text
-
 _T = TypeVar("_T")
 ENDS = (KeyboardInterrupt, SystemExit)
-"""Errors that are for the whole process; any other fails one piece of work."""
-_LONGEST = 2000
-_LONGEST_TRACEBACK = 100_000
+"""Errors that end the process; any other one fails one piece of work."""
+_CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Escape sequences, changes of the text's direction, halves of characters, line breaks."""
+_JOINERS = "\u200c\u200d"
+"""Some scripts need them between letters."""
+_MAX_TEXT = 2000
+_MAX_TRACEBACK = 100_000
+
+
+def plain_text(text: str, keep: str = "") -> str:
+    r"""Return the text with control characters written out, as in \x1b; those in `keep` stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if unicodedata.category(character) not in _CONTROL_CATEGORIES or character in _JOINERS + keep
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 class InputError(ValueError):
-    """Bad input; the message is one sentence that names the input, the problem and the remedy.
-
-    It may quote the input, so it is made harmless for logs and terminals.
-    """
+    """Bad input. The message is one sentence that names the input, the problem and a remedy."""
 
     def __str__(self) -> str:
-        """The sentence; where it quotes megabytes of input, their middle is left out."""
-        # Made harmless, a character can become ten.
+        """Return the sentence as plain text; long quotes of the input lose their middle."""
+        # In plain text a character can become ten.
         return _cut(plain_text(_cut(super().__str__())))
 
 
-def _cut(text: str, most: int = _LONGEST) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]} [...] {text[-most // 2 :]}"
-
-
 class LinkError(InputError):
-    """The target's server gave no answer, for the link to it is slow or lost, or it refused."""
+    """The target's server gave no answer: the link is slow or lost, or the server refused."""
 
 
 class NonFiniteError(InputError):
-    """A pass of the target gave logits that are NaN or infinite, so that its tokens mean nothing."""
+    """A forward pass of the target gave logits that are NaN or infinite."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -49,46 +55,41 @@ class NonFiniteError(InputError):
 
 
 def described(error: BaseException) -> str:
-    """For a log: the sentence about a bad input, of all else where it was raised.
+    """Return the text of an error for a log: the sentence of an InputError, the traceback of any other.
 
-    All lines but the first are indented, so that none that the error brings looks like one of the log. Of a
-    message of megabytes, the middle is left out.
+    Lines after the first are indented, so that none of them looks like a line of the log.
     """
     if isinstance(error, InputError):
         return str(error)
     parts = [_cut(part.rstrip("\n")) for part in traceback.format_exception(error)]
-    return _cut(plain_text("\n".join(parts), keep="\n"), _LONGEST_TRACEBACK).replace("\n", "\n  ")
+    return _cut(plain_text("\n".join(parts), keep="\n"), _MAX_TRACEBACK).replace("\n", "\n  ")
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message in one line, to stand in brackets; its type where it says nothing."""
+    """Return an error's message in one line, or its type if it has none."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error of a library says that writes pages; its type where it says nothing."""
+    """Return the first line of an error's message, or its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an error that was told.
-
-    Their frames hold all that it came through, pixels and caches, and that often holds the error: the memory
-    would wait for Python to look for cycles.
-    """
+    """Drop the tracebacks of a handled error, whose frames hold pixels and caches."""
     for link in chain(error):
         link.__traceback__ = None
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """This, what it was raised from, and so on."""
+    """Yield an error, its cause, the cause of that, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def as_exception(error: BaseException) -> Exception:
-    """The error as an `Exception`: a panic of a library written in Rust comes as a bare BaseException."""
+    """Return an error as an `Exception`. Panics of Rust libraries are bare BaseExceptions."""
     if isinstance(error, Exception):
         return error
     wrapped = RuntimeError(f"{type(error).__name__}: {error}")
@@ -97,7 +98,7 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def tried(work: Callable[[], _T]) -> _T | Exception:
-    """Result of a piece of work, or why it failed."""
+    """Return the result of a piece of work, or its error."""
     try:
         return work()
     except ENDS:
@@ -108,7 +109,7 @@ def tried(work: Callable[[], _T]) -> _T | Exception:
 
 @contextmanager
 def failures_logged(log: logging.Logger, level: int, complaint: str) -> Iterator[None]:
-    """Log a failure of what is done here, and go on behind it."""
+    """Log an error inside the block, and continue after it."""
     try:
         yield
     except ENDS:
@@ -116,3 +117,7 @@ def failures_logged(log: logging.Logger, level: int, complaint: str) -> Iterator
     except BaseException as error:
         log.log(level, "%s: %s", complaint, described(error))
         forget_frames(error)
+
+
+def _cut(text: str, most: int = _MAX_TEXT) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]} [...] {text[-most // 2 :]}"

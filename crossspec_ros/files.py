@@ -8,11 +8,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from crossspec_ros.errors import InputError
-
-_BEGIN = ".crossspec-"
 
 
 _PLACEHOLDERS = (
@@ -38,38 +35,27 @@ def check_file(path: Path) -> None:
             raise InputError(f"'{path}' is {meaning}")
 
 
-class NoSmallFileError(OSError):
-    """A file that is too large, or no regular file."""
-
-
-def tensors_file(path: Path) -> Path:
-    """Return the path of a safetensors file; raises OSError for a pipe, which its library would wait for."""
-    if path.exists() and not path.is_file():
-        raise NoSmallFileError("it is no regular file")
-    return path
-
-
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
-    """The bytes of a regular file of up to `most`, unless it is a link and `follow` is false.
+    """Return the bytes of a regular file.
 
-    Raises NoSmallFileError for what is larger, has no end, as devices have, or may never come, as from pipes.
+    Raises OSError for a file of more than `most` bytes, for a pipe or a device, and unless `follow` for a
+    link.
     """
     if not follow and path.is_symlink():
-        raise NoSmallFileError("it is a link")
+        raise OSError("it is a link")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NoSmallFileError("it is no regular file")
+            raise OSError("it is no regular file")
         data = file.read(most + 1)
     if len(data) > most:
-        raise NoSmallFileError(f"it has more than {most} bytes")
+        raise OSError(f"it has more than {most} bytes")
     return data
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file; one that is there is replaced once all is on the disk, and stays where an OSError comes.
+    """Write a file atomically: after an error, a power cut or on a full disk the old one remains.
 
-    So neither a power cut nor a full disk leaves a part of it. It keeps its mode. A link is replaced, not
-    followed, and the scratch file beside it has a name that nobody can foresee.
+    The file keeps its mode. A link is replaced, not followed.
     """
     with replacing(path) as scratch:
         scratch.write_bytes(content)
@@ -77,8 +63,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A scratch file to write in the block, which then takes the place of `path`, as `replace_file` says."""
-    scratch = path.with_name(f"{_BEGIN}{secrets.token_hex(8)}.part")
+    """Yield a scratch file that replaces `path` at the end, as `replace_file` does."""
+    # Nobody can put a link under a name that cannot be predicted.
+    scratch = path.with_name(f".crossspec-{secrets.token_hex(8)}.part")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     mode = os.fstat(descriptor).st_mode
     os.close(descriptor)
@@ -86,7 +73,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(FileNotFoundError):
             before = path.lstat().st_mode
             mode = before if stat.S_ISREG(before) else mode
-        # Before there is anything to read in it, and again for what may have made a file of its own of it.
+        # Once before it has content, and again because a library may create the file anew.
         scratch.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
         yield scratch
         with scratch.open("rb") as file:
@@ -101,11 +88,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write what somebody asked for under this name: as `replace_file`, but through a link or into a device.
-
-    Raises OSError as that does.
-    """
-    # Replaced, the file that /dev/stdout leads to would no longer be the one that the shell has open.
+    """Write a file that the user named: as `replace_file`, but through a link or into a device."""
+    # If /dev/stdout leads to a file, the shell has that file open, so it is not replaced.
     is_open = path.is_symlink() and path.absolute().parts[1] in ("dev", "proc")
     if path.exists() and (is_open or not path.is_file()):
         path.write_bytes(text.encode())
@@ -113,42 +97,19 @@ def write_report(path: Path, text: str) -> None:
         replace_file(Path(os.path.realpath(path)), text.encode())
 
 
-@contextmanager
-def new_files(to: Path) -> Iterator[Path]:
-    """A folder for files that take the place of those of their names below `to`, once all are on the disk.
-
-    Raises OSError where that cannot be.
-    """
-    to.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=_BEGIN, dir=to) as name:
-        folder = Path(name)
-        yield folder
-        for path in _synced(folder):
-            place = to / path.relative_to(folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, place)
-            _sync(place.parent)
-
-
 def rename_folder(folder: Path, to: Path) -> None:
-    """Give a folder of files its name once they are on the disk; raises OSError where that cannot be."""
-    _synced(folder)
+    """Rename a folder of files once they are on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
     _sync(folder)
     folder.rename(to)
     _sync(to.parent)
 
 
-def _synced(folder: Path) -> list[Path]:
-    """All files in a folder and below it, in order, once they are on the disk."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    for path in files:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    return files
-
-
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where its file system can tell."""
+    """Wait until the names in a folder are on the disk, if its file system supports that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

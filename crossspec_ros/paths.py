@@ -1,4 +1,4 @@
-"""Paths of files: config/, launch/, rosbags/ and models/ beside the code, and what is kept for the user."""
+"""Folders of the shipped files (config, launch, models, rosbags, docs) and of the user's state and cache."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from crossspec_ros.errors import InputError
 
 PACKAGE = "crossspec_ros"
 _SHIPPED = (("config",), ("models",), ("rosbags",))
-"""First parts of paths below `share_dir`."""
+"""Shipped folders whose files users name."""
 
 
 def state_dir() -> Path:
-    """The folder of what this package learns: under $ROS_HOME where that is set, else with the user's state.
+    """Return the folder of what the package learns, in $ROS_HOME or the user's state folder.
 
-    Raises RuntimeError where the user has no home.
+    Raises RuntimeError if the user has no home.
     """
     ros_home, state_home = os.environ.get("ROS_HOME"), os.environ.get("XDG_STATE_HOME")
     return Path(ros_home or state_home or Path.home() / ".local" / "state") / PACKAGE
 
 
 def cache_dir() -> Path:
-    """The folder of what can be made anew: in the user's cache."""
+    """Return the folder of files that can be made again, in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PACKAGE
 
 
 def found(name: str | Path) -> Path:
-    """The path of this name, or of what is shipped under it where nothing is there, such as models/tiny."""
+    """Return this path, or the shipped one of this name if there is none, such as models/tiny."""
     path = Path(name).expanduser()
     if path.is_absolute() or path.exists() or path.parts[:1] not in _SHIPPED:
         return path
@@ -36,18 +36,18 @@ def found(name: str | Path) -> Path:
 
 
 def page(name: str) -> str:
-    """A page of docs/ as a message names it: by its path from this folder where it is below."""
+    """Return the path of a page of docs/, from the working folder if it lies below."""
     path = share_dir() / "docs" / name
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def share_dir() -> Path:
-    """The repository when the code runs from it, else share/crossspec_ros of the installation it belongs to.
+    """Return the repository if the code runs from it, else the installed folder share/crossspec_ros.
 
-    Raises InputError when neither is there.
+    Raises InputError if there is neither.
     """
     code = Path(__file__).resolve().parents[1]
-    # However it was installed, by colcon or by pip, share/ lies beside the code or beside a folder around it.
+    # pip and colcon put share/ beside the code, or beside a folder around it.
     for share in (code, *(folder / "share" / PACKAGE for folder in (code, *code.parents))):
         if (share / "package.xml").is_file():
             return share
@@ -57,5 +57,5 @@ def share_dir() -> Path:
 
 
 def tiny_models() -> Path:
-    """Folder of the tiny pair, which is loaded where no other models are named."""
+    """Return the folder of the tiny pair, the default models."""
     return share_dir() / "models" / "tiny"

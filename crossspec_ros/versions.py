@@ -1,18 +1,18 @@
-"""Versions of installed packages against those that this one declares to need."""
+"""Versions of installed packages, compared with those that this package requires."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import PACKAGE
 
 
 def installed_version(name: str) -> str:
-    """Version of an installed package; empty where there is none."""
+    """Return the version of a package, or an empty text if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -20,17 +20,15 @@ def installed_version(name: str) -> str:
 
 
 def unmet_requirements() -> Iterator[tuple[str, str]]:
-    """Packages of other versions than are declared, each with a sentence."""
+    """Yield the name of each package of a wrong version, with a sentence."""
     try:
-        declared = [Requirement(text) for text in requires(PACKAGE) or ()]
-    except (PackageNotFoundError, InvalidRequirement):
-        # A source tree on the path declares nothing.
-        return
-    for needed in declared:
-        if not needed.specifier or (needed.marker and not needed.marker.evaluate({"extra": ""})):
-            continue
+        texts = requires(PACKAGE) or ()
+    except PackageNotFoundError:
+        return  # a source tree on the path
+    for needed in map(Requirement, texts):
         found = installed_version(needed.name)
-        if found and not needed.specifier.contains(found, prereleases=True):
+        is_needed = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        if found and is_needed and not needed.specifier.contains(found, prereleases=True):
             yield (
                 needed.name,
                 f"{needed.name} {found} is installed, with whose interfaces results may be wrong silently: "
@@ -39,7 +37,6 @@ def unmet_requirements() -> Iterator[tuple[str, str]]:
 
 
 def check_version(name: str) -> None:
-    """Raise InputError where a package is of another version than is declared."""
-    for unmet, sentence in unmet_requirements():
-        if unmet == name:
-            raise InputError(sentence)
+    """Raise InputError for a package of a wrong version."""
+    if sentence := dict(unmet_requirements()).get(name):
+        raise InputError(sentence)

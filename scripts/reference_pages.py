@@ -94,7 +94,8 @@ def _section(command: Command, common: list[Row]) -> str:
     title, purpose, arguments = command
     shared = [shown.strip("`").split()[0] for shown, text in arguments if (shown, text) in common]
     text = f"{purpose} Common: {', '.join(f'`{name}`' for name in shared)}." if shared else purpose
-    return f"## {title}\n\n{text}\n\n{table(ARGUMENTS, [row for row in arguments if row not in common])}"
+    rows = [row for row in arguments if row not in common]
+    return f"## {title}\n\n{text}" + (f"\n\n{table(ARGUMENTS, rows)}" if rows else "")
 
 
 def _shared(group: Iterable[Command]) -> list[Row]:

@@ -1,9 +1,8 @@
-"""What is written is there whole or not at all, and nothing else is touched."""
+"""Files are written atomically, and links are replaced."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import pytest
 from full_disk import full_disk
 
 from crossspec_ros.files import rename_folder, replace_file, replacing, write_report
-from crossspec_ros.paths import share_dir
 
 
-def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_file_keeps_its_mode(tmp_path: Path) -> None:
     kept, new = tmp_path / "kept", tmp_path / "new"
     kept.write_bytes(b"old")
     kept.chmod(0o444)
@@ -28,7 +26,7 @@ def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(new.stat().st_mode) == 0o640
 
 
-def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_block_leaves_old_file(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"old")
 
@@ -42,7 +40,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["weights"]
 
 
-def test_no_link_that_somebody_has_put_there_is_followed(tmp_path: Path) -> None:
+def test_links_are_not_followed(tmp_path: Path) -> None:
     state, others = tmp_path / "state", tmp_path / "others"
     others.write_text("precious")
     for name in ("memory.json", "memory.json.part"):
@@ -54,7 +52,7 @@ def test_no_link_that_somebody_has_put_there_is_followed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["report.json", "link"])
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, name: str) -> None:
+def test_full_disk_leaves_old_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "report.json"
     path.write_text("whole")
     if name == "link":
@@ -65,15 +63,13 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, name: str) -> None:
     assert path.read_text() == "whole" and sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_report_goes_into_the_file_that_stdout_is(tmp_path: Path) -> None:
+def test_report_goes_into_open_file(tmp_path: Path) -> None:
     with (tmp_path / "printed").open("w+") as printed:
         write_report(Path(f"/proc/self/fd/{printed.fileno()}"), "figures")
         assert printed.read() == "figures"
 
 
-def test_folder_and_file_are_on_the_disk_before_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
 
@@ -87,9 +83,7 @@ def test_folder_and_file_are_on_the_disk_before_it_returns(
     assert synced == ["file", "folder"]
 
 
-def test_a_folder_gets_its_name_when_its_files_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_is_renamed_after_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partial, bag, at_sync = tmp_path / "partial", tmp_path / "bag", list[bool]()
     partial.mkdir()
     (partial / "bag.mcap").write_text("messages")
@@ -98,7 +92,7 @@ def test_a_folder_gets_its_name_when_its_files_are_on_the_disk(
     assert (bag / "bag.mcap").read_text() == "messages" and at_sync == [False, False, True]
 
 
-def test_a_report_goes_into_what_is_no_file_as_ever(tmp_path: Path) -> None:
+def test_report_goes_into_pipe_and_through_link(tmp_path: Path) -> None:
     """--json /dev/stdout must neither fail nor put a file in the place of the device."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -112,9 +106,3 @@ def test_a_report_goes_into_what_is_no_file_as_ever(tmp_path: Path) -> None:
         os.close(reader)
     write_report(link, "figures")
     assert link.is_symlink() and there.read_text() == "figures"
-
-
-def test_tensors_are_opened_by_tensors_file() -> None:
-    for path in (share_dir() / "crossspec_ros").rglob("*.py"):
-        calls = re.findall(r"(?:safe_open|load_file)\((.*)", path.read_text())
-        assert all(call.startswith("tensors_file(") for call in calls), path

@@ -57,7 +57,7 @@ def drive(tmp_path_factory):
         ("convert DRIVE OUT", "300 packets, 60 images"),
         ("caption DRIVE", f"{WINDOWS - 1}-{WINDOWS} s: "),
         (f"regress {SAMPLE}", "all 10 checks passed"),
-        ("doctor", "rclpy cannot be imported (ModuleNotFoundError: No module named 'rclpy')"),
+        ("doctor", "recommended: --dtype float32 --device cpu"),
     ],
     ids=lambda text: text.split()[0],
 )

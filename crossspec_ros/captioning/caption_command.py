@@ -18,9 +18,8 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.files import write_report
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.summary import Summary
 

@@ -231,12 +231,12 @@ class Captioner:
         """
         with self.changed:
             waiting, self._waiting = self._waiting, []
-        # The empty windows of a gap close together, take no time, and are no reason to skip the one before.
-        newest = next((item for item in reversed(waiting) if not item.is_empty), None)
-        for item in waiting:
+        for number, item in enumerate(waiting, 1):
             options = self.options
-            overtaken = newest if newest is not item and not item.is_empty else None
-            outcome = tried(partial(self._outcome, item, options, overtaken))
+            # The empty windows of a gap take no time, and are no reason to skip a window before them.
+            later = [] if item.is_empty else [one for one in waiting[number:] if not one.is_empty]
+            newer = later[0] if later else None
+            outcome = tried(partial(self._outcome, item, options, newer))
             if isinstance(outcome, Exception):
                 outcome = Outcome(item.window, options, error=outcome)
             self._finish(outcome)

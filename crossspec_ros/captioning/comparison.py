@@ -1,13 +1,12 @@
-"""The target alone on the windows of a run, for the sentence that the demo ends with."""
+"""Comparison of the captioner's decoder with the target alone, on the windows of a run."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.errors import InputError
@@ -22,18 +21,9 @@ if TYPE_CHECKING:
 
 NEXT = (
     f"Next: crossspec info and crossspec replay with a recording of your own; {page('reference/formats.md')} "
-    f"says which are read, and {page('live.md')} how to connect a camera."
+    f"lists the formats, and {page('live.md')} shows how to connect a camera."
 )
-NOTHING = "no captioned window had images to look at, so there is nothing to compare with the target alone"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One window captioned by both; times from its last frame in ms."""
-
-    ours_ms: float
-    alone_ms: float
-    is_same: bool
+NOTHING = "no captioned window had images, so there is nothing to compare with the target alone"
 
 
 def check_comparison(settings: CaptionerSettings) -> None:
@@ -58,26 +48,25 @@ def check_comparison(settings: CaptionerSettings) -> None:
 
 
 def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
-    """Return a comparison with the models of this decoder, warm, if the parameter `compare` asks for it."""
+    """Return a comparison with the models of this decoder if the parameter `compare` is set."""
     return Comparison(decoder.alone()) if settings.compare else None
 
 
 class Comparison:
-    """Captions windows anew with the target alone, right after their captions were published.
+    """Captions windows again with the target alone, right after their captions were published.
 
-    So both meet the same window, process and load. The target alone begins when it is asked, as if the last
-    frame had come then: nothing was read ahead, and nobody drafts.
+    So both have the same window, process and load. The target alone reads no frames ahead, and has no drafts.
     """
 
     def __init__(self, alone: PrefillHiddenDecoder) -> None:
         self._alone = alone
-        self._compared: list[Compared] = []
+        # Milliseconds of the decoder and of the target alone, and whether the captions are equal.
+        self._compared: list[tuple[float, float, bool]] = []
 
     def add(self, outcome: Outcome, ours_ms: float) -> str:
-        """Compare with a caption that was ready `ours_ms` after the last frame; returns the result in words.
+        """Compare with a caption that was ready `ours_ms` after the last frame, and return the result.
 
-        Once the outcome's `cancel` is set, the target's own is cut short. Then nothing is compared, and no
-        words come, nor do they for a caption that is not the target's.
+        The text is empty for a caption that is not the target's, and if the outcome's `cancel` is set.
         """
         caption, cancel = outcome.caption, outcome.cancel
         if caption is None or caption.source != "target":
@@ -85,52 +74,35 @@ class Comparison:
         options, started = replace(outcome.options, first=()), time.perf_counter()
         alone = self._alone.caption(outcome.window, options, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3
-        # The engine has buffers for the windows of a decoder, not of two.
+        # The engine has buffers for the windows of one decoder.
         self._alone.forget()
         if cancel.is_set():
             return ""
         is_same = alone.token_ids == caption.token_ids
-        self._compared.append(Compared(ours_ms, alone_ms, is_same))
+        self._compared.append((ours_ms, alone_ms, is_same))
         other = "" if is_same else ", in other words"
         return f"ready {ours_ms:.0f} ms after its last frame; the target alone: {alone_ms:.0f} ms{other}"
 
     @property
     def last_ratio(self) -> float:
-        """Times that the target alone took as long as the caption compared last."""
-        return self._compared[-1].alone_ms / self._compared[-1].ours_ms
+        """Time of the target alone over that of the caption compared last."""
+        return self._compared[-1][1] / self._compared[-1][0]
 
     def close(self) -> None:
-        """End the decoder; what was compared stays."""
+        """Close the decoder. The results stay."""
         self._alone.close()
 
     def text(self, brief: str) -> str:
-        """Sentences on how much sooner the captions came, and where to go next.
-
-        Where nothing was compared, `brief`, what a run without a comparison ends with, and why.
-        """
-        rows = list(self._compared)
-        if not rows:
+        """Return the results in sentences, or `brief` and why there are none."""
+        if not self._compared:
             return f"{brief}; {NOTHING}" if brief else ""
-        ours_ms = float(np.median([row.ours_ms for row in rows]))
-        alone_ms = float(np.median([row.alone_ms for row in rows]))
-        ratio = float(np.median([row.alone_ms / row.ours_ms for row in rows]))
-        same = sum(row.is_same for row in rows)
-        return "\n".join(
-            [
-                "",
-                f"A caption was ready {ours_ms:.0f} ms after its last frame had come. The target alone took "
-                f"{alone_ms:.0f} ms for the same frames in this run (medians). It took {ratio:.1f} times as "
-                f"long (the median of each caption's own ratio). "
-                f"{same} of {len(rows)} captions are word for word those of the target alone.",
-                *_busy_machine(),
-                NEXT,
-            ]
+        ours_ms, alone_ms, same = (list(column) for column in zip(*self._compared, strict=True))
+        ratio = median(alone / ours for ours, alone, _ in self._compared)
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        busy = f"The machine is busy (load {load:.0f} on {cores} cores): on an idle one captions gain more.\n"
+        return (
+            f"\nA caption was ready {median(ours_ms):.0f} ms after its last frame had come. The target alone "
+            f"took {median(alone_ms):.0f} ms for the same frames in this run (medians). It took {ratio:.1f} "
+            f"times as long (the median of each caption's own ratio). {sum(same)} of {len(same)} captions "
+            f"are word for word those of the target alone.\n{busy if load > cores + 1 else ''}{NEXT}"
         )
-
-
-def _busy_machine() -> list[str]:
-    """Sentence on other work where it takes what the comparison measures."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load <= cores + 1:
-        return []
-    return [f"The machine is busy (load {load:.0f} on {cores} cores): on an idle one captions gain more."]

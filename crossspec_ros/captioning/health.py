@@ -103,7 +103,8 @@ class Status:
         since_s, past = self._past[0]
         span_s = self._now_s - since_s
         for name, total in totals.items():
-            risen = total - past.get(name, total)
+            # A captioner that is configured again counts from zero.
+            risen = max(0, total - past.get(name, total))
             self.add(f"{name}_per_s", f"{risen / (span_s or 1.0):.1f}")
             if total and past.get(name) == total and span_s >= RATE_S and name in STOPPED:
                 self.warn(name, STOPPED[name])
@@ -194,6 +195,10 @@ class CaptionHealth:
         """Windows that a newer one overtook, by the cause."""
         self._model: dict[str, str] = {}
 
+    def loading(self) -> None:
+        """Record that models are loading."""
+        self._model = {"loaded": "not yet"}
+
     def loaded(self, folder: str, decoder: object, placement: Placement | None = None) -> None:
         """Record the models that a decoder has loaded from this folder; no placement for a remote target."""
         self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -224,7 +229,7 @@ class CaptionHealth:
         if not self._model:
             problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             status.warn("model", problem)
-        elif not is_active:
+        elif not is_active and "folder" in self._model:
             status.warn("model", "the node captions nothing: activate it with ros2 lifecycle set")
 
 

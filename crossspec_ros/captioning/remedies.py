@@ -61,7 +61,7 @@ RISING = {
     "dropped_windows": "captions fall behind and windows are skipped: lower max_new_tokens, set deadline_s, "
     "or use a faster machine",
     "windows_at_once": "several windows close at once, and only the newest is captioned: check what delays "
-    "the cameras' messages",
+    "the cameras' messages, unless the models have just loaded",
     "failed_windows": "captions fail: read the node's log, and restart the node if they still fail",
     "late_captions": "captions are cut short by the deadline: raise deadline_s, or lower max_new_tokens",
     "no_json": "captions are not complete JSON: raise max_new_tokens, or bound the schema's texts",

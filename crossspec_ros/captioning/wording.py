@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from crossspec_ros.errors import plain_text
 from crossspec_ros.paths import page
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:

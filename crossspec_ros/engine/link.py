@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.files import read_small
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import MAX_SMALL, METHOD, VERSION
 from crossspec_ros.wire import captions_pb2 as wire

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from crossspec_ros.errors import plain_text
 from crossspec_ros.files import write_report
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.reader_process import words
 

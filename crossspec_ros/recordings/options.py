@@ -27,8 +27,8 @@ class ReadOptions(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, object]) -> ReadOptions:
         """Take the options out of all arguments or settings."""
-        *texts, folder = (str(values.get(name) or "") for name in cls._fields)
-        return cls(*texts, Path(folder) if folder else None)
+        events, image, columns, unit, folder = (str(values.get(name) or "") for name in cls._fields)
+        return cls(events, image, columns, unit, Path(folder) if folder else None)
 
 
 DEFAULT_OPTIONS = ReadOptions()

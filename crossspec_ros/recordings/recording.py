@@ -11,9 +11,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.files import check_file, read_small
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:

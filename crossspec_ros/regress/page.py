@@ -23,7 +23,7 @@ _HEIGHT_PX = 96
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; overflow-wrap: anywhere }
 section { border-left: 6px solid #31a354; padding: .5em 1em; margin: 1em 0 }
-section.failed { border-color: #cb181d } section.skipped { border-color: #bbb }
+section.failed { border-color: #cb181d }
 dl { display: grid; grid-template-columns: 7em 1fr; gap: .5em } dd { margin: 0 } dt { color: #666 }
 del { background: #fdd } ins { background: #dfd; text-decoration: none }
 """
@@ -44,10 +44,10 @@ class Page:
 
     def html(self, title: str, identity: Sequence[str], checks: Sequence[Check]) -> str:
         """Return the whole page, failed checks first; `identity` are lines about the replay."""
-        shown = [check for check in checks if check.differences or check.note or check.name in self._windows]
+        shown = [check for check in checks if check.differences or check.name in self._windows]
         sections = [
             f'<section class="{check.outcome}"><h2>{escape(f"{check.name}: {check.outcome}")}</h2>'
-            f"{escape(check.note)}<ul>{''.join(map(_difference, check.differences))}</ul>"
+            f"<ul>{''.join(map(_difference, check.differences))}</ul>"
             f"{self._windows.get(check.name, '')}</section>\n"
             for check in sorted(shown, key=lambda check: not check.differences)
         ]

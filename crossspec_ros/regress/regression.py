@@ -16,8 +16,7 @@ from rich.text import Text
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
-from crossspec_ros.plain_text import plain_text
-from crossspec_ros.regress.checks import Check, Difference, all_differences, junit, verdict
+from crossspec_ros.regress.checks import Check, Difference, junit, verdict
 from crossspec_ros.regress.golden import (
     Golden,
     Record,
@@ -37,15 +36,11 @@ if TYPE_CHECKING:
 WINDOWS = "windows.json"
 """File of the goldens in their folder."""
 Tick = Callable[[str], None]
-"""Called with the work in progress."""
-
-
-def silent(what: str) -> None:
-    """Do nothing; a Tick."""
+"""Called with the name of the work in progress."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, or with `args.update` write goldens; returns 1 when anything differs."""
+    """Compare, or with `args.update` write goldens. Return 1 if anything differs."""
     setup = Setup(args.path, args.config, vars(args))
     folder = args.golden or golden_folder(args.path)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
@@ -67,21 +62,20 @@ def regress(
 ) -> list[Difference]:
     """Return the differences from the goldens in the folder `golden`, by default beside the bag.
 
-    Raises InputError when the goldens are missing or belong to something else.
+    Raises InputError if the goldens are missing or of another replay.
     """
     folder = golden_folder(Path(bag)) if golden is None else Path(golden)
     flags = {"models": None if models is None else str(models), "question": question}
     with closing(Setup(Path(bag), None if config is None else Path(config), flags)) as setup:
-        return all_differences(compared(setup, folder))
+        return [difference for check in compared(setup, folder) for difference in check.differences]
 
 
 def compared(
-    setup: Setup,
-    folder: Path,
-    page: Page | None = None,
-    tick: Tick = silent,
+    setup: Setup, folder: Path, page: Page | None = None, tick: Tick = lambda what: None
 ) -> list[Check]:
-    """Return the checks of a replay in code, whose windows go to `page`."""
+    """Replay in code, add the windows to `page`, and return the checks."""
+    # A missing recording is reported before missing goldens.
+    assert setup.recording
     golden = read_golden(folder / WINDOWS, setup)
     expected = {record.end_ns: record for record in golden.windows}
 
@@ -96,9 +90,9 @@ def compared(
 def windows_in_code(
     setup: Setup,
     look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
-    tick: Tick = silent,
+    tick: Tick = lambda what: None,
 ) -> Golden:
-    """Replay a recording in code; `look` gets each window as it comes, and what is remembered of it.
+    """Replay a recording in code; `look` gets each window and its record.
 
     Raises InputError for a recording that is damaged or has no window.
     """
@@ -107,9 +101,11 @@ def windows_in_code(
 
     tick("loading the models")
     windows, counts = [], Counter[str]()
-    for captioned in captions(
-        setup, load_decoder, lambda seconds: tick(f"replaying in code, {seconds:.1f} s"), counts
-    ):
+
+    def tick_s(seconds: float) -> None:
+        tick(f"replaying in code, {seconds:.1f} s")
+
+    for captioned in captions(setup, load_decoder, tick_s, counts):
         windows.append(record(captioned))
         look(captioned, windows[-1])
     if not windows:
@@ -126,9 +122,7 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
     if page:
         settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
         identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
-        html = page.html(f"crossspec regress {name}", identity, checks)
-        # A golden may have halves of characters.
-        write_report(args.html, html.encode("utf-8", "backslashreplace").decode())
+        write_report(args.html, page.html(f"crossspec regress {name}", identity, checks))
     _print(checks)
     return int(any(check.differences for check in checks))
 
@@ -145,14 +139,11 @@ def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) ->
 def _print(checks: Sequence[Check]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for check in checks:
-        if not check.differences and check.note:
-            console.print(Text(plain_text(f"{check.name}: {check.note}")))
         for difference in check.differences:
             line = Text(str(difference))
             # Brackets within end the search, which otherwise takes the square of the length.
             line.highlight_regex(r"\[-[^\[\]]*-\]", "red")
             line.highlight_regex(r"\{\+[^{}]*\+\}", "green")
             console.print(line)
-    outcomes = {check.outcome for check in checks}
-    colour = "red" if "failed" in outcomes else "yellow" if "skipped" in outcomes else "green"
+    colour = "red" if any(check.differences for check in checks) else "green"
     console.print(verdict(checks), style=f"bold {colour}")

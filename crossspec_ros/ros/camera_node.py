@@ -15,10 +15,9 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.diagnostics import Status, Updater
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.node import LOG_S, GuardedNode

@@ -24,9 +24,8 @@ from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.errors import InputError, described, one_line
+from crossspec_ros.errors import InputError, described, one_line, plain_text
 from crossspec_ros.models.placement import is_remote
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Updater
 from crossspec_ros.ros.inputs import Inputs
@@ -100,6 +99,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
         check_comparison(settings)
+        self._health.loading()
         grid = WindowGrid.at(settings.window_phase_s)
         self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
         self._decoder = decoder = self._load(settings)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -158,7 +159,7 @@ class Updater:
 
 def _fill_memory(status: Status) -> None:
     status.add("resident_mb", f"{resident_mb():.0f}")
-    # A node that has not imported torch uses no GPU, and need not wait for the import.
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        status.add("gpu_mb", f"{torch.cuda.memory_reserved() / 1e6:.0f}")
+    # A node that has not imported torch uses no GPU; while it imports torch, attributes are missing.
+    with suppress(KeyError, AttributeError):
+        if (cuda := sys.modules["torch"].cuda).is_initialized():
+            status.add("gpu_mb", f"{cuda.memory_reserved() / 1e6:.0f}")

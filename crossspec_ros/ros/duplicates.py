@@ -29,21 +29,20 @@ class Duplicates:
             for one in self._node.subscriptions
             if one.msg_type.__module__.partition(".")[0] in _DATA
         }
-        topics: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+        fed: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
         for topic in sorted(inputs):
             senders = [
                 _full_name(sender.node_name, sender.node_namespace)
                 for sender in self._node.get_publishers_info_by_topic(topic)
             ]
-            topics[tuple(sorted(senders))].append(topic)
-        twice = {senders: fed for senders, fed in topics.items() if len(senders) > 1}
-        self.has_two_senders = bool(twice)
-        for senders, fed in twice.items():
-            count = "two" if len(senders) == 2 else str(len(senders))
-            hint = _GONE if len(set(senders)) < len(senders) else ""
-            status.warn(
-                " ".join(fed), f"{count} nodes publish {_listed(fed)}: {_listed(senders)}; stop one{hint}"
-            )
+            if len(senders) > 1:
+                fed[tuple(sorted(senders))].append(topic)
+        self.has_two_senders = bool(fed)
+        for names, topics in fed.items():
+            count = "two" if len(names) == 2 else str(len(names))
+            hint = _GONE if len(set(names)) < len(names) else ""
+            publishers = f"{count} nodes publish {_listed(topics)}: {_listed(names)}"
+            status.warn(" ".join(topics), f"{publishers}; stop one{hint}")
         own = self._node.get_fully_qualified_name()
         nodes = [_full_name(*one) for one in self._node.get_node_names_and_namespaces()]
         if nodes.count(own) > 1:

@@ -18,9 +18,8 @@ from rclpy.qos import QoSPolicyKind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from crossspec_ros import errors
-from crossspec_ros.errors import InputError, as_exception, described, one_line
+from crossspec_ros.errors import InputError, as_exception, described, one_line, plain_text
 from crossspec_ros.parameter import ROS_PARAMS, Param, Settings, ros_value
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.ros.run import NodeError, interrupted
 from crossspec_ros.telemetry.pulse import Pulse
 

@@ -20,13 +20,12 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image
 
 from crossspec_ros.captioning.wording import seconds
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.events.cdr import DVS_EVENTS, RecordedMessage, end_mark, to_ns
 from crossspec_ros.events.cdr import stamp_ns as cdr_stamp_ns
 from crossspec_ros.events.dvs import dvs_end_mark
 from crossspec_ros.events.stamps import BACKWARD_JUMP_NS, Break, parts
 from crossspec_ros.paths import found
-from crossspec_ros.plain_text import plain_text
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import describe_loss, open_recording, true_captions
 from crossspec_ros.ros.diagnostics import Updater
@@ -73,7 +72,7 @@ class PlayerNode(GuardedNode):
             self._topics["image"] = self.create_publisher(
                 Image if raw else CompressedImage, topic, reliable(100)
             )
-        self._clock: Publisher | None = None
+        self._clock_topic: Publisher | None = None
         self._clock_ns = 0
         self._pace = Pace(self._settings.rate)
         # The newest stamp that was played; None before the first one and after a jump.
@@ -81,8 +80,8 @@ class PlayerNode(GuardedNode):
         # The slot of the last frame, and the stamp of the last one that the synchronizer has published.
         self._slot: tuple[int, int] | None = None
         self._frame_ns: int | None = None
-        # The newest window with a report.
-        self._reported = -1
+        # The newest window with a report, and whether the captioner was inactive then.
+        self._reported, self._is_inactive = -1, False
         self._failed = 0
         # The start of the first window with a report, from which the captioner counts its seconds too.
         self._origin_ns: int | None = None
@@ -105,7 +104,7 @@ class PlayerNode(GuardedNode):
         if self._settings.clock and self.count_publishers("/clock"):
             self.get_logger().warning("another node publishes /clock: dsec_player leaves the clock to it")
         elif self._settings.clock:
-            self._clock = self.create_publisher(Clock, "/clock", 10)
+            self._clock_topic = self.create_publisher(Clock, "/clock", 10)
         while True:
             for message in parts(self._recording.messages()):
                 if isinstance(message, Break):
@@ -135,6 +134,9 @@ class PlayerNode(GuardedNode):
             self._reached_ns, self._reported = stamp_ns, self._grid.index(stamp_ns) - 1
         if self._settings.every_window:
             self._settle(self._grid.index(stamp_ns) - 2, stamp_ns)
+            if self._is_inactive:
+                self._wait_while(self._missing_captioner, math.inf)
+                self._is_inactive = False
         self._publish(stamp_ns, message.kind, message.data)
         slot = self._grid.index(stamp_ns), self._grid.slot(stamp_ns)
         if message.kind == "image" and slot != self._slot:
@@ -189,9 +191,9 @@ class PlayerNode(GuardedNode):
         while (left_s := self._pace.left_s(stamp_ns)) > 0:
             self._sleep(min(left_s, PATIENCE_S))
         self._reached_ns = max(self._reached_ns or stamp_ns, stamp_ns)
-        if self._clock and abs(self._reached_ns - self._clock_ns) >= CLOCK_PERIOD_NS:
+        if self._clock_topic and abs(self._reached_ns - self._clock_ns) >= CLOCK_PERIOD_NS:
             self._clock_ns = self._reached_ns
-            self._clock.publish(Clock(clock=to_time(self._clock_ns)))
+            self._clock_topic.publish(Clock(clock=to_time(self._clock_ns)))
         self._topics[kind].publish(data)
 
     def _await_report(self, index: int) -> None:
@@ -269,6 +271,7 @@ class PlayerNode(GuardedNode):
                 return
             self._compare(message, end_ns)
             self._failed += message.level == WindowReport.ERROR
+            self._is_inactive = message.outcome == "inactive"
             self._reported = index
             self._news.notify_all()
 

@@ -25,8 +25,7 @@ from crossspec_ros.captioning.outcome import AT_ONCE, Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
-from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames, plain_text
 from crossspec_ros.ros.messages import RELIABLE, image_message
 from crossspec_ros.ros.node import LOG_S
 from crossspec_ros.ros.reports import annotated, caption_message, captioned_report, report

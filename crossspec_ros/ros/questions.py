@@ -18,8 +18,7 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallb
 from rclpy.qos import QoSProfile
 
 from crossspec_ros.captioning.captioner import Captioner, Reply
-from crossspec_ros.errors import InputError, tried
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, plain_text, tried
 from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.publishers import Publishers
 

@@ -70,7 +70,7 @@ class Crossspec(Plugin):
     def shutdown_plugin(self) -> None:
         """Stop; called by rqt."""
         self._timer.stop()
-        self._unwatch()
+        self._watch("")
 
     def save_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
         """Store the topic in the perspective; called by rqt."""
@@ -102,14 +102,12 @@ class Crossspec(Plugin):
             self._topics.addItem(topic)
 
     def _watch(self, topic: str) -> None:
-        self._unwatch()
-        self._windows.clear(f"no report has come yet on {topic}: check that its captioner is active")
-        self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
-
-    def _unwatch(self) -> None:
         if self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
             self._subscription = None
+        self._windows.clear(f"no report has come yet on {topic}: check that its captioner is active")
+        if topic:
+            self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
 
 
 def _legend(colours: dict[str, str]) -> QLabel:

@@ -17,8 +17,7 @@ import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, one_line, plain_text
 
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""

@@ -1,156 +1,163 @@
-"""A stream of messages up becomes a stream of messages down: the ingress of a robot, whatever carries it."""
+"""One robot's gRPC stream: bounds, hello and the way of messages up into messages down."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from crossspec_ros.errors import InputError, described
+from crossspec_ros.errors import ENDS, InputError, described
 from crossspec_ros.serving.fleet import Fleet
-from crossspec_ros.serving.lanes import Lane
 from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LOG = logging.getLogger(__name__)
 
-_ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
-
 HELLO_S = 10.0
-"""Within which a stream must begin."""
-MOST_UNREAD = 4096
-"""Messages that may wait for a robot that does not read them."""
+"""Seconds within which a stream must begin. Strangers could hold all streams of a replica otherwise."""
+MAX_UNREAD = 4096
+"""Messages that may wait for a robot that reads none."""
 UNREAD_S = 30.0
-"""Time in which one message must have gone."""
+"""Seconds within which a robot must read a message."""
+
+SET_TOKEN = "set the one in the server's file of tokens"
+Send = Callable[[wire.Down | None], None]
+"""Queues a message for the robot; None ends the stream. Any thread may call it."""
 
 
-def refusal(sentence: str) -> wire.Down:
-    """After which the stream ends."""
-    return wire.Down(refused=wire.Refused(sentence=sentence[:1000]))
+async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = "") -> AsyncIterator[wire.Down]:
+    """Yield messages for a robot in return for its own, until one side ends the stream.
 
-
-def read_message(data: bytes) -> wire.Up | None:
-    """Return a robot's message; None for an invalid one, or one that is too large for what it is."""
-    try:
-        message = wire.Up.FromString(data)
-    except DecodeError:
-        return None
-    kind = message.WhichOneof("what")
-    is_small = len(data) <= MAX_SMALL or kind == "frame"
-    return message if kind is not None and is_small else None
-
-
-async def converse(
-    fleet: Fleet, messages: AsyncIterator[bytes], admit: Callable[[wire.Hello], None] = lambda hello: None
-) -> AsyncIterator[wire.Down]:
-    """Messages for a robot in return for its own; end with these, or when it is refused or let go.
-
-    `admit` raises InputError for a robot that must not come.
+    If there is an `owner`, the robot must have this name.
     """
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
 
     def send(message: wire.Down | None) -> None:
-        if message is None or answers.qsize() <= MOST_UNREAD:
+        if message is None or answers.qsize() <= MAX_UNREAD:
             loop.call_soon_threadsafe(answers.put_nowait, message)
         else:
-            # It would not read that either, and may begin anew.
+            # The robot would not read a refusal either. It may connect again.
             stream.stop()
             loop.call_soon_threadsafe(reader.cancel)
 
     stream = RobotStream(fleet, send)
-    lane: Lane | None = None
-
-    def refuse(sentence: str) -> None:
-        send(refusal(sentence))
-        send(None)
-
-    def end(lane: Lane) -> None:
-        try:
-            stream.end()
-        finally:
-            fleet.lanes.leave(lane)
-
-    def end_stranger() -> None:
-        if lane is None:
-            refuse(f"nothing was said for {HELLO_S:g} s: begin with a hello")
-
-    async def read() -> None:
-        nonlocal lane
-        try:
-            async for data in messages:
-                message = read_message(data)
-                if message is None:
-                    fleet.counts["refused_messages"] += 1
-                    raise InputError(f"a message of {len(data)} bytes cannot be read: see captions.proto")
-                if message.WhichOneof("what") == "hello":
-                    admit(message.hello)
-                lane = lane or fleet.lanes.enter(message.hello.robot)
-                fleet.rate.check(lane.robot, len(data))
-                # Frames are decompressed there, and questions tokenized.
-                await asyncio.wrap_future(lane.do(stream.take, message))
-        except InputError as error:
-            refuse(str(error))
-        except asyncio.CancelledError:
-            pass  # nobody awaits this, and its traceback would keep the last message
-        except _ENDS:
-            raise
-        except BaseException as error:  # also a panic in a library: the robot is to know
-            _LOG.error("a robot's stream failed: %s", described(error))
-            refuse(f"the server failed: {type(error).__name__}: {error}")
-        finally:
-            stream.stop()
-            try:
-                if lane is not None:
-                    # Or a second cancellation takes it from the thread's queue, and the robot stays for ever.
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.shield(asyncio.wrap_future(lane.do(end, lane)))
-            finally:
-                send(None)
-
-    reader = asyncio.create_task(read())
-    # Else strangers could hold all the streams that a replica takes.
-    patience = loop.call_later(HELLO_S, end_stranger)
+    reader = asyncio.create_task(_read(fleet, stream, messages, send, owner))
     try:
         while (answer := await answers.get()) is not None:
             task = asyncio.current_task()
             assert task is not None
-            # It is waiting for the robot to read: a generator cannot end while it is at a yield.
+            # At a yield, a generator waits for the robot to read, and cannot end by itself.
             unread = loop.call_later(UNREAD_S, task.cancel)
             try:
                 yield answer
             finally:
                 unread.cancel()
     finally:
-        patience.cancel()
         reader.cancel()
 
 
-async def again_and_again(period_s: float, do: Callable[[], Awaitable[None]]) -> None:
-    """Do this for ever, with so long a pause; what fails is logged, and done again."""
-    while True:
+async def _read(
+    fleet: Fleet, stream: RobotStream, messages: AsyncIterator[bytes], send: Send, owner: str
+) -> None:
+    """Let the stream take the messages, in a thread of its own, and end it after the last one."""
+    received, robot = aiter(messages), ""
+    worker: Worker | None = None
+    try:
+        data = await asyncio.wait_for(anext(received), HELLO_S)
+        while True:
+            message = read_message(data)
+            if message is None:
+                fleet.counts["refused_messages"] += 1
+                raise InputError(f"a message of {len(data)} bytes cannot be read: see captions.proto")
+            if worker is None:
+                robot = message.hello.robot
+                if owner and robot != owner:
+                    fleet.counts["refused"] += 1
+                    raise InputError(f"the token is not that of the robot '{robot[:64]}': {SET_TOKEN}")
+                worker = Worker(fleet, robot)
+            fleet.rate.check(robot, len(data))
+            # It decompresses frames, and tokenizes questions.
+            await asyncio.wrap_future(worker.do(partial(stream.take, message)))
+            data = await anext(received)
+    except StopAsyncIteration:
+        pass
+    except asyncio.TimeoutError:
+        send(refusal(f"nothing was said for {HELLO_S:g} s: begin with a hello"))
+    except InputError as error:
+        send(refusal(str(error)))
+    except asyncio.CancelledError:
+        pass  # nothing awaits this task, and a traceback would keep the last message
+    except (*ENDS, GeneratorExit):
+        raise
+    except BaseException as error:  # also a panic in a library
+        _LOG.error("a robot's stream failed: %s", described(error))
+        send(refusal(f"the server failed: {type(error).__name__}: {error}"))
+    finally:
+        stream.stop()
         try:
-            await do()
-        except _ENDS:
-            raise
-        except BaseException as error:
-            _LOG.error("what is done every %g s has failed: %s", period_s, described(error))
-        await asyncio.sleep(period_s)
+            if worker is not None:
+                # The thread ends the stream even if this task is cancelled again.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(asyncio.wrap_future(worker.finish(stream.end)))
+        finally:
+            send(None)
+
+
+class Worker:
+    """The thread of one stream, so that no robot waits for the work of another."""
+
+    def __init__(self, fleet: Fleet, robot: str) -> None:
+        self._pulses, self._pulse = fleet.pulses, Pulse(f"robot {robot!r:.64}")
+        self._thread = ThreadPoolExecutor(1, "robot", self._pulse.adopt)
+        self._pulses.add(self._pulse)
+
+    def do(self, work: Callable[[], None]) -> Future[None]:
+        """Let the thread do this after all earlier work."""
+
+        def call() -> None:
+            with self._pulse.busy():
+                work()
+
+        return self._thread.submit(call)
+
+    def finish(self, work: Callable[[], None]) -> Future[None]:
+        """Let the thread do this as the last work."""
+        done = self.do(work)
+        self._thread.shutdown(wait=False)
+        done.add_done_callback(lambda _: self._pulses.discard(self._pulse))
+        return done
+
+
+def read_message(data: bytes) -> wire.Up | None:
+    """Return a robot's message, or None for an invalid one, or one too large for its kind."""
+    try:
+        message = wire.Up.FromString(data)
+    except DecodeError:
+        return None
+    kind = message.WhichOneof("what")
+    return message if kind == "frame" or (kind and len(data) <= MAX_SMALL) else None
+
+
+def refusal(sentence: str) -> wire.Down:
+    """Return the last message of a stream that the server refuses."""
+    return wire.Down(refused=wire.Refused(sentence=sentence[:1000]))
 
 
 def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
-    """Tell a gRPC server of the service; Ray Serve puts its own behaviour in the place of `servicer`'s.
+    """Register the service at a gRPC server. Ray Serve replaces the methods of `servicer`.
 
-    It gets messages as they came: what a list takes in memory depends on who sends it.
+    Messages arrive as bytes, because the sender decides how much memory a list in them takes.
     """
-    handler = grpc.stream_stream_rpc_method_handler(
-        getattr(servicer, STREAM),
-        response_serializer=wire.Down.SerializeToString,
-    )
+    method, serialize = getattr(servicer, STREAM), wire.Down.SerializeToString
+    handler = grpc.stream_stream_rpc_method_handler(method, response_serializer=serialize)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {STREAM: handler}),))

@@ -1,4 +1,4 @@
-"""The robots that share a target: who may come, where each one's windows end, and what each remembers."""
+"""The robots that share a target: admission, phases of their windows, and caption memories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,6 @@ from crossspec_ros.engine.runner import Runner
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
-from crossspec_ros.serving.lanes import Lanes, Rate
 from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
@@ -30,14 +30,18 @@ MAX_WINDOWS = 3
 """Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 COUNTS = {
-    "admitted": "streams of robots that have begun",
-    "refused": "robots that were not let in",
-    "let_go": "robots that said nothing for long",
-    "replaced": "streams whose robot came again",
-    "refused_messages": "messages that could not be taken",
-    "answers": "answers that were sent to their end",
-    "failed_answers": "answers that failed",
+    "admitted": "streams of robots that began",
+    "refused": "refused robots",
+    "let_go": "disconnected silent robots",
+    "replaced": "streams whose robot connected again",
+    "refused_messages": "refused messages",
+    "answers": "completed answers",
+    "failed_answers": "failed answers",
 }
+MAX_MESSAGES = 400
+"""Messages of a robot in a second: eight times what eight camera frames and their questions need."""
+MAX_BYTES = 128 << 20
+"""Bytes of a robot in a second: eight times what eight frames of 1440x1080 need."""
 _PHASES = 64
 """Places in a period where windows may end."""
 _SHARED_CAPTIONS = 2048
@@ -46,9 +50,11 @@ _SHARED_CAPTIONS = 2048
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """Settings of a fleet: room for so many `robots`, who drafts for them, the folder `memories` where each
-    one's captions are kept (none: nowhere), whether robots learn from one another (`fleet_memory`), whether
-    they share passes, and after how many seconds without a word a robot is let go."""
+    """Settings of a fleet.
+
+    `memories` is the folder of the caption memories, if any. With `fleet_memory` robots draft from the
+    captions of others. A robot that is silent for `idle_s` is disconnected.
+    """
 
     robots: int = 8
     proposers: tuple[str, ...] = (REHEARSAL, "memory", "event_draft")
@@ -61,9 +67,9 @@ class FleetSettings:
 
 @dataclass(eq=False)
 class Robot:
-    """Robot whose stream lasts: its policy, with proposers of its own, which the engine's thread uses.
+    """A robot with an open stream. The engine's thread uses its `policy`, with proposers of its own.
 
-    `on_gone` hears why the robot was let go.
+    `on_gone` is called with the reason if the fleet disconnects the robot.
     """
 
     name: str
@@ -73,18 +79,41 @@ class Robot:
     keep: MemoryFile | None
     on_gone: Callable[[str], None]
     heard_s: float = field(default_factory=time.monotonic)
+    _closing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Pulse of the thread that saves what it remembers."""
+        """Pulse of the thread that saves the caption memory."""
         keep = self.keep
         return (keep.pulse,) if keep is not None else ()
 
     def close(self) -> None:
-        """Save what it remembers."""
-        keep, self.keep = self.keep, None
-        if keep is not None:
-            keep.close()
+        """Save the caption memory, or wait until another thread has saved it."""
+        with self._closing:
+            keep, self.keep = self.keep, None
+            if keep is not None:
+                keep.close()
+
+
+class Rate:
+    """Messages and bytes of each robot in the current second. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._messages, self._bytes = Counter[str](), Counter[str]()
+
+    def check(self, robot: str, size: int, now_s: float | None = None) -> None:
+        """Count a message of `size` bytes. Raises InputError for too many messages or bytes."""
+        second = int(time.monotonic() if now_s is None else now_s)
+        if second != self._second:
+            self._second, self._messages, self._bytes = second, Counter(), Counter()
+        self._messages[robot] += 1
+        self._bytes[robot] += size
+        if self._messages[robot] > MAX_MESSAGES or self._bytes[robot] > MAX_BYTES:
+            raise InputError(
+                f"more than {MAX_MESSAGES} messages or {MAX_BYTES >> 20} MB came in a second: send frames at "
+                f"the camera's rate"
+            )
 
 
 class Fleet:
@@ -96,7 +125,7 @@ class Fleet:
         settings: FleetSettings,
         runner: Runner | None = None,
     ) -> None:
-        """Without a `runner` the target's own body runs."""
+        """Run the target's own body if there is no `runner`."""
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)
         self._shared = CaptionMemory(_SHARED_CAPTIONS, "fleet_memory") if settings.fleet_memory else None
@@ -104,15 +133,16 @@ class Fleet:
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.on_answer: Callable[[float], None] = lambda seconds: None
-        """Told how long each answer took, from its question to its last word."""
+        """Called with the seconds of each answer, from its question to its last word."""
         self.cost: PassCost | None = None
         self.threads = ThreadWatch(self._pulses)
-        """To be looked at once a second; a dead or stuck thread is the end of the server."""
-        self.lanes = Lanes()
+        """Needs a look each second. A dead or stuck thread ends the server."""
+        self.pulses: set[Pulse] = set()
+        """Pulses of the threads of open streams."""
         self.rate = Rate()
 
     def warm_up(self) -> None:
-        """Take all buffers and measure what passes cost, for one sequence and for many."""
+        """Allocate all buffers and measure the cost of passes, for one sequence and for several."""
         began_s = time.monotonic()
         self.engine.warm_up(MAX_WINDOWS)
         self.cost = self.engine.measure(self.settings.shared_passes)
@@ -125,10 +155,10 @@ class Fleet:
         return len(self._robots)
 
     def admit(self, name: str, period_ns: int, phase_ns: int, on_gone: Callable[[str], None]) -> Robot:
-        """The robot of this name, whose stream has begun; an earlier stream of it is let go.
+        """Return the robot of this name, whose stream has begun. This ends an earlier stream of it.
 
         Raises:
-            InputError: there is no room, or the name or the period is none.
+            InputError: there is no room, or the name or the period is invalid.
         """
         if not _NAME.fullmatch(name):
             raise InputError(
@@ -154,7 +184,7 @@ class Fleet:
         return robot
 
     def leave(self, robot: Robot) -> None:
-        """Its stream has ended; a second time does nothing."""
+        """Remove a robot whose stream has ended."""
         robot.close()
         with self._lock:
             # Not before its memory is saved; and the name may be that of its next stream by now.
@@ -162,7 +192,7 @@ class Fleet:
                 del self._robots[robot.name]
 
     def let_go(self, name: str, reason: str, count: str = "let_go") -> None:
-        """End the stream of this robot, if there is one, and tell it why."""
+        """End the stream of this robot, if there is one, with a reason."""
         with self._lock:
             robot = self._robots.get(name)
         if robot is not None:
@@ -171,7 +201,7 @@ class Fleet:
             self.leave(robot)
 
     def let_idle_go(self) -> None:
-        """End the streams of robots that have said nothing for long."""
+        """End the streams of robots that have been silent for `idle_s`."""
         late_s = time.monotonic() - self.settings.idle_s
         with self._lock:
             idle = [robot.name for robot in self._robots.values() if robot.heard_s < late_s]
@@ -179,7 +209,7 @@ class Fleet:
             self.let_go(name, f"nothing was heard of it for {self.settings.idle_s:g} s")
 
     def emptiest_phase(self, period_ns: int, beside: Robot | None = None) -> int:
-        """Phase of the period at which windows are farthest from those of other robots."""
+        """Return the phase of the period at which windows are farthest from those of other robots."""
         with self._lock:
             taken = [r.phase_ns % period_ns for r in self._robots.values() if r is not beside]
         places = [i * period_ns // _PHASES for i in range(_PHASES)]
@@ -191,13 +221,13 @@ class Fleet:
         return max(places, key=distance)
 
     def close(self) -> None:
-        """Let all robots go and end the engine."""
+        """Disconnect all robots and close the engine."""
         for name in list(self._robots):
             self.let_go(name, "the server ends")
         self.engine.close()
 
     def _pulses(self) -> list[Pulse]:
-        pulses = [*self.engine.pulses, *self.lanes.pulses]
+        pulses = [*self.engine.pulses, *list(self.pulses)]
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _policy(self, name: str) -> tuple[Policy, MemoryFile | None]:

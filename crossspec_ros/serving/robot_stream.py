@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 
@@ -15,7 +15,6 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
-from crossspec_ros.serving.pieces import Pieces
 from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
 from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
@@ -27,10 +26,59 @@ MAX_PIXELS = 2_500_000
 """Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
 MAX_PIXELS_HELD = 60_000_000
 """Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
+_PAUSE_S = 0.05
+"""Pause between two pieces of an answer, because a message costs more than a pass of a small target."""
 _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
     QuestionError: wire.Refused.QUESTION,
     NonFiniteError: wire.Refused.NOT_FINITE,
 }
+
+
+class Pieces:
+    """Sends what the passes of an answer have added since the last piece."""
+
+    def __init__(
+        self,
+        index: int,
+        number: int,
+        decode: Callable[[Sequence[int]], str],
+        begun_ns: int,
+        send: Callable[[wire.Down], None],
+    ) -> None:
+        self.number = number
+        self._index, self._decode, self._begun_ns, self._send = index, decode, begun_ns, send
+        self._tokens = self._passes = 0
+        self._sent_s = 0.0
+        self._drafted, self._accepted = Counter[str](), Counter[str]()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the question came."""
+        return (time.perf_counter_ns() - self._begun_ns) / 1e9
+
+    def __call__(self, answer: Answer) -> None:
+        """Send the tokens since the last piece, at the end or after a pause."""
+        now_s, step = time.monotonic(), answer.last
+        if not answer.ended and now_s < self._sent_s + _PAUSE_S:
+            return
+        assert step is not None
+        piece = wire.Piece(
+            number=self.number,
+            token_ids=answer.tokens[self._tokens :],
+            text=self._decode(answer.tokens).strip(),
+            ended=answer.ended,
+            tokens_read=step.tokens_read,
+            rows=step.rows,
+            most_read=step.most_read,
+            seconds=step.seconds,
+            drafted=answer.drafted - self._drafted,
+            accepted=answer.accepted - self._accepted,
+            since_asked_s=self.seconds,
+            passes=answer.passes - self._passes,
+        )
+        self._tokens, self._passes, self._sent_s = len(answer.tokens), answer.passes, now_s
+        self._drafted, self._accepted = answer.drafted.copy(), answer.accepted.copy()
+        self._send(wire.Down(session=self._index, piece=piece))
 
 
 class RobotStream:

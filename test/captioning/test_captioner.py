@@ -140,11 +140,11 @@ def test_empty_windows_of_a_gap_skip_none_before_them():
 
 def test_windows_that_close_at_once_are_not_behind():
     stage = Stage()
-    stage.close(0, ago_s=2.1)
-    stage.close(1, ago_s=1.1)
-    stage.close(2, 3)
+    stage.close(0, 1, ago_s=2.1)
+    stage.close(2, ago_s=1.1)
+    stage.close(3)
     stage.run()
-    assert [o.skipped for o in stage.outcomes] == [BEHIND, BEHIND, AT_ONCE, ""]
+    assert [o.skipped for o in stage.outcomes] == [AT_ONCE, BEHIND, BEHIND, ""]
 
 
 class Panic(BaseException):

@@ -1,4 +1,4 @@
-"""What the demo tells: how much sooner each caption came, all of them together, and where to go next."""
+"""The comparison that the demo prints: each caption, all of them together, and where to go next."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module.os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
     comparison = Comparison(alone)
-    told = [comparison.add(captioned(1, 2, last), ms) for last, ms in ((3, 2.0), (4, 4.0))]
-    assert "2 ms" in told[0] and "20 ms" in told[0]
-    assert [", in other words" in each for each in told] == [False, True]
+    lines = [comparison.add(captioned(1, 2, last), ms) for last, ms in ((3, 2.0), (4, 4.0))]
+    assert "2 ms" in lines[0] and "20 ms" in lines[0]
+    assert [", in other words" in each for each in lines] == [False, True]
     text = comparison.text("9 of 9 seconds captioned")
     for figure in ("3 ms", "20 ms", "7.5 times", "1 of 2 captions"):
         assert figure in text
@@ -56,14 +56,14 @@ def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
     assert "busy (load 5 on 2 cores)" in comparison.text("")
 
 
-def test_captions_without_the_target_are_not_compared_and_that_is_said():
+def test_captions_without_target_are_not_compared():
     comparison = Comparison(Alone())
     assert comparison.add(captioned(1, 2, 3, source="event_draft"), 2.0) == ""
     assert comparison.text("") == ""
     assert comparison.text("1 of 1 seconds captioned") == f"1 of 1 seconds captioned; {NOTHING}"
 
 
-def test_a_comparison_that_is_cut_short_counts_for_nothing():
+def test_cancelled_comparison_does_not_count():
     comparison, over = Comparison(Alone()), threading.Event()
     over.set()
     assert comparison.add(captioned(1, 2, 3, cancel=over), 2.0) == ""
@@ -78,6 +78,6 @@ def test_a_comparison_that_is_cut_short_counts_for_nothing():
         ("compare-alone", {"mode": "autoregressive"}),
     ],
 )
-def test_what_cannot_be_compared_is_refused(code: str, asked: dict[str, Any]) -> None:
+def test_impossible_comparison_is_refused(code: str, asked: dict[str, Any]) -> None:
     with refused(code):
         check_comparison(CaptionerSettings(compare=True, **asked))

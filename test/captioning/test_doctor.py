@@ -1,4 +1,4 @@
-"""The doctor's figures hang together, on this machine and on one with GPUs that is made up."""
+"""The doctor's report, on this machine and on one with simulated GPUs."""
 
 from __future__ import annotations
 
@@ -25,36 +25,26 @@ TINY = tiny_models()
 MODELS = released_pair()
 
 
-@pytest.mark.nightly
-def test_what_is_measured_is_what_was_estimated(
+def test_report_is_printed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [Placement("float32"), Placement("nf4")]
     monkeypatch.setattr(doctor, "placements", lambda target: chosen)
     out = tmp_path / "doctor.json"
-    assert main(["doctor", "--models", str(TINY), "--measure", "--json", str(out)]) == 0
-    report = json.loads(out.read_text())
-    told = capsys.readouterr().out
-    assert report["machine"]["cpu_cores"] >= 1 and report["machine"]["versions"]["torch"] in told
+    assert main(["doctor", "--models", str(TINY), "--json", str(out)]) == 0
+    report, printed = json.loads(out.read_text()), capsys.readouterr().out
+    assert report["machine"]["cpu_cores"] >= 1 and report["machine"]["versions"]["torch"] in printed
     assert report["recommendation"] == "--dtype float32 --device cpu"
-    assert f"recommended: {report['recommendation']}" in told
+    assert f"recommended: {report['recommendation']}" in printed
     for choice, placement in zip(report["choices"], chosen, strict=True):
-        assert Placement(**choice["placement"]) == placement and str(placement) in told
+        assert Placement(**choice["placement"]) == placement and str(placement) in printed
         parts = [sum(choice["estimated"][model].values()) for model in ("target", "draft")]
         assert choice["needed"] == {"cpu": sum(parts)} and choice["verdict"] == "fits"
-        found = choice["measured"]
-        for model in ("target", "draft"):
-            weights = choice["estimated"][model]["weights"]
-            assert found["weights"][model] == pytest.approx(weights, rel=0.005)
-        assert found["loading_s"] > 0 and list(found["verify_ms"]) == ["1", "32"]
-        assert min(found["verify_ms"].values()) > 0
-    whole, quantised = (choice["measured"]["weights"]["target"] for choice in report["choices"])
-    assert quantised < whole / 2
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
-    """Makes believe that there are so many GPUs, each with so many GB free and in all; RAM is plenty."""
+    """Return a function that simulates GPUs, each with so many GB free and in all, and plenty of RAM."""
 
     def make(number: int, free: float, total: float) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
@@ -72,14 +62,14 @@ def verdicts() -> dict[str, str]:
 
 
 def choices() -> list[dict[str, Any]]:
-    return [doctor.judged(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
+    return [doctor.judge(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
 
 
 def recommended() -> str:
-    return doctor.recommendation(choices())
+    return doctor.recommend(choices())
 
 
-def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, float], None]) -> None:
+def test_7b_models_on_several_cards(gpu: Callable[[int, float, float], None]) -> None:
     gpu(1, 79, 80)
     assert set(verdicts().values()) == {"fits"}
     assert recommended() == "--dtype bf16 --device cuda:0"
@@ -102,7 +92,7 @@ def test_the_7b_models_on_cards_of_several_sizes(gpu: Callable[[int, float, floa
     assert recommended() == "--dtype bf16 --device cpu"
 
 
-def test_a_target_is_known_before_its_download(
+def test_target_on_hub_is_examined_before_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models, out = {"ORG/NAME": TINY / "target"}, tmp_path / "doctor.json"
@@ -112,15 +102,15 @@ def test_a_target_is_known_before_its_download(
         assert main(arguments) == 0
         assert set(hub.sent) == {"config.json", "generation_config.json", "tokenizer.json"}
         download = sum(hub.sizes("ORG/NAME").values())
-    report, told = json.loads(out.read_text()), capsys.readouterr().out
+    report, printed = json.loads(out.read_text()), capsys.readouterr().out
     missing = download - sum(hub.sent.values())
     offer = {"download": download, "missing": missing, "licence": "mit", "revision": COMMIT}
     assert report["hub"] == {"target": offer}
-    assert told.count(f"revision {COMMIT}") == 1
-    assert "the target on the hub: 10 GB, of which 10 GB are still to download; by its card its" in told
-    assert "its licence is mit: read its terms yourself" in told
+    assert printed.count(f"revision {COMMIT}") == 1
+    assert "the target on the hub: 10 GB, of which 10 GB are still to download; by its card its" in printed
+    assert "its licence is mit: read its terms yourself" in printed
     assert report["window"] == {"frames": 8, "image_size": 64, "frame_tokens": 8 * 17}
-    assert "a window: 8 frames of 64 px, 136 tokens" in told
+    assert "a window: 8 frames of 64 px, 136 tokens" in printed
     assert {choice["needed"]["cpu"] for choice in report["choices"]} and report["draft"] == "none"
     # What was fetched is still there.
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -129,7 +119,7 @@ def test_a_target_is_known_before_its_download(
     assert "no answer, so its size and its licence are not known" in capsys.readouterr().out
 
 
-def test_a_target_that_cannot_be_had(
+def test_missing_target_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stand_in_hub(monkeypatch, tmp_path / "hub", {}):
@@ -138,19 +128,11 @@ def test_a_target_that_cannot_be_had(
     assert error.count("\n") == 1 and "'ORG/NAME' is no folder, and as a hub id it could not" in error
 
 
-def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FASTDDS_DEFAULT_PROFILES_FILE", str(tmp_path / "none.xml"))
+def test_faults_of_installation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: "")
     monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
-    monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
     found = "\n".join(doctor.findings())
-    for words in (
-        "none.xml' is missing",
-        "MB free, so images",
-        "rclpy cannot be imported",
-        "bitsandbytes is",
-    ):
-        assert words in found
+    assert "MB free, so images" in found and "bitsandbytes is missing" in found
 
 
 @pytest.mark.parametrize(
@@ -162,7 +144,7 @@ def test_a_set_up_that_lacks_something_is_found(monkeypatch: pytest.MonkeyPatch,
      ("target", lambda folder: edit_text(folder, max_position_embeddings=150), "the target takes -50 beside"),
      ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has neither 'model.safetensors'")],
 )  # fmt: skip
-def test_what_captioning_would_refuse_is_found(
+def test_unusable_models_are_found(
     tmp_path: Path, name: str, change: Callable[[Path], None], sentence: str
 ) -> None:
     folder = Path(shutil.copytree(TINY / name, tmp_path / name))

@@ -183,8 +183,10 @@ def test_latency_and_acceptance_are_those_of_the_run():
         summary.add({"total": 100.0 if i % 5 else 600.0})
         summary.count(tokens=24, target_passes=4, **{"drafted by memory": 30, "accepted of memory": 20})
     assert row(0.5) == {"deadline_ms": "500", "median_ms": "100.0", "p90_ms": "600.0"}
+    summary.count(**{"drafted by event_draft": 7})
     values = filled([lambda s: fill_acceptance(s, summary)])[0][1]
-    assert values == {"tokens_per_pass": "6.00", "accepted/memory": "400 of 600"}
+    accepted = {"accepted/memory": "400 of 600", "accepted/event_draft": "0 of 7"}
+    assert values == {"tokens_per_pass": "6.00", **accepted}
 
 
 def test_blind_camera_is_a_warning_and_a_still_robot_is_none():
@@ -206,6 +208,9 @@ def test_blind_camera_is_a_warning_and_a_still_robot_is_none():
 )
 def test_models_row_has_what_is_loaded(loaded, is_active, told):
     health = CaptionHealth()
+    health.loading()
+    assert filled([lambda status: health.fill_model(status, False)]) == [("OK", {"loaded": "not yet"})]
+    health.unloaded()
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
         pair = SimpleNamespace(target=target, draft=None, known_as={"target": "ORG/NAME@" + "0" * 40})

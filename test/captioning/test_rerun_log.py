@@ -1,4 +1,4 @@
-"""Windows told to Rerun's viewer: by a stand-in for its package, and by the package where it is installed."""
+"""Windows in Rerun's viewer, by a stand-in for its package."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SECOND = 10**9
 
 
 class StandIn(ModuleType):
-    """Takes what would be told: `told` has each entity's values with their times in ns."""
+    """A stand-in for the package: `logged` has each entity's values with their times in ns."""
 
     def __init__(self):
         super().__init__("rerun")
-        self.told, self.opened, self.now_ns = [], [], 0
+        self.logged, self.opened, self.now_ns = [], [], 0
         self.TimeRangeBoundary = SimpleNamespace(cursor_relative=lambda seconds: seconds)
         self.new_entity_path = "/".join
         self.TextLogLevel = SimpleNamespace(DEBUG="debug", INFO="info", WARN="warn")
@@ -44,7 +44,7 @@ class StandIn(ModuleType):
         return SimpleNamespace(
             **{kind: open_as(kind) for kind in ("spawn", "save", "connect_grpc")},
             set_time=set_time,
-            log=lambda path, value: self.told.append((path, value, self.now_ns)),
+            log=lambda path, value: self.logged.append((path, value, self.now_ns)),
             disconnect=disconnect,
         )
 
@@ -54,7 +54,7 @@ class StandIn(ModuleType):
         return lambda *values, **named: (name, *values, *named.values())
 
     def values(self, path):
-        return [(value, ns) for told, value, ns in self.told if told == path]
+        return [(value, ns) for logged, value, ns in self.logged if logged == path]
 
 
 @pytest.fixture
@@ -68,9 +68,12 @@ def rerun(monkeypatch):
     return stand_in
 
 
-def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
+def test_values_have_their_times(rerun, tmp_path):
     images = np.zeros((2, 4, 6, 3), np.uint8)
-    window = Window(1, SECOND, 2 * SECOND, images, images, (SECOND, SECOND + 500))
+    ends_ns = 3 * SECOND // 2, 2 * SECOND
+    window = Window(
+        1, SECOND, 2 * SECOND, images, images, (SECOND, SECOND + 500), event_image_stamps_ns=ends_ns
+    )
     trace = Trace()
     trace.mark("closed", 5000)
     trace.add("verify[0]", 4000, 6000)
@@ -101,12 +104,12 @@ def test_images_captions_stages_and_answers_lie_at_their_times(rerun, tmp_path):
     ("where", "opened"),
     [("viewer", ("spawn",)), ("rerun+http://a:9876/proxy", ("connect_grpc", "rerun+http://a:9876/proxy"))],
 )
-def test_a_viewer_is_opened_here_or_found_elsewhere(rerun, where, opened):
+def test_viewer_is_opened_or_connected(rerun, where, opened):
     RerunLog(where).close()
     assert rerun.opened == [opened, "closed"]
 
 
-def test_what_cannot_be_written_and_a_missing_package_are_told_in_a_sentence(rerun, tmp_path, monkeypatch):
+def test_unusable_sink_is_refused(rerun, tmp_path, monkeypatch):
     with refused("rerun-file"):
         RerunLog(str(tmp_path / "none" / "drive.rrd"))
     monkeypatch.setitem(sys.modules, "rerun", None)
@@ -114,12 +117,12 @@ def test_what_cannot_be_written_and_a_missing_package_are_told_in_a_sentence(rer
         RerunLog("viewer")
 
 
-def test_a_viewer_that_hangs_or_fails_blocks_nobody_and_is_told_once(rerun, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(rerun_log, "_FAREWELL_S", 0.1)
+def test_faulty_viewer_blocks_nothing(rerun, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(rerun_log, "_CLOSE_S", 0.1)
     go_on = threading.Event()
     rerun.TextLog = lambda *args, **named: go_on.wait(10)
     log = RerunLog(str(tmp_path / "drive.rrd"))
-    for i in range(3 * rerun_log._MOST_WAITING):
+    for i in range(2 * rerun_log._MAX_ROWS):
         log.text("draft", str(i), i)
     log.close()
     assert caplog.messages == ["the log for Rerun does not keep up, and lacks some windows"]
@@ -130,5 +133,5 @@ def test_a_viewer_that_hangs_or_fails_blocks_nobody_and_is_told_once(rerun, tmp_
     for i in range(2):
         log.text("draft", str(i), i)
     log.close()
-    assert caplog.messages == ["the log for Rerun lacks what could not be told (division by zero)"]
+    assert caplog.messages == ["the log for Rerun lacks some values (division by zero)"]
     assert rerun.opened[-1] == "closed"

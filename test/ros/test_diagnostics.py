@@ -30,7 +30,13 @@ def often(monkeypatch):
 
 
 @pytest.fixture
-def spin():
+def observer():
+    with outsider() as observer:
+        yield observer
+
+
+@pytest.fixture
+def spin(observer):
     """Spin a node until the end of the test."""
     with ExitStack() as stack:
         yield lambda make: stack.enter_context(spinning(make))
@@ -47,42 +53,37 @@ def updating(tasks):
     return make
 
 
-def test_tasks_fill_rows_as_in_diagnostic_updater(spin):
+def test_tasks_fill_rows_as_in_diagnostic_updater(observer, spin):
     def fill(status):
         status.summary(DiagnosticStatus.WARN, "too hot: cool it")
         status.add("celsius", 99)
 
-    with outsider() as observer:
-        spin(updating({"fails": lambda status: 1 / 0, "motor": fill}))
-        observer.wait(
-            lambda: observer.status("robot: motor") == (WARN, "too hot: cool it", {"celsius": "99"})
-        )
-        observer.wait(lambda: observer.status("robot: callbacks")[0] == WARN)
-        assert observer.status("robot: callbacks")[2]["last_failure"].endswith("division by zero")
-        assert float(observer.status("robot: memory")[2]["resident_mb"]) > 10
-        assert observer.status("robot: threads")[2].keys() == {"callbacks"}
+    spin(updating({"fails": lambda status: 1 / 0, "motor": fill}))
+    observer.wait(lambda: observer.status("robot: motor") == (WARN, "too hot: cool it", {"celsius": "99"}))
+    observer.wait(lambda: observer.status("robot: callbacks")[0] == WARN)
+    assert observer.status("robot: callbacks")[2]["last_failure"].endswith("division by zero")
+    assert float(observer.status("robot: memory")[2]["resident_mb"]) > 10
+    assert observer.status("robot: threads")[2].keys() == {"callbacks"}
 
 
-def test_rows_of_the_nodes(spin):
-    with outsider() as observer:
-        spin(lambda: CaptionerNode(load=lambda params: FakeDecoder()))
-        spin(SynchronizerNode)
-        own = ["graph", "threads", "callbacks", "memory"]
-        captions = ["captions", "latency", "acceptance", "inputs", "queue", "model", "link"]
-        inputs = ["events", "images", "windows", "queue"]
-        rows = {f"captioner: {part}" for part in (*own, *captions)}
-        rows |= {f"synchronizer: {part}" for part in (*own, *inputs)}
-        observer.wait(
-            lambda: {status.name for array in observer["/diagnostics"] for status in array.status} == rows
-        )
+def test_rows_of_the_nodes(observer, spin):
+    spin(lambda: CaptionerNode(load=lambda params: FakeDecoder()))
+    spin(SynchronizerNode)
+    own = ["graph", "threads", "callbacks", "memory"]
+    captions = ["captions", "latency", "acceptance", "inputs", "queue", "model", "link"]
+    inputs = ["events", "images", "windows", "queue"]
+    rows = {f"captioner: {part}" for part in (*own, *captions)}
+    rows |= {f"synchronizer: {part}" for part in (*own, *inputs)}
+    observer.wait(
+        lambda: {status.name for array in observer["/diagnostics"] for status in array.status} == rows
+    )
 
 
-def test_lasting_fault_is_logged_once(spin, capfd):
-    with outsider() as observer:
-        task = lambda status: status.warn("heat", "too hot: cool it")  # noqa: E731
-        node = spin(updating({}))
-        node.updater.add("motor", task, log_after_s=0.3)
-        observer.wait(lambda: len(observer["/diagnostics"]) > 9)
+def test_lasting_fault_is_logged_once(observer, spin, capfd):
+    task = lambda status: status.warn("heat", "too hot: cool it")  # noqa: E731
+    node = spin(updating({}))
+    node.updater.add("motor", task, log_after_s=0.3)
+    observer.wait(lambda: len(observer["/diagnostics"]) > 9)
     assert capfd.readouterr().err.count("motor: too hot: cool it") == 1
 
 
@@ -154,38 +155,36 @@ def logged(observer, text):
     return lambda: {log.name for log in heard if text in log.msg and log.level == Log.WARN}
 
 
-def test_second_driver_is_in_log_and_diagnostics(spin):
+def test_second_driver_is_in_log_and_diagnostics(observer, spin):
     """Field case 28; of the counters that it makes rise there is no remedy."""
-    with outsider() as observer:
-        warned = logged(observer, "two nodes publish /events: /driver and /outsider; stop one")
-        spin(SynchronizerNode)
-        driver = spin(lambda: rclpy.create_node("driver"))
-        publishers = [node.create_publisher(EventPacket, "events", 10) for node in (driver, observer.node)]
-        driver.create_publisher(Image, "image", 10)
-        observer.wait(lambda: observer.status("synchronizer: graph")[0] == WARN)
-        observer.wait(lambda: warned() == {"synchronizer"})
-        observer.wait(lambda: all(publisher.get_subscription_count() for publisher in publishers))
-        lost = lambda: observer.status("synchronizer: events")[2].get("missing_packets", "0")  # noqa: E731
-        for number in range(9):
-            publishers[number % 2].publish(packet(10 * number, seq=20 * number))
-        observer.wait(lambda: lost() != "0")
-        assert observer.status("synchronizer: events")[:2] == (OK, "OK")
+    warned = logged(observer, "two nodes publish /events: /driver and /outsider; stop one")
+    spin(SynchronizerNode)
+    driver = spin(lambda: rclpy.create_node("driver"))
+    publishers = [node.create_publisher(EventPacket, "events", 10) for node in (driver, observer.node)]
+    driver.create_publisher(Image, "image", 10)
+    observer.wait(lambda: observer.status("synchronizer: graph")[0] == WARN)
+    observer.wait(lambda: warned() == {"synchronizer"})
+    observer.wait(lambda: all(publisher.get_subscription_count() for publisher in publishers))
+    lost = lambda: observer.status("synchronizer: events")[2].get("missing_packets", "0")  # noqa: E731
+    for number in range(9):
+        publishers[number % 2].publish(packet(10 * number, seq=20 * number))
+    observer.wait(lambda: lost() != "0")
+    assert observer.status("synchronizer: events")[:2] == (OK, "OK")
 
 
-def test_two_nodes_of_one_name_warn_both(spin):
+def test_two_nodes_of_one_name_warn_both(observer, spin):
     """Field case 30; a node in another namespace is no duplicate."""
-    with outsider() as observer:
-        warned = logged(observer, "another node is named ")
-        spin(SynchronizerNode)
-        spin(lambda: SynchronizerNode(namespace="robot"))
-        observer.wait(lambda: observer.status("robot/synchronizer: graph")[0] == OK)
-        observer.wait(lambda: observer.status("synchronizer: graph")[0] == OK)
-        spin(SynchronizerNode)
+    warned = logged(observer, "another node is named ")
+    spin(SynchronizerNode)
+    spin(lambda: SynchronizerNode(namespace="robot"))
+    observer.wait(lambda: observer.status("robot/synchronizer: graph")[0] == OK)
+    observer.wait(lambda: observer.status("synchronizer: graph")[0] == OK)
+    spin(SynchronizerNode)
 
-        def told():
-            rows = [row for array in observer["/diagnostics"][-9:] for row in array.status]
-            return [row.message for row in rows if row.name == "synchronizer: graph" and row.level == WARN]
+    def told():
+        rows = [row for array in observer["/diagnostics"][-9:] for row in array.status]
+        return [row.message for row in rows if row.name == "synchronizer: graph" and row.level == WARN]
 
-        observer.wait(lambda: len(told()) > 2 and warned() == {"synchronizer"})
-        assert all("another node is named /synchronizer: " in message for message in told())
-        assert observer.status("robot/synchronizer: graph")[0] == OK
+    observer.wait(lambda: len(told()) > 2 and warned() == {"synchronizer"})
+    assert all("another node is named /synchronizer: " in message for message in told())
+    assert observer.status("robot/synchronizer: graph")[0] == OK

@@ -1,4 +1,4 @@
-"""Robots of a fleet: who is admitted, when their windows end, and when they are let go."""
+"""Robots of a fleet: admission, phases of their windows, and disconnection."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import wait as wait_for
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from killing import WAIT_S, kill
 from refusals import refused
 
-from crossspec_ros.errors import InputError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.lanes import MOST_BYTES, MOST_MESSAGES, MOST_WAITING, Rate
+from crossspec_ros.serving.conversation import Worker
+from crossspec_ros.serving.fleet import MAX_BYTES, MAX_MESSAGES, Fleet, FleetSettings, Rate
 from crossspec_ros.telemetry.trace import Trace
 
 SECOND_NS = 1_000_000_000
@@ -42,7 +42,7 @@ def test_killed_thread_is_a_fault(fleet: Fleet) -> None:
     assert "the target has ended (Killed" in fleet.threads.look()
 
 
-def test_idle_robot_is_let_go(fleet: Fleet) -> None:
+def test_silent_robot_is_disconnected(fleet: Fleet) -> None:
     reasons: list[str] = []
     fleet.admit("one", SECOND_NS, 0, reasons.append)
     fleet.let_idle_go()
@@ -57,18 +57,15 @@ def test_windows_of_robots_end_apart(fleet: Fleet) -> None:
     assert sorted(phases) == [0, SECOND_NS // 4, SECOND_NS // 2, 3 * SECOND_NS // 4]
 
 
-def test_stuck_robot_delays_no_other(fleet: Fleet) -> None:
-    """One piece of its work is in work at most, on however many streams it comes."""
+def test_stuck_stream_delays_no_other(fleet: Fleet) -> None:
     is_free, is_done, begun = threading.Event(), threading.Event(), list[int]()
 
     def wait(number: int) -> None:
         begun.append(number)
         is_free.wait(WAIT_S)
 
-    bad, good = fleet.lanes.enter("bad"), fleet.lanes.enter("good")
-    works = [bad.do(wait, number) for number in range(MOST_WAITING)]
-    with pytest.raises(InputError, match="earlier streams of this robot"):
-        fleet.lanes.enter("bad")
+    bad, good = Worker(fleet, "bad"), Worker(fleet, "good")
+    works = [bad.do(partial(wait, number)) for number in range(3)]
     good.do(is_done.set)
     assert is_done.wait(WAIT_S) and begun == [0]
     fleet.threads.patience_s = 3
@@ -76,20 +73,18 @@ def test_stuck_robot_delays_no_other(fleet: Fleet) -> None:
         "the thread of the robot 'bad' has been stuck for 3 s" in [fleet.threads.look() for _ in range(4)][-1]
     )
     is_free.set()
-    wait_for(works, WAIT_S)
-    fleet.lanes.enter("bad")
-    for lane in (bad, bad, good):
-        fleet.lanes.leave(lane)
-    assert fleet.threads.look() == "" and not fleet.lanes.pulses and begun == [*range(MOST_WAITING)]
+    wait_for([*works, good.finish(is_done.clear), bad.finish(partial(wait, 3))], WAIT_S)
+    assert fleet.threads.look() == "" and begun == [0, 1, 2, 3] and not is_done.is_set()
+    assert not fleet.pulses
 
 
 def test_robot_with_too_many_messages_is_refused() -> None:
     rate = Rate()
-    for _ in range(MOST_MESSAGES):
+    for _ in range(MAX_MESSAGES):
         rate.check("loud", 4, 10.0)
     rate.check("quiet", 4, 10.0)
     with refused("robot-too-loud"):
         rate.check("loud", 4, 10.9)
     rate.check("loud", 4, 11.0)
     with refused("robot-too-loud"):
-        rate.check("loud", MOST_BYTES, 11.9)
+        rate.check("loud", MAX_BYTES, 11.9)

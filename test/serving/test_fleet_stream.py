@@ -75,7 +75,7 @@ class Server:
 
     def close(self) -> None:
         self.stop()
-        assert settles(lambda: not self.fleet.lanes.pulses)
+        assert settles(lambda: not self.fleet.pulses)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -24,10 +24,10 @@ WELCOME = wire.Down(welcome=wire.Welcome(frames=8))
 MAX_UNREAD = 8
 
 
-def replica(tokens: dict[str, str] | None) -> CaptionServer:
+def replica(tokens: dict[str, str]) -> CaptionServer:
     """Return a replica without a target."""
     made = object.__new__(CaptionServer)
-    made._tokens, made._open = tokens, defaultdict(list)
+    made._tokens, made._streams = tokens, defaultdict(list)
     made._fleet = SimpleNamespace(counts=Counter(), close=lambda: None)
     return made
 
@@ -50,11 +50,11 @@ async def heard(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.
         (TOKENS, "", False),
         (TOKENS, "0123456789abcdef0125", False),
         (TOKENS, TOKENS["van"], True),
-        (None, None, True),
+        ({}, None, True),
     ],
 )
 def test_stream_needs_known_token(
-    tokens: dict[str, str] | None, sent: str | None, is_welcome: bool, monkeypatch: pytest.MonkeyPatch
+    tokens: dict[str, str], sent: str | None, is_welcome: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def welcome(*arguments: object) -> AsyncIterator[wire.Down]:
         yield WELCOME
@@ -84,14 +84,29 @@ def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> N
         ]
         await asyncio.wait(streams, timeout=0.1)
         ended = [stream.done() for stream in streams]
-        assert [len(server._open[name]) for name in TOKENS] == [4, 1]
+        assert [len(server._streams[name]) for name in TOKENS] == [4, 1]
         for stream in streams:
             stream.cancel()
         await asyncio.wait(streams)
-        assert not any(server._open.values())
+        assert not any(server._streams.values())
         return ended
 
     assert asyncio.run(crowd()) == [True, True, False, False, False, False, False]
+
+
+def test_stream_without_hello_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "HELLO_S", 0.05)
+
+    async def silence() -> AsyncIterator[bytes]:
+        await asyncio.sleep(60)
+        yield b""
+
+    async def hear() -> list[wire.Down]:
+        fleet: Any = SimpleNamespace()
+        return [down async for down in converse(fleet, silence())]
+
+    [down] = asyncio.run(asyncio.wait_for(hear(), 10))
+    assert "nothing was said" in down.refused.sentence
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -99,7 +114,7 @@ def test_stream_that_nothing_reads_ends(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
     """Either too many messages wait for the robot, or one waits for too long."""
-    monkeypatch.setattr(conversation, "MOST_UNREAD", MAX_UNREAD)
+    monkeypatch.setattr(conversation, "MAX_UNREAD", MAX_UNREAD)
     monkeypatch.setattr(conversation, "UNREAD_S", 0.2 if is_late else 60.0)
     sent = 0
 

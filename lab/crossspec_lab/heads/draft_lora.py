@@ -15,7 +15,6 @@ from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.files import tensors_file
 from crossspec_ros.models.base import EventModel
 
 WEIGHTS = "adapter_model.safetensors"
@@ -76,7 +75,7 @@ def merge(draft: EventModel, folder: Path) -> None:
     if not (folder / WEIGHTS).is_file():
         raise InputError(f"'{folder}' has no '{WEIGHTS}': name the folder of an adapter in safetensors")
     try:
-        tensors = load_file(tensors_file(folder / WEIGHTS))
+        tensors = load_file(folder / WEIGHTS)
         # So its sizes are those of its file: its config can ask for any.
         changed = PeftModel.from_pretrained(draft.body, folder, low_cpu_mem_usage=True)
         # That has rounded them to the draft's type.

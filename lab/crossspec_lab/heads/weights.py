@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from crossspec_ros.errors import InputError, first_line, one_line
-from crossspec_ros.files import tensors_file
 
 WEIGHTS = "model.safetensors"
 Module = TypeVar("Module", bound=nn.Module)
@@ -20,7 +19,7 @@ Module = TypeVar("Module", bound=nn.Module)
 def read_tensors(file: Path) -> dict[str, Tensor]:
     """Read a safetensors file; raise InputError where it is missing or damaged."""
     try:
-        return load_file(tensors_file(file))
+        return load_file(file)
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"the weights '{file}' are missing or damaged ({first_line(error)}): copy them again"

@@ -26,13 +26,13 @@ from torch.nn import functional as F
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
+from crossspec_lab.train.outputs import new_files
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.tiny import write_model
 from crossspec_lab.world import dataset, questions
 from crossspec_lab.world.phrases import QUESTION, caption
 from crossspec_lab.world.questions import ANSWERS, YES_OR_NO, answer, yes_or_no
 from crossspec_lab.world.scene import Scene
-from crossspec_ros.files import new_files
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture

@@ -23,7 +23,7 @@ from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file, replacing, tensors_file
+from crossspec_ros.files import replace_file, replacing
 from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.pair import ModelPair
@@ -200,7 +200,7 @@ class PairShards:
         self._windows: list[Any] = []
         for file in sorted(folder.glob("window-*.safetensors"))[:count]:
             try:
-                self._windows.append(safe_open(tensors_file(file), framework="pt"))
+                self._windows.append(safe_open(file, framework="pt"))
             except (OSError, SafetensorError) as error:
                 raise InputError(f"'{file}' is damaged ({error}): remove it, it is made anew") from error
 

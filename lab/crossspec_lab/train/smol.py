@@ -20,13 +20,13 @@ from rich.progress import Progress, TimeRemainingColumn
 from crossspec_lab.progress import progress_bars
 from crossspec_lab.train.drawn_windows import drawn_windows
 from crossspec_lab.train.loop import Loop, rows_of_step, warmed_cosine
+from crossspec_lab.train.outputs import new_files
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.smol_student import Said, SmolStudent
 from crossspec_lab.train.tiny_eyes import take_tiny_eyes
 from crossspec_lab.world import dataset, english
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.questions import ANSWERS, answer
-from crossspec_ros.files import new_files
 from crossspec_ros.paths import tiny_models
 
 _WINDOWS, _HELD_OUT = 8_000, 64

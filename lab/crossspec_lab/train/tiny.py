@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.files import new_files
+from crossspec_lab.train.outputs import new_files
 
 if TYPE_CHECKING:
     from rich.progress import Progress

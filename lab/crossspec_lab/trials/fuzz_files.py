@@ -28,8 +28,7 @@ from rich.progress import track
 
 from crossspec_lab.trials.mutations import mutated
 from crossspec_lab.trials.recording_samples import RECORDINGS
-from crossspec_ros.errors import InputError
-from crossspec_ros.plain_text import plain_text
+from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.recordings.info import survey
 from crossspec_ros.recordings.recording import open_recording
 
