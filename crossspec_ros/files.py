@@ -11,7 +11,6 @@ from pathlib import Path
 
 from crossspec_ros.errors import InputError
 
-
 _PLACEHOLDERS = (
     ((b"version https://git-lfs",), "a Git LFS pointer: run `git lfs pull`"),
     ((b"<!doctype html", b"<html"), "an HTML page: download the file itself"),
