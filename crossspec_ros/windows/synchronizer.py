@@ -143,12 +143,12 @@ class Synchronizer:
         yield from self._set_size(EVENTS, (batch.width, batch.height))
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
-            self._fill(self._window(first), batch, earliest_ns, latest_ns)
+            self._fill(first, batch, earliest_ns, latest_ns)
         else:
             edges = [self.grid.start(index) for index in range(first, last + 2)]
             for i, part in split(batch, edges, earliest_ns, latest_ns):
                 since_ns, until_ns = max(earliest_ns, edges[i]), min(latest_ns, edges[i + 1] - 1)
-                self._fill(self._window(first + i), part, since_ns, until_ns)
+                self._fill(first + i, part, since_ns, until_ns)
         self._record(earliest_ns, latest_ns)
         yield from self._pass(EVENTS, latest_ns)
 
@@ -157,7 +157,7 @@ class Synchronizer:
         was_open, first = index in self._open, self._next
         window = self._window(index)
         if window is None:
-            self.counts["late_frames"] += 1
+            self._count_late("late_frames", index, 1)
         elif slot not in window.slots:
             try:
                 pixels = image() if callable(image) else image
@@ -215,10 +215,15 @@ class Synchronizer:
         both = len(self._reached) == 2 and min(self._reached.values()) >= end_ns
         return both or max(self._reached.values()) >= end_ns + self.lateness_ns
 
-    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
-        count = len(batch)
+    def _count_late(self, kind: str, index: int, count: int) -> None:
+        # Data of a window that a change of size has closed are not late.
+        if index >= self._first:
+            self.counts[kind] += count
+
+    def _fill(self, index: int, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        count, window = len(batch), self._window(index)
         if window is None:
-            self.counts["late_events"] += count
+            self._count_late("late_events", index, count)
             return
         if since_ns < (rendered_ns := window.slices.rendered_ns):
             batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns
