@@ -1,4 +1,4 @@
-"""Child processes that never outlive their command."""
+"""Child processes that never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-# A child that has not started its program yet must not take the lock of an import.
+# Loaded here, because a child must take no locks before it starts its program.
 _LIBC = ctypes.CDLL(None)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
     """Start a child that the kernel kills when the calling thread ends; `options` are those of Popen.
 
-    The child runs Python between fork and exec, so the process must have one thread. The child ignores
-    interrupts until it handles them itself, as `ros.run` does.
+    Processes with several threads must not call this: the child runs Python between fork and exec. The child
+    ignores interrupts until it handles them itself, as `ros.run` does.
     """
     parent = os.getpid()
 

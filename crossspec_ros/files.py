@@ -11,13 +11,27 @@ from pathlib import Path
 
 from crossspec_ros.errors import InputError
 
+_PLACEHOLDERS = (
+    ((b"version https://git-lfs",), "a Git LFS pointer: run `git lfs pull`"),
+    ((b"<!doctype html", b"<html"), "an HTML page: download the file itself"),
+    ((b"<?xml", b"<error>", b'{"error"', b'{"message"'), "a server's answer: download the file itself"),
+)
+"""Beginnings of what stands in place of a file that was not downloaded."""
 
-def check_regular(path: Path) -> None:
-    """Raise InputError for a pipe, a device or a folder, which may have no end."""
-    if path.exists() and not path.is_file():
+
+def check_file(path: Path) -> None:
+    """Raise InputError for a pipe, which may have no end, and for what only stands in place of a file."""
+    if not path.exists():
+        return
+    if not path.is_file():
         raise InputError(
             f"'{path}' is a pipe, a device or a folder in place of a file: copy what is in it to a file"
         )
+    with path.open("rb") as file:
+        head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    for beginnings, meaning in _PLACEHOLDERS:
+        if head.startswith(beginnings):
+            raise InputError(f"'{path}' is {meaning}")
 
 
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:

@@ -12,14 +12,13 @@ ARGUMENTS = {
     "sequence": ("rosbags/synthetic_drive", "Recording, of any format in docs/reference/formats.md."),
     **arguments("replay.yaml", "false", PlayerSettings, CaptionerSettings),
 }
-WINDOWS = [(topic, f"synchronizer/{topic}") for topic in ("frame", "event_image", "window_closed")]
 INPUTS = [("events", "event_camera/events"), ("image", "camera/image_raw")]
 
 
 def nodes(guest: Guest) -> list[Node]:
     """Return the nodes of a replay. The end of the player, or of any other node for good, ends all."""
     guest.player = guest.node(PlayerSettings, path=guest["sequence"])
-    return [guest.node(SynchronizerSettings, INPUTS), guest.node(CaptionerSettings, WINDOWS), guest.player]
+    return [guest.node(SynchronizerSettings, INPUTS), guest.node(CaptionerSettings), guest.player]
 
 
 def generate_launch_description() -> LaunchDescription:

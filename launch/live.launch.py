@@ -14,7 +14,6 @@ from crossspec_ros.ros.launch_actions import Guest, arguments, launch_descriptio
 from crossspec_ros.settings import CameraSettings, CaptionerSettings, SynchronizerSettings
 
 EVENTS = "event_camera/events"
-WINDOWS = [(topic, f"synchronizer/{topic}") for topic in ("frame", "event_image", "window_closed")]
 DRIVERS = {"davis": "libcaer_driver", "dvxplorer": "libcaer_driver", "prophesee": "metavision_driver"}
 CAMERAS = (*DRIVERS, "dv_network", "topics")
 ARGUMENTS = {
@@ -46,7 +45,7 @@ def nodes(guest: Guest) -> list[Node]:
     image = guest["image"] or ("event_camera/image_raw" if is_davis else "camera/image_raw")
     started = [
         guest.node(SynchronizerSettings, [("events", guest["events"]), ("image", image)]),
-        guest.node(CaptionerSettings, WINDOWS),
+        guest.node(CaptionerSettings),
     ]
     if is_installed:
         # Twice the default rate of messages, so that no event image waits for one of them for long.

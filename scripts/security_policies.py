@@ -55,9 +55,6 @@ REMAPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "/events": [f"/{EVENTS}"],
         "/image": [f"{image}{suffix}" for image in _IMAGES for suffix in ("", "/compressed")],
     },
-    "captioner": {},
-    "dsec_player": {},
-    "dv_camera": {},
 }
 """The topics that the launch files give a node in place of those on the page."""
 
@@ -112,7 +109,7 @@ def documented(node: str) -> dict[str, list[str]]:
     for nodes, (topic, direction, *_) in rows("Topics"):
         if node in nodes:
             for name in topics(topic):
-                given = REMAPS[node].get(name, [name])
+                given = REMAPS.get(node, {}).get(name, [name])
                 if direction == "in":
                     found["subscribe"] += given
                 else:

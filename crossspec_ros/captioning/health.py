@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from statistics import mean
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
@@ -39,14 +40,17 @@ _PART_OF = {
     "frames": "images",
     "late_frames": "images",
     "stray_frames": "images",
+    "unstamped_frames": "images",
     "frames_of_another_size": "images",
     "windows": "windows",
+    "clock_steps": "windows",
     "backward_jumps": "windows",
     "forward_jumps": "windows",
     "dropped_messages": "queue",
     "unusable_messages": "queue",
 }
 """Part of the synchronizer that a total belongs to; all other totals are the events'."""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Status:
@@ -72,7 +76,7 @@ class Status:
     def message(self) -> str:
         """The summary and all warnings."""
         sentences = [self._summary[1], *(sentence for _, sentence in self._warnings.values())]
-        return "; ".join(filter(None, sentences)) or "OK"
+        return "; ".join(dict.fromkeys(filter(None, sentences))) or "OK"
 
     def begin(self, now_s: float) -> None:
         """Begin to fill the row anew at this time of a clock that never jumps."""
@@ -105,12 +109,12 @@ class Status:
             if total and past.get(name) == total and span_s >= RATE_S and name in STOPPED:
                 self.warn(name, STOPPED[name])
 
-    def faults(self, totals: Mapping[str, int]) -> None:
-        """Add totals of faults, and warn of each one while it rises."""
+    def faults(self, totals: Mapping[str, int], findings: Mapping[str, str] = _NOTHING) -> None:
+        """Add totals of faults, and warn of each one while it rises, by a finding if it has a known cause."""
         for name, total in totals.items():
             self.add(name, total)
             if total > self._faults.get(name, 0) and not self.is_muted:
-                self.warn(name, RISING.get(name, name.replace("_", " ")))
+                self.warn(name, findings.get(name) or RISING.get(name, name.replace("_", " ")))
         self._faults |= totals
 
 
@@ -132,10 +136,16 @@ class InputHealth:
         """Take a window that has closed."""
         self._closed.append(window)
 
-    def fill(self, status: Status, flow: Mapping[str, int], faults: Mapping[str, int]) -> None:
-        """Fill one of `INPUT_PARTS` from the node's totals of messages and of faults."""
+    def fill(
+        self,
+        status: Status,
+        flow: Mapping[str, int],
+        faults: Mapping[str, int],
+        findings: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        """Fill one of `INPUT_PARTS` from the node's totals of messages and of faults, and their causes."""
         status.rates(_of_part(status.name, flow))
-        status.faults(_of_part(status.name, faults))
+        status.faults(_of_part(status.name, faults), findings)
         if status.name == "events":
             self._fill_lateness(status, EVENTS, "images")
         elif status.name == "images":

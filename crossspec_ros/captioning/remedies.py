@@ -20,8 +20,7 @@ RISING = {
     # of the event camera's clock
     "missed_wraps": "event packets were missing for 16 s or more: check the event camera's cable and driver",
     "late_packets": "event packets arrive 0.5 s or more after their events: check what delays them",
-    "clock_jumps": "the event camera's clock jumps: synchronise the clocks before the nodes start, unless "
-    "the camera or its driver has restarted",
+    "sensor_resets": "the event camera's time starts anew: check its cable, unless its driver has restarted",
     # of the frames
     "frames_of_another_size": "the RGB camera's resolution has changed: check its settings",
     "late_frames": "frames arrive after their window has closed: check what delays them, or raise "
@@ -54,7 +53,8 @@ RISING = {
     "config/fastdds.xml, as crossspec replay does",
     "late_images": "images arrive after their window was captioned: start synchronizer and captioner on one "
     "machine with config/fastdds.xml",
-    "restarts": "earlier windows come again: run one synchronizer only, unless a recording begins again",
+    "restarts": "earlier windows come again: run one synchronizer only, unless a recording begins again or a "
+    "clock was set back",
     "surplus_images": "a window has more images than were announced: run one synchronizer only",
     "size_changes": "images of a window differ in size: run one synchronizer only",
     # of the captions

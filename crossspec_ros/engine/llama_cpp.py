@@ -94,9 +94,6 @@ class LlamaRunner:
         self._model, self._library, self._is_own = model, model.library, is_own
         model.threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
-        # A product with a single row is summed in another order than one with several.
-        self._least = 1 if branches else 2
-        """Tokens of the shortest pass, and of those read out; a shorter one is filled up."""
         self._context: Any = None
         self._rows: list[LlamaRow] = []
         self._free_rows: list[LlamaRow] = []
@@ -122,15 +119,13 @@ class LlamaRunner:
             )
         shape = library.llama_context_default_params()
         shape.n_ctx = shape.n_batch = rows * self._capacity
-        # In parts attention takes less memory; but a part with a single row is summed in another order.
-        shape.n_ubatch = LLAMA_AT_ONCE if self.branches else self._capacity
+        shape.n_ubatch = LLAMA_AT_ONCE
         shape.n_seq_max = sequences = _MAX_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._model.threads
-        # Flash attention is further from the target in float32, and so are keys and values in float16.
+        # Flash attention takes keys and values in float16, and sums long passes in another order.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        is_half = self._is_own and not self.branches
-        shape.type_k = shape.type_v = library.GGML_TYPE_F16 if is_half else library.GGML_TYPE_F32
+        shape.type_k = shape.type_v = library.GGML_TYPE_F32 if self.branches else library.GGML_TYPE_F16
         self._context = library.llama_init_from_model(self._model.handle, shape)
         if not self._context:
             raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
@@ -222,8 +217,10 @@ class LlamaRunner:
     def _decode(self, reading: Reading, leaves: np.ndarray, has: np.ndarray) -> np.ndarray:
         """Return the logits; a token is in the `leaves` that `has` (tokens, leaves) marks."""
         n, axes = len(reading), self._model.axes
+        first = n - reading.logits
+        # The last layer computes those alone that are read out.
+        filling, out = (0, first) if self.branches else _in_parts(n, first)
         # The row forgets the filling before its next pass.
-        filling = max(0, self._least - n)
         parts = [reading.inputs, *(() if reading.layers is None else reading.layers)]
         inputs = np.concatenate([_on_host(part) for part in parts], 1)
         # Nothing is added to the layers of a pass without `layers`.
@@ -232,11 +229,21 @@ class LlamaRunner:
         places = np.concatenate([places, places[:, -1:] + 1 + np.arange(filling)], 1, dtype=np.int32)
         more = (0 if self._is_own else 1) * places[:1].repeat(axes - len(places), 0)
         sequences = [leaves[mine] for mine in has] + [leaves] * filling
-        first = n - reading.logits
-        # The last layer computes those alone that are read out.
-        out = min(first, n + filling - self._least) if reading.logits else n + filling
         logits = self._model.read(self._context, inputs, np.concatenate([places, more]), out, sequences)
         return logits[first - out : n - out].copy()
+
+
+def _in_parts(n: int, first: int) -> tuple[int, int]:
+    """Return how many tokens fill a pass of `n` up, and the first one that is read out, at most `first`.
+
+    The library reads a pass in parts of `LLAMA_AT_ONCE`. A product with a single row is summed in another
+    order than one with several, so no part has a single token, or a single one that is read out.
+    """
+    filling = int(n % LLAMA_AT_ONCE == 1)
+    if first == n:
+        return filling, n + filling
+    is_single = min(LLAMA_AT_ONCE - first % LLAMA_AT_ONCE, n + filling - first) == 1
+    return filling, first - is_single
 
 
 def _on_host(values: Any) -> np.ndarray:

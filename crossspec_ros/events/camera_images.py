@@ -72,6 +72,7 @@ _ENCODINGS = {
     # What OpenCV's users send without a meaning is grey, or in OpenCV's order of colours.
     "8UC1": (1, 8, "GRAY2RGB"),
     "8UC3": (3, 8, "BGR2RGB"),
+    "8UC4": (4, 8, "BGRA2RGB"),
     "yuv422": (2, 8, "YUV2RGB_UYVY"),
     "uyvy": (2, 8, "YUV2RGB_UYVY"),
     "yuv422_yuy2": (2, 8, "YUV2RGB_YUY2"),
@@ -80,7 +81,8 @@ _ENCODINGS = {
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
 _MOSAICS = {name: way for name, (_, _, way) in _ENCODINGS.items() if name.startswith("bayer_")}
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
-_DEPTH = re.compile("(16|32|64)[USF]C")
+_WIDE = re.compile(r"(16|32|64)[USF]C\d*")
+_DEPTH = re.compile("(16|32|64)[USF]C1")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
@@ -111,9 +113,15 @@ def _two_planes(message: Any) -> np.ndarray:
 
 
 def _unread(encoding: str) -> InputError:
+    spelt = {name.lower(): name for name in (*_ENCODINGS, *_PLANAR)}.get(encoding.lower())
+    if spelt:
+        return InputError(
+            f"an image has the encoding '{encoding}', which is not read: let the camera write '{spelt}'"
+        )
+    meaning = " (it is depth as a rule)" if _DEPTH.fullmatch(encoding) else ""
     return InputError(
-        f"an image has the encoding '{encoding}', which is not read (16UC1 and 32FC1 are depth as a rule): "
-        f"let the camera publish rgb8, bgr8 or mono8, or choose another topic of images"
+        f"an image has the encoding '{encoding}', which is not read{meaning}: let the camera publish rgb8, "
+        f"bgr8 or mono8, or choose another topic of images"
     )
 
 
@@ -144,7 +152,7 @@ def compressed_array(message: Any) -> np.ndarray:
 
     # image_transport names the raw encoding first; as colours depth would only look dark.
     encoding = message.format.partition(";")[0]
-    if _DEPTH.match(encoding):
+    if _WIDE.match(encoding):
         raise _unread(encoding)
     data = bytes(message.data)
     try:

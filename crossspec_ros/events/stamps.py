@@ -1,4 +1,4 @@
-"""The judge of stamps, for live streams and recordings alike: strays, gaps, and clocks that were set.
+"""Stamps of recordings: strays, gaps, and clocks that were set.
 
 A node that stamps one message with zero, or with another clock, must not move time. A stamp that is far from
 those before it is believed when the next one goes on from there.
@@ -7,11 +7,9 @@ those before it is believed when the next one goes on from there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice, tee
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from crossspec_ros.events.cdr import RecordedMessage
 
@@ -21,8 +19,6 @@ FORWARD_JUMP_NS = 10_000_000_000
 """Data that are farther apart have nothing to do with each other: a gap that is skipped."""
 STRAY_NS = 2_000_000_000
 """A stamp that is farther ahead needs another one to be believed."""
-ALONE_NS = 3_000_000_000
-"""A live stream that goes on alone for longer is not shut out by the other one's last stamps."""
 
 T = TypeVar("T")
 
@@ -38,145 +34,6 @@ def is_confirmed(before_ns: int | None, stamp_ns: int, next_ns: int) -> bool:
 def follows(stamp_ns: int, before_ns: int) -> bool:
     """Whether neither a gap nor a jump back lies between two stamps."""
     return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
-
-
-class Verdict(Enum):
-    """The fate of a live message."""
-
-    TAKE = "take it"
-    JUMP_BACK = "start anew, for time jumps back, and take it"
-    JUMP_AHEAD = "start anew, for time jumps ahead, and take it"
-    LATE = "drop it: it is from before a jump back that the other stream has made"
-    STRAY = "drop it: nothing confirms its stamp"
-
-
-# Not frozen, which would take longer than judging it.
-@dataclass(slots=True, eq=False)
-class LiveMessage(Generic[T]):
-    """A message of a live stream, of so many data."""
-
-    item: T
-    stream: str
-    stamp_ns: int
-    count: int = 1
-    is_silence: bool = False
-    """Only says that its stream has come so far."""
-    is_certain: bool = False
-    """Its stamp needs no confirmation."""
-
-
-class StampJudge(Generic[T]):
-    """Judges the messages of two live streams, each before anybody knows what follows it.
-
-    `reached` says how far each stream has come since everything last started anew; whoever takes a message
-    puts it there. A message whose stamp jumps is held until others confirm it, or belie it. A stream that
-    goes on alone is followed, wherever the other one was at last. `closing(stamp_ns)` is a stamp at which
-    the window of `stamp_ns` has closed for any stream.
-    """
-
-    def __init__(self, closing: Callable[[int], int]) -> None:
-        self.reached: dict[str, int] = {}
-        self._closing = closing
-        # Each with where its stream was before.
-        self._held: dict[str, tuple[LiveMessage[T], int | None]] = {}
-        self._before_jump: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
-        self._lone_stream, self._lone_since_ns = "", 0
-
-    def forget(self) -> None:
-        """Start anew; what is held stays."""
-        self.reached.clear()
-        self._before_jump = {}
-
-    def judge(self, message: LiveMessage[T]) -> Iterator[tuple[LiveMessage[T], Verdict]]:
-        """Verdicts on what was held, and on the message unless it is held now.
-
-        Each is to be acted on before the next is asked for.
-        """
-        stream, stamp_ns = message.stream, message.stamp_ns
-        self._hear(stream, stamp_ns)
-        if self._before_jump and self._is_straggler(stream, stamp_ns):
-            yield message, Verdict.LATE
-            return
-        yield from self._judge_held(stream, stamp_ns)
-        if message.is_certain:
-            yield message, self._admit(message)
-        elif self._is_shut_out(stream, stamp_ns):
-            self.forget()
-            yield message, Verdict.JUMP_BACK
-        elif self._is_ahead(message) or self._jump(message) is not Verdict.TAKE:
-            self._held[stream] = message, self.reached.get(stream)
-        else:
-            yield message, Verdict.TAKE
-
-    def _judge_held(self, stream: str, stamp_ns: int) -> Iterator[tuple[LiveMessage[T], Verdict]]:
-        for other, (held, before_ns) in sorted(self._held.items()):
-            # A player's sign that it begins again there, as a stamp of either stream shows.
-            is_sign = held.is_silence and abs(stamp_ns - held.stamp_ns) <= BACKWARD_JUMP_NS
-            if other == stream:
-                is_believed = is_sign or is_confirmed(before_ns, held.stamp_ns, stamp_ns)
-            else:
-                is_ahead = held.stamp_ns > max(self.reached.values(), default=held.stamp_ns)
-                is_believed = is_sign or (is_ahead and held.stamp_ns <= stamp_ns + BACKWARD_JUMP_NS)
-                if not is_believed:
-                    continue
-            del self._held[other]
-            yield held, self._admit(held) if is_believed else Verdict.STRAY
-
-    def _admit(self, message: LiveMessage[T]) -> Verdict:
-        verdict = self._jump(message)
-        if verdict is not Verdict.TAKE:
-            others = {other: ns for other, ns in self.reached.items() if other != message.stream}
-            self.forget()
-            self._before_jump = others if verdict is Verdict.JUMP_BACK else {}
-        return verdict
-
-    def _jump(self, message: LiveMessage[T]) -> Verdict:
-        stamp_ns = message.stamp_ns
-        if stamp_ns < self.reached.get(message.stream, stamp_ns) - BACKWARD_JUMP_NS:
-            return Verdict.JUMP_BACK
-        is_ahead = stamp_ns > max(self.reached.values(), default=stamp_ns) + FORWARD_JUMP_NS
-        return Verdict.JUMP_AHEAD if is_ahead else Verdict.TAKE
-
-    def _is_ahead(self, message: LiveMessage[T]) -> bool:
-        if not self.reached:
-            return False
-        known_ns = max(self.reached.values()) + STRAY_NS
-        # A player closes the last window so.
-        return message.stamp_ns > (self._closing(known_ns) if message.is_silence else known_ns)
-
-    def _is_shut_out(self, stream: str, stamp_ns: int) -> bool:
-        """Whether the stream goes on alone in windows that the other one has closed, far ahead of it."""
-        if not self._is_alone(stream, stamp_ns):
-            return False
-        others = [reached for other, reached in self.reached.items() if other != stream]
-        return max(others, default=stamp_ns) >= self._closing(stamp_ns)
-
-    def _is_straggler(self, stream: str, stamp_ns: int) -> bool:
-        """Whether this is from before a jump back that only the other stream has made so far."""
-        before_ns = self._before_jump.get(stream)
-        if before_ns is None:
-            return False
-        now_ns = max(self.reached.values(), default=before_ns)
-        is_before_jump = (
-            now_ns < before_ns <= stamp_ns + BACKWARD_JUMP_NS and stamp_ns - BACKWARD_JUMP_NS > now_ns
-        )
-        if is_before_jump and not self._is_alone(stream, stamp_ns):
-            return True
-        del self._before_jump[stream]
-        return False
-
-    def _hear(self, stream: str, stamp_ns: int) -> None:
-        # A clock that stands still tells of no time.
-        if stamp_ns == self._heard.get(stream):
-            return
-        self._heard[stream] = stamp_ns
-        if stream != self._lone_stream or stamp_ns < self._lone_since_ns:
-            self._lone_stream, self._lone_since_ns = stream, stamp_ns
-
-    def _is_alone(self, stream: str, stamp_ns: int) -> bool:
-        """Whether the other stream has said nothing new for seconds of this one's."""
-        return stream == self._lone_stream and stamp_ns - self._lone_since_ns > ALONE_NS
 
 
 Judged = tuple[T, int, bool]

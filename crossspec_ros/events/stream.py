@@ -22,7 +22,7 @@ class PacketStream:
         self.events = 0
         self.packets = 0
         self.frame_id = ""
-        self._clock = SensorClock()
+        self.clock = SensorClock()
         self._decoder = PacketDecoder()
         self._told_missing = 0
 
@@ -31,12 +31,13 @@ class PacketStream:
         """Totals of everything that was wrong with the stream."""
         missing = Counter(missing_packets=self._decoder.missing)
         # Copied at once, for the stream is decoded in another thread.
-        return missing + Counter(dict(self._clock.counts)) + self._decoder.damage
+        return missing + Counter(dict(self.clock.counts)) + self._decoder.damage
 
-    def decode(self, message: Any) -> tuple[int, EventBatch]:
-        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError for a bad packet.
+    def decode(self, message: Any, image_step_ns: int | None = None) -> tuple[int, EventBatch]:
+        """Return the header's stamp in ns and the events with `t` in ns of ROS time.
 
-        A packet without payload says only that the stream has reached its stamp.
+        Raises InputError for a bad packet. A packet without payload says only that the stream has reached its
+        stamp. `image_step_ns` is that of `SensorClock.to_ros_ns`.
         """
         stamp_ns = to_ns(message.header.stamp)
         self.packets += 1
@@ -44,7 +45,7 @@ class PacketStream:
         # A mark stands outside the driver's count.
         batch = EventBatch.empty(0, 0) if is_end_mark(message) else self._decoder.decode(message)
         self.events += len(batch)
-        return stamp_ns, batch.at(self._clock.to_ros_ns(batch.t, stamp_ns))
+        return stamp_ns, batch.at(self.clock.to_ros_ns(batch.t, stamp_ns, image_step_ns))
 
     def take_lost_packets(self) -> int:
         """The number of packets that are missing since this was last asked."""
@@ -57,6 +58,7 @@ class DvsStream:
     """Decodes `dvs_msgs/EventArray` from the serialized message; its event times are ROS time already."""
 
     raw = True
+    clock = None
 
     def __init__(self) -> None:
         self.events = 0
@@ -69,8 +71,8 @@ class DvsStream:
         """Totals of everything that was wrong with the stream."""
         return Counter(dict(self._decoder.damage))
 
-    def decode(self, message: bytes) -> tuple[int, EventBatch]:
-        """The header's stamp in ns and the events with `t` in ns of ROS time; InputError when torn."""
+    def decode(self, message: bytes, image_step_ns: int | None = None) -> tuple[int, EventBatch]:
+        """Return the header's stamp in ns and the events with `t` in ns of ROS time; InputError if torn."""
         self.packets += 1
         stamp_ns = cdr_stamp_ns(message)
         batch = self._decoder.decode(message)

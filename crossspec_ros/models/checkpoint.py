@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError, first_line
-from crossspec_ros.models.config_files import DAMAGED, check_kind
+from crossspec_ros.files import check_file
+from crossspec_ros.models.config_files import check_kind
 from crossspec_ros.models.hub import fetch_weights, weight_files
 from crossspec_ros.models.placement import Placement
 
@@ -128,10 +129,15 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for file in _files(folder):
         try:
+            check_file(file)
             tensors |= load_state_dict(file)
+        except InputError:
+            raise
         # torch.load raises errors of many kinds for a file that is not its own.
         except Exception as error:
-            raise InputError(f"'{file}' is missing or damaged ({first_line(error)}): {DAMAGED}") from error
+            raise InputError(
+                f"'{file}' is missing or damaged ({first_line(error)}): copy it again"
+            ) from error
     return tensors
 
 

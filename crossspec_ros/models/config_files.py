@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError, first_line, one_line
-from crossspec_ros.files import read_small
+from crossspec_ros.files import check_file, read_small
 from crossspec_ros.models.placement import GGUF, is_gguf
 
 _MAX_BYTES = 4 << 20
@@ -18,8 +18,6 @@ _PROCESSORS = {
     "image_processor": ("preprocessor_config.json",),
 }
 """Parts of processor_config.json, each with the older files that have its settings."""
-DAMAGED = "copy it again, or run git lfs pull if git left a pointer there"
-"""Remedy for a damaged file."""
 _ALWAYS = {"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}
 HALF = (0.5, 0.5, 0.5)
 """Mean and deviation of most image processors."""
@@ -38,12 +36,15 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
         lack = lack if file.parent.is_dir() else f"there is no folder '{file.parent}'"
         raise InputError(f"{lack}: name a folder that holds a complete checkpoint")
     try:
+        check_file(file)
         # Windows editors put a byte order mark first.
         values = json.loads(read_small(file, _MAX_BYTES).decode("utf-8-sig"))
         if not isinstance(values, dict):
             raise ValueError("no object")
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): {DAMAGED}") from error
+        raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): copy it again") from error
     _check_values(values, file, needed)
     return values
 

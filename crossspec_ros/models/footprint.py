@@ -24,8 +24,9 @@ SESSIONS = 3
 """Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
 SPARE_SESSIONS = 3
 """More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
-LLAMA_AT_ONCE = 512
-"""Largest part of a pass in llama.cpp, where all rows share its cache."""
+LLAMA_AT_ONCE = 128
+"""Tokens that llama.cpp reads at once of a longer pass. In larger parts attention takes longer and more
+memory, for all of a part attend to its last token, under a mask."""
 DRAFT_TOKENS = 1024
 """Tokens in the draft's KV cache."""
 VERIFIED = 129
@@ -128,21 +129,22 @@ def _torch_bytes(placement: Placement, known: Any, kept: int, tokens: int) -> By
 def _llama_bytes(placement: Placement, target: Any, window: int, features: int) -> Bytes:
     """Bytes of a target whose language model runs in llama.cpp, with `window` cells for a sequence.
 
-    torch holds all weights while the file is written. Keys and values are float32, and float16 for a GGUF of
-    fewer bits. The attention is float32, of the tokens of a pass over all that they may attend to.
+    torch holds all weights while the file is written. Keys and values are float16 unless the weights are
+    float32, where all rows share a cache. The attention is float32, of the tokens that are read at once over
+    all that they may attend to.
     """
     rows = SESSIONS + SPARE_SESSIONS
-    at_once, seen = (LLAMA_AT_ONCE, rows * window) if placement.dtype == "float32" else (window, window)
-    number = 4
+    is_float32 = target.is_float32 if placement.dtype == GGUF else placement.dtype == "float32"
+    number, seen = (4, rows * window) if is_float32 else (2, window)
     if placement.dtype == GGUF:
-        weights, number = target.bytes, 4 if target.is_float32 else 2
+        weights = target.bytes
     else:
         numbers = sum(one.numel() for one in target.skeleton.parameters())
         weights = int(numbers * (placement.torch_dtype.itemsize + _FILE_BYTES[placement.dtype]))
     return Bytes(
         weights,
         number * rows * cached_numbers(target.text) * window + 4 * features,
-        4 * (target.text.num_attention_heads + 1) * at_once * seen,
+        4 * (target.text.num_attention_heads + 1) * LLAMA_AT_ONCE * seen,
     )
 
 

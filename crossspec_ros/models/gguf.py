@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.errors import InputError, first_line
+from crossspec_ros.files import check_file
 from crossspec_ros.models.base import FRAMES, TEXT_ROOM, Chunk, InputSpec
 from crossspec_ros.models.gguf_header import read_embeddings, read_header
 from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
@@ -108,8 +109,10 @@ class GgufArchitecture:
         """Return the architecture of the model in this file; raises InputError for an invalid pair."""
         if not file.is_file():
             raise InputError(f"there is no file '{file}': check the path of target")
+        check_file(file)
         check_llama_packages(f"'{file}' is a GGUF")
         files = file, projector_of(file)
+        check_file(files[1])
         return _read(files, tuple((one.stat().st_size, one.stat().st_mtime_ns) for one in files))
 
     @classmethod

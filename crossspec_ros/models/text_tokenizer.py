@@ -10,7 +10,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from crossspec_ros.errors import InputError, one_line
-from crossspec_ros.models.config_files import DAMAGED, check_kind, read_json
+from crossspec_ros.files import check_file
+from crossspec_ros.models.config_files import check_kind, read_json
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -36,6 +37,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
             f"the weights there"
         )
     try:
+        check_file(file)
         layout = json.loads(fast.read_text() if file == fast else _from_sentencepiece(folder))
         added = [token for token in layout.get("added_tokens", ()) if token["id"] < rows]
         tokenizer = Tokenizer.from_str(json.dumps({**layout, "added_tokens": added}))
@@ -44,7 +46,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     # tokenizers raises bare Exceptions.
     except Exception as error:
         raise InputError(
-            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): {DAMAGED}"
+            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -36,6 +36,8 @@ _PACKED = (".zstd", ".zst")
 _SUFFIXES = tuple(f"{storage}{packed}" for storage in (".mcap", ".db3") for packed in ("", *_PACKED))
 _PART = re.compile(r"_(\d+)(?=\.\w+$)")
 """Number of a file of a split bag."""
+_RECENT = 8
+"""Messages of a topic among which a repeated one is looked for: a second publisher may be late."""
 _REPAIRS = {".bag": "`rosbag reindex`", ".db3": "`sqlite3 .recover`", ".mcap": "`mcap recover`"}
 
 
@@ -107,18 +109,18 @@ class BagFiles:
         for topic in topics:
             del self._repeated[topic]
         for file, storage in self._storages:
-            last: dict[Topic, bytes] = {}
+            recent = {topic: deque[bytes](maxlen=_RECENT) for topic in topics}
             read: Counter[Topic] = Counter()
             with self._losing_rest(file):
                 for message in storage.messages(topics):
                     topic = message.topic
                     read[topic] += 1
                     if topic.type in EVENT_TYPES or topic.type in IMAGE_TYPES:
-                        # A bag that two recorders or a bridge wrote has each message twice.
-                        if last.get(topic) == message.data:
+                        # A bag of two recorders, two publishers or a bridge has each message twice.
+                        if message.data in recent[topic]:
                             self._repeated[topic] += 1
                             continue
-                        last[topic] = message.data
+                        recent[topic].append(message.data)
                     yield message
                 for topic in topics:
                     if read[topic] < storage.counts[topic]:
@@ -129,8 +131,8 @@ class BagFiles:
     def losses(self) -> list[str]:
         """Return a sentence for each part that could not be read so far, and for repeated messages."""
         return [*self._damage] + [
-            f"{count} messages of {topic.name} only repeat the one before and are left out: run one "
-            f"recorder, and no bridge in both directions"
+            f"{count} messages of {topic.name} only repeat earlier ones and are left out: run one recorder, "
+            f"let a single node publish, and no bridge work in both directions"
             for topic, count in sorted(self._repeated.items())
         ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import COMPRESSED_IMAGE, compressed_image
+from crossspec_ros.files import check_file
 from crossspec_ros.recordings.source import StampedImages
 
 _SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -58,6 +59,7 @@ class FolderImages(StampedImages):
         data = self._files[index].read_bytes()
         kind = next((kind for head, kind in _HEADS.items() if data.startswith(head)), None)
         if not kind:
+            check_file(self._files[index])
             raise ValueError(f"'{self._files[index]}' is neither PNG nor JPEG")
         return compressed_image(stamp_ns, data, kind)
 
@@ -83,6 +85,7 @@ def _find_times(folder: Path, files: list[Path]) -> tuple[Path, list[str], str]:
     source = next((path for path in (folder / "timestamps.txt", *beside, dsec) if path.is_file()), None)
     if not source:
         return folder, [file.stem for file in files], ""
+    check_file(source)
     lines = source.read_text(errors="replace").splitlines()
     unit = next((found[1] for line in lines if (found := _STATED_UNIT.fullmatch(line.lower()))), "")
     if source == dsec and resolved.parts[-3:-1] == ("images", "left"):

@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from crossspec_ros.errors import InputError, plain_text
-from crossspec_ros.files import check_regular, read_small
+from crossspec_ros.files import check_file, read_small
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 
 if TYPE_CHECKING:
@@ -68,11 +68,15 @@ class Format(NamedTuple):
     has_numbers: bool = False
     """Whether `--columns` and `--time-unit` apply."""
 
+    def files(self, path: Path) -> Iterator[Path]:
+        """Yield the files by which a recording is recognised."""
+        found = (file for pattern in self.contents for file in path.glob(pattern))
+        # macOS adds `._x.mcap` to a copy of x.mcap.
+        yield from (file for file in found if not file.name.startswith(".")) if path.is_dir() else (path,)
+
     def fits(self, path: Path) -> bool:
         if path.is_dir():
-            found = (file for pattern in self.contents for file in path.glob(pattern))
-            # macOS adds `._x.mcap` to a copy of x.mcap.
-            return any(not file.name.startswith(".") for file in found)
+            return any(self.files(path))
         # The libraries that read bags go by the suffix and accept lower case only.
         return (path.name if self.has_topics else path.name.lower()).endswith(self.suffixes)
 
@@ -147,24 +151,14 @@ def find_format(path: Path) -> Format:
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
     if format := next((format for format in _FORMATS if format.fits(path)), None):
-        for file in filter(Path.is_file, (*files[-20:], path.joinpath(*format.contents[:1]))):
-            _refuse_placeholder(file)
+        for file in format.files(path):
+            check_file(file)
         return format
     for file in files:
         if remedy := _FOREIGN.get(file.suffix.lower()):
             raise InputError(f"'{file}' is of a format that is not read: {remedy}")
     folders = " or ".join(pattern for format in _FORMATS for pattern in format.contents)
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
-
-
-def _refuse_placeholder(file: Path) -> None:
-    """Raise InputError for a file that only stands for a recording."""
-    with file.open("rb") as opened:
-        head = opened.read(64).lstrip().lower()
-    if head.startswith(b"version https://git-lfs"):
-        raise InputError(f"'{file}' is a Git LFS pointer: run `git lfs pull`")
-    if head.startswith((b"<!doctype html", b"<html")):
-        raise InputError(f"'{file}' is an HTML page: download the recording itself")
 
 
 def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
@@ -174,8 +168,6 @@ def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
             raise InputError(f"--{name.replace('_', '-')} does not apply to '{path}': leave it out")
     if (inner := path.joinpath(*format.contents[:1])).is_file():
         path = inner
-    if not path.is_dir():  # a pipe is no file, and would be waited for
-        check_regular(path)
     opener = resolve_name(format.opener)
     has_options = format.has_topics or format.has_numbers
     opened: FileRecording = opener(path, asked) if has_options else opener(path)

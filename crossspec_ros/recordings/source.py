@@ -39,20 +39,20 @@ class StampedImages(ABC):
 
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield all readable images from the start; raises InputError at the end if some are damaged."""
-        unreadable: list[str] = []
+        unreadable: list[Exception] = []
         for index in sorted(range(len(self._stamps_ns)), key=self._stamps_ns.__getitem__):
             stamp_ns = self._stamps_ns[index]
             try:
                 data = self._read(index, stamp_ns)
             except (OSError, ValueError, RuntimeError, LookupError) as error:
-                unreadable.append(one_line(error))
+                unreadable.append(error)
             else:
                 yield RecordedMessage(stamp_ns, "image", self.type, data)
         if unreadable:
-            raise InputError(
-                f"{len(unreadable)} of {len(self._stamps_ns)} images cannot be read ({unreadable[0]}): copy "
-                f"them again"
-            )
+            what = f"{len(unreadable)} of {len(self._stamps_ns)} images cannot be read"
+            if isinstance(unreadable[0], InputError):
+                raise InputError(f"{what}: {unreadable[0]}")
+            raise InputError(f"{what} ({one_line(unreadable[0])}): copy them again")
 
 
 class FileRecording(Recording):

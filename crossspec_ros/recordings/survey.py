@@ -16,6 +16,7 @@ from crossspec_ros.events.cdr import (
     IMAGE,
     IMAGE_TYPES,
 )
+from crossspec_ros.events.stamp_judge import amount, guess_clock
 from crossspec_ros.recordings.bag import BagFiles
 from crossspec_ros.recordings.bag_storage import Topic
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
@@ -25,7 +26,6 @@ from crossspec_ros.recordings.topic_survey import EventSurvey, ImageSurvey, Topi
 from crossspec_ros.recordings.topics import choose, describe_unread_images, is_unread_events, is_unread_images
 
 _SECOND = 1_000_000_000
-_YEAR_S = 365.25 * 86400
 _MAX_START_NS = _SECOND
 """A stream that begins later than the other leaves whole windows without it."""
 Report = dict[str, Any]
@@ -133,21 +133,24 @@ def _compare(topics: dict[TopicSurvey, Report]) -> Iterator[str]:
 def _compare_times(
     events: EventSurvey, ends: list[int], images: ImageSurvey, image_ends: list[int]
 ) -> Iterator[str]:
-    offset_s = (image_ends[0] - ends[0]) / _SECOND
-    apart = f"{abs(offset_s) / _YEAR_S:.1f} years" if abs(offset_s) > _YEAR_S else f"{abs(offset_s):.1f} s"
-    order = f"{apart} {'before' if offset_s < 0 else 'after'} the events of {events.topic.name}"
-    if image_ends == [0, 0]:
-        yield (
-            f"all stamps of {images.topic.name} are 0, so no window has both events and images: let its "
-            f"driver set header.stamp in ROS time"
-        )
-    elif abs(image_ends[0] - ends[0]) > _MAX_START_NS:
-        guess = " (time since boot?)" if min(ends[0], image_ends[0]) < _YEAR_S * _SECOND else ""
-        is_apart = max(image_ends[0] - ends[1], ends[0] - image_ends[1]) > _MAX_START_NS
-        lack = (
-            "they have no time in common and no window has both" if is_apart else "windows lack one of both"
-        )
-        yield (
-            f"the images of {images.topic.name} begin {order}{guess * is_apart}, so {lack}: let both drivers "
-            f"stamp in ROS time, by one clock, and start them before the recorder"
-        )
+    for topic, stamps in ((events, ends), (images, image_ends)):
+        if stamps == [0, 0]:
+            yield (
+                f"all stamps of {topic.topic.name} are 0, so no window has both events and images: let its "
+                f"driver set header.stamp in ROS time"
+            )
+            return
+    lag_ns = 0 if events.is_dvs else images.lag_ns - events.lag_ns
+    is_offset = abs(lag_ns) > _MAX_START_NS
+    offset_ns = lag_ns if is_offset else image_ends[0] - ends[0]
+    if abs(offset_ns) <= _MAX_START_NS:
+        return
+    is_apart = max(image_ends[0] - ends[1], ends[0] - image_ends[1]) > _MAX_START_NS
+    verb, order = "are stamped" if is_offset else "begin", "before" if offset_ns < 0 else "after"
+    guess = guess_clock(ends[0] + offset_ns, ends[0]) if is_offset or is_apart else ""
+    lack = "they have no time in common and no window has both" if is_apart else "windows lack one of both"
+    yield (
+        f"the images of {images.topic.name} {verb} {amount(abs(offset_ns))} {order} the events of "
+        f"{events.topic.name}{guess}, so {lack}: let both drivers stamp in ROS time, by one clock, and start "
+        f"them before the recorder"
+    )

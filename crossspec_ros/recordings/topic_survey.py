@@ -78,6 +78,7 @@ class StampedSurvey(TopicSurvey):
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
         self._stamps = array("q")
+        self._lags = array("q")
         self._unreadable: Counter[str] = Counter()
         self._encodings: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
@@ -88,6 +89,7 @@ class StampedSurvey(TopicSurvey):
             stamp, message = stamp_ns(data), self._parse(data)
             if message is not None:
                 self._stamps.append(stamp)
+                self._lags.append(stamp - log_ns)
                 self._take(stamp, message)
         except MemoryError:
             raise
@@ -100,6 +102,11 @@ class StampedSurvey(TopicSurvey):
                 f"they are no {self.topic.type} ({reason}): copy the recording again, or check which "
                 f"definition its recorder had"
             ] += 1
+
+    @property
+    def lag_ns(self) -> int:
+        """How far the stamps are ahead of the recorder's clock."""
+        return int(np.median(self._lags))
 
     def _parse(self, data: bytes) -> Any:
         """Return the message, or None for one of a player."""

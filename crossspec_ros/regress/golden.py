@@ -15,6 +15,7 @@ from PIL import Image
 
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.replay_setup import ReplaySetup
+from crossspec_ros.captioning.wording import seconds
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
 from crossspec_ros.regress.checks import Check, Difference
@@ -123,9 +124,8 @@ class Golden:
     origin_ns: int
 
     def window_name(self, end_ns: int) -> str:
-        """Return the name of a window, such as "window 3-4 s"."""
-        end_s = (end_ns - self.origin_ns) / SECOND
-        return f"window {end_s - 1:g}-{end_s:g} s"
+        """Return the label of a window for people."""
+        return f"window {seconds(end_ns - SECOND, end_ns, self.origin_ns)}"
 
 
 def golden_folder(bag: Path) -> Path:

@@ -19,7 +19,14 @@ from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import CaptionHealth, fill_acceptance, fill_latency, fill_link
+from crossspec_ros.captioning.health import (
+    OK,
+    CaptionHealth,
+    Status,
+    fill_acceptance,
+    fill_latency,
+    fill_link,
+)
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
@@ -65,9 +72,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
+        # A transition in work would keep the node, and with it shared memory.
+        self.at_end.append(self._state_machine.destroy_when_not_in_use)
         change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
         change_state.callback_group = self._group
         self._group.add_entity(change_state)
+        # A MultiThreadedExecutor raises what a callback raised only when it wakes up again.
+        self.create_timer(1.0, lambda: None, clock=STEADY)
         self._starter: Timer | None = None
         if self._settings.autostart:
             self._starter = self.create_timer(0.0, self._start, self._group, STEADY)
@@ -226,9 +237,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         updater.add("acceptance", lambda status: fill_acceptance(status, summary))
         updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
         updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
-        updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
+        updater.add("model", self._fill_model)
         updater.add("link", lambda status: fill_link(status, self._decoder))
         return updater
+
+    def _fill_model(self, status: Status) -> None:
+        if self._inputs is not None and self._decoder is None:
+            status.summary(OK, "the models are loading")
+        else:
+            self._health.fill_model(status, self._captioner is not None)
 
 
 def main(args: Sequence[str] | None = None) -> None:

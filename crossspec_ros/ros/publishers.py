@@ -35,6 +35,8 @@ from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
+_MAX_LABEL_NS = 30 * 86400 * 10**9
+"""Windows count from the first one, or from a later one that is farther away."""
 _LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -145,8 +147,8 @@ class Publishers(Listener):
         if not self._node.context.ok():
             return
         window = outcome.window
-        # Labels of windows are never negative, also after a jump back of the clock.
-        is_first = self._origin_ns is None or window.start_ns < self._origin_ns
+        # Labels of windows are neither negative nor decades, also after the clock was set.
+        is_first = self._origin_ns is None or not 0 <= window.start_ns - self._origin_ns < _MAX_LABEL_NS
         self._origin_ns = window.start_ns if is_first else self._origin_ns
         self.summary.count(windows=1, late_events=window.late_events, late_frames=window.late_frames)
         if outcome.caption is not None:

@@ -23,9 +23,8 @@ from crossspec_ros.ros.executables import MODULES
 
 EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
 """Topics that drivers and the player publish."""
-REMAPS = {
-    "synchronizer": {"events": EVENTS, "image": IMAGE},
-}
+INPUTS = {"events": EVENTS, "image": IMAGE}
+"""Remappings of the synchronizer."""
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 """Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""
 
@@ -47,15 +46,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def command(
-    node: str, params_file: Path, parameters: Mapping[str, Value], remaps: Mapping[str, str] | None = None
+    node: str, params_file: Path, parameters: Mapping[str, Value], remaps: Mapping[str, str] = INPUTS
 ) -> list[str]:
-    """Return the command that starts a node with this Python and these parameters, on the usual topics."""
+    """Return the command that starts a node with this Python, these parameters and remappings."""
     made = [sys.executable, "-m", MODULES[node], "--ros-args"]
     made += ["--params-file", str(params_file)]
     for name, value in parameters.items():
         # JSON is YAML in which a string stays a string.
         made += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
-    for name, topic in (REMAPS.get(node, {}) if remaps is None else remaps).items():
+    for name, topic in remaps.items():
         made += ["-r", f"{name}:={topic}"]
     return made
 

@@ -17,7 +17,7 @@ import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError, one_line, plain_text
+from crossspec_ros.errors import InputError, forget_frames, one_line, plain_text
 
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
@@ -75,16 +75,20 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         failure = failed[0] if failed else None
         code = _report(failure, node)
+        if failure is not None and isinstance(failure, _SENTENCES):
+            # They hold the node.
+            forget_frames(failure)
         try:
-            if executor is not None and spin is not None:
-                # That of a subclass would wait for its callbacks.
-                Executor.shutdown(executor)
-                spin.join(timeout=1.0)
+            if executor is not None:
+                executor.remove_node(node)
             is_stuck = node is not None and _destroy(node)
         finally:
+            # It ends the executor, whose own `shutdown` would wait for callbacks.
             rclpy.try_shutdown()
+        if spin is not None:
+            spin.join(timeout=1.0)
         # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
-        node = executor = None
+        node = executor = spin = None
         gc.collect()
         if is_stuck:
             # Python would wait for that callback, which may load models for minutes.

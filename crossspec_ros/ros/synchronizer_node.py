@@ -32,13 +32,13 @@ from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Update
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
-_MOST_FRAME_ID = 256
-"""Characters; it is copied into every image."""
+_MAX_FRAME_ID = 256
+"""Characters. Every image has a copy."""
 _LOOK_S = 0.1
 """Time between two looks at the graph for a publisher."""
 _TOPICS = {EVENTS: "events", FRAMES: "image"}
-_PARTS = {EVENTS: "events", FRAMES: "images"}
-"""Parts of the diagnostics."""
+_STREAMS = {"events": EVENTS, "images": FRAMES}
+"""Streams by their rows of the diagnostics."""
 _RAW, _COMPRESSED = "sensor_msgs/Image", "sensor_msgs/CompressedImage"
 _IMAGES = {
     "raw": [("", _RAW)],
@@ -49,7 +49,7 @@ _IMAGES = {
 
 
 class SynchronizerNode(GuardedNode):
-    """Callbacks only enqueue; one worker thread decodes, fills the windows and publishes."""
+    """Callbacks only enqueue. One worker thread decodes messages, fills windows and publishes."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("synchronizer", **options)
@@ -68,7 +68,7 @@ class SynchronizerNode(GuardedNode):
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = self._pulse.start(self._work, "synchronizer")
-        # What is not subscribed yet: by stream, endings of the topic and message types.
+        # Streams that are not subscribed yet, with possible endings of the topic and message types.
         self._missing: dict[str, list[tuple[str, str]]] = {
             EVENTS: [("", kind) for kind in ([settings.event_type] if settings.event_type else EVENT_TYPES)],
             FRAMES: _IMAGES[settings.image_transport],
@@ -80,7 +80,7 @@ class SynchronizerNode(GuardedNode):
             self._updater.add(part, self._fill)
 
     def stop(self) -> None:
-        """End the worker; what still waits in the queue is dropped."""
+        """End the worker, and drop the messages in the queue."""
         self._pulse.end()
         self._stopping = True
         with contextlib.suppress(queue.Full):
@@ -163,29 +163,29 @@ class SynchronizerNode(GuardedNode):
             self._closed.publish(closed_message(update))
         else:
             frame_id = self._frame_id if isinstance(update, FrameReady) else self._pipeline.stream.frame_id
-            image = image_message(update.image, update.stamp_ns, frame_id[:_MOST_FRAME_ID])
+            image = image_message(update.image, update.stamp_ns, frame_id[:_MAX_FRAME_ID])
             self._outputs[type(update)].publish(image)
 
     def _fill(self, status: Status) -> None:
         """Fill one of `INPUT_PARTS` of the diagnostics."""
-        stream = self._pipeline.stream
-        flow = {"packets": stream.packets, "events": stream.events, **self._flow}
-        self._health.fill(status, flow, {**self._problems, **self._pipeline.counts})
+        taken = self._pipeline.stream
+        flow = {"packets": taken.packets, "events": taken.events, **self._flow}
+        faults = {**self._problems, **self._pipeline.counts}
+        self._health.fill(status, flow, faults, self._pipeline.findings)
         if status.name == "queue":
             status.add("waiting", self._queue.qsize())
-        for missing in list(self._missing):
-            if _PARTS[missing] == status.name:
-                status.warn("publisher", self._reason(missing))
+        if (stream := _STREAMS.get(status.name, "")) in self._missing:
+            status.warn("publisher", self._reason(stream))
 
-    def _reason(self, missing: str) -> str:
+    def _reason(self, stream: str) -> str:
         """Return why a stream is not subscribed."""
-        topic, types = self.resolve_topic_name(_TOPICS[missing]), self._published(missing)
+        topic, types = self.resolve_topic_name(_TOPICS[stream]), self._published(stream)
         problem = f"carries {', '.join(sorted(types))}, which is not read" if types else "has no publisher"
-        return f"{topic} {problem}: start the driver, or remap {_TOPICS[missing]} to the driver's topic"
+        return f"{topic} {problem}: start the driver, or remap {_TOPICS[stream]} to the driver's topic"
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Entry point of the executable `synchronizer`."""
+    """Run the executable `synchronizer`."""
     run(SynchronizerNode, args)
 
 

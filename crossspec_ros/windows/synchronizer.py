@@ -11,7 +11,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.stamps import LiveMessage, StampJudge, Verdict
+from crossspec_ros.events.stamp_judge import LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
@@ -54,10 +54,10 @@ class Synchronizer:
     """Fills windows from both streams and closes each one exactly once and in order.
 
     A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
-    windows without any data between others close too. Data for a closed window is counted as late. When a
-    stream jumps back by more than a second, or forward by more than ten, or changes its size, the open
-    windows close and everything starts anew; a StampJudge separates jumps from strays. `counts` has the
-    number of each of these. The methods are generators: they work while the caller takes their updates. Not
+    windows without any data between others close too. Data for a closed window is counted as late. When time
+    jumps back by more than a second, or ahead by more than ten, or a stream changes its size, the open
+    windows close and everything starts anew; `judge` separates jumps from strays. `counts` has the number of
+    each of these. The methods are generators: they work while the caller takes their updates. Not
     thread-safe.
 
     A window's events make `images` event images of equal times, each rendered as soon as the events have
@@ -72,8 +72,8 @@ class Synchronizer:
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._told_late: Counter[str] = Counter()
-        self._judge = StampJudge[Callable[[], Iterator[Update]]](lambda ns: grid.closing(ns, lateness_ns))
-        self._reached = self._judge.reached
+        self.judge = StampJudge(lambda ns: grid.closing(ns, lateness_ns), lateness_ns)
+        self._reached = self.judge.reached
         self._forget()
 
     def _forget(self) -> None:
@@ -83,10 +83,11 @@ class Synchronizer:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._recorded: tuple[int, int] | None = None
 
-    def add_events(self, batch: EventBatch, lost_packets: int = 0) -> Iterator[Update]:
-        """Take a batch whose `t` is ROS time in ns, not us, and before which so many packets are missing.
+    def add_events(self, batch: EventBatch, lost_packets: int = 0, step_ns: int = 0) -> Iterator[Update]:
+        """Take a batch whose `t` is ROS time in ns, not us.
 
-        Raises InputError if its events are more than `MAX_PACKET_NS` apart.
+        Before it, `lost_packets` are missing, and the host's clock was set by `step_ns`. Raises InputError if
+        its events are more than `MAX_PACKET_NS` apart.
         """
         if not len(batch):
             return
@@ -97,7 +98,7 @@ class Synchronizer:
                 f"driver"
             )
         take = partial(self._take_events, batch, earliest_ns, latest_ns, lost_packets)
-        yield from self._hear(LiveMessage(take, EVENTS, int(batch.t[0]), len(batch)))
+        yield from self._hear(LiveMessage(take, EVENTS, int(batch.t[0]), len(batch), step_ns=step_ns))
 
     def add_frame(self, stamp_ns: int, image: np.ndarray | Callable[[], np.ndarray]) -> Iterator[Update]:
         """Take a frame (H, W, 3), or a function that makes it and is called for the first of a slot only.
@@ -107,26 +108,20 @@ class Synchronizer:
         yield from self._hear(LiveMessage(partial(self._take_frame, stamp_ns, image), FRAMES, stamp_ns))
 
     def add_silence(self, stamp_ns: int, is_camera: bool) -> Iterator[Update]:
-        """Take the stamp of a packet that has no events.
-
-        `is_camera` says that a camera is there that has nothing to tell, and that nothing ends here.
-        """
+        """Take the stamp of a packet that has no events, of a camera or as a player's sign."""
         take = partial(self._reach, EVENTS, stamp_ns, is_camera)
-        yield from self._hear(LiveMessage(take, EVENTS, stamp_ns, is_silence=True))
+        yield from self._hear(LiveMessage(take, EVENTS, stamp_ns, is_silence=not is_camera))
 
     def advance(self, stream: str, stamp_ns: int) -> Iterator[Update]:
         """Learn for certain that a stream (EVENTS or FRAMES) has reached `stamp_ns` without data there."""
         take = partial(self._reach, stream, stamp_ns)
-        yield from self._hear(LiveMessage(take, stream, stamp_ns, is_silence=True, is_certain=True))
+        yield from self._hear(LiveMessage(take, stream, stamp_ns, is_certain=True))
 
-    def _hear(self, heard: LiveMessage[Callable[[], Iterator[Update]]]) -> Iterator[Update]:
+    def _hear(self, heard: LiveMessage) -> Iterator[Update]:
         """Take what is judged now: the message, and what it confirms."""
-        for message, verdict in self._judge.judge(heard):
+        for message, verdict in self.judge.judge(heard):
             if verdict is Verdict.STRAY:
                 self.counts[f"stray_{message.stream}"] += message.count
-            elif verdict is Verdict.LATE:
-                if not message.is_silence:
-                    self.counts[f"late_{message.stream}"] += message.count
             else:
                 if verdict is not Verdict.TAKE:
                     self.counts["backward_jumps" if verdict is Verdict.JUMP_BACK else "forward_jumps"] += 1
@@ -148,12 +143,12 @@ class Synchronizer:
         yield from self._set_size(EVENTS, (batch.width, batch.height))
         first, last = self.grid.index(earliest_ns), self.grid.index(latest_ns)
         if first == last:
-            self._fill(self._window(first), batch, earliest_ns, latest_ns)
+            self._fill(first, batch, earliest_ns, latest_ns)
         else:
             edges = [self.grid.start(index) for index in range(first, last + 2)]
             for i, part in split(batch, edges, earliest_ns, latest_ns):
                 since_ns, until_ns = max(earliest_ns, edges[i]), min(latest_ns, edges[i + 1] - 1)
-                self._fill(self._window(first + i), part, since_ns, until_ns)
+                self._fill(first + i, part, since_ns, until_ns)
         self._record(earliest_ns, latest_ns)
         yield from self._pass(EVENTS, latest_ns)
 
@@ -162,7 +157,7 @@ class Synchronizer:
         was_open, first = index in self._open, self._next
         window = self._window(index)
         if window is None:
-            self.counts["late_frames"] += 1
+            self._count_late("late_frames", index, 1)
         elif slot not in window.slots:
             try:
                 pixels = image() if callable(image) else image
@@ -192,7 +187,7 @@ class Synchronizer:
             return
         self.counts[f"{stream}_of_another_size"] += 1
         last = max((i for i, window in self._open.items() if window.events or window.slots), default=-1)
-        self._judge.forget()
+        self.judge.forget()
         yield from self._start_anew()
         self._first, self._sizes[stream] = last + 1, size
 
@@ -220,10 +215,15 @@ class Synchronizer:
         both = len(self._reached) == 2 and min(self._reached.values()) >= end_ns
         return both or max(self._reached.values()) >= end_ns + self.lateness_ns
 
-    def _fill(self, window: _Open | None, batch: EventBatch, since_ns: int, until_ns: int) -> None:
-        count = len(batch)
+    def _count_late(self, kind: str, index: int, count: int) -> None:
+        # Data of a window that a change of size has closed are not late.
+        if index >= self._first:
+            self.counts[kind] += count
+
+    def _fill(self, index: int, batch: EventBatch, since_ns: int, until_ns: int) -> None:
+        count, window = len(batch), self._window(index)
         if window is None:
-            self.counts["late_events"] += count
+            self._count_late("late_events", index, count)
             return
         if since_ns < (rendered_ns := window.slices.rendered_ns):
             batch, since_ns = batch[batch.t >= rendered_ns], rendered_ns

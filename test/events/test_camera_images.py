@@ -55,6 +55,7 @@ GREY_RGB = np.repeat(GREY[..., None], 3, 2)
         # OpenCV's types without a meaning are grey or in its order of colours.
         ("8UC1", GREY, GREY_RGB),
         ("8UC3", RGB[..., ::-1], RGB),
+        ("8UC4", np.concatenate([RGB[..., ::-1], RGB[..., :1]], 2), RGB),
     ],
 )
 def test_the_common_camera_encodings_become_rgb(encoding, pixels, expected):
@@ -109,7 +110,9 @@ def test_yuv_of_one_colour_becomes_that_colour(encoding, step):
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        *((dict(encoding=encoding), "image-encoding") for encoding in ("16UC1", "32FC1", "nv24", "8UC2")),
+        *((dict(encoding=encoding), "image-encoding") for encoding in ("16UC3", "nv24", "8UC2")),
+        *((dict(encoding=encoding), "image-depth") for encoding in ("16UC1", "32FC1")),
+        (dict(encoding="BGR8"), "image-capitals"),
         (dict(data=bytes(7)), "image-short"),
         (dict(height=900), "image-too-high"),
         (dict(encoding="nv12", height=900), "image-nv12-too-high"),

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage
-from crossspec_ros.events.stamps import Break, LiveMessage, StampJudge, Verdict, find_strays, merged, parts
+from crossspec_ros.events.stamp_judge import LiveMessage, StampJudge, Verdict
+from crossspec_ros.events.stamps import Break, find_strays, merged, parts
 
 SECOND = 10**9
 YEAR_S = 365 * 86400
@@ -47,7 +48,7 @@ def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays) -> 
 
 def heard(*seconds: float) -> dict[float, Verdict]:
     """Verdicts on the messages of a live stream, but for the one that is held in the end."""
-    judge, verdicts = StampJudge[float](lambda stamp_ns: stamp_ns + SECOND), {}
+    judge, verdicts = StampJudge(lambda stamp_ns: stamp_ns + SECOND), {}
     for s in seconds:
         for message, verdict in judge.judge(LiveMessage(s, "events", round(s * SECOND))):
             verdicts[message.item] = verdict

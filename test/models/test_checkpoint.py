@@ -18,6 +18,7 @@ from crossspec_ros.models.checkpoint import read_tensors
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
+from crossspec_ros.models.text_tokenizer import load_tokenizer
 
 LAYOUTS = ("safetensors", "safetensors shards index", "bin", "bin shards index", "old bin")
 
@@ -45,11 +46,31 @@ def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
         read_tensors(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_pointers_of_git_lfs_have_a_remedy(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 123\n")
-    with pytest.raises(InputError, match="git lfs pull"):
-        read_json(tmp_path / name) if name.endswith("json") else read_tensors(tmp_path)
+READERS: dict[str, Callable[[Path], object]] = {
+    "model.safetensors": lambda file: read_tensors(file.parent),
+    "pytorch_model.bin": lambda file: read_tensors(file.parent),
+    "config.json": read_json,
+    "tokenizer.json": lambda file: load_tokenizer(file.parent, 500),
+    "tokenizer.model": lambda file: load_tokenizer(file.parent, 500),
+    "a.gguf": target_architecture,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    ("content", "meaning"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 123\n", "is a Git LFS pointer"),
+        ("\n<!DOCTYPE html>\n<html>", "is an HTML page"),
+        ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code>', "is a server's answer"),
+    ],
+)
+def test_placeholders_of_a_checkpoint_are_named(
+    tmp_path: Path, name: str, content: str, meaning: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=f"'{tmp_path / name}' {meaning}: "):
+        READERS[name](tmp_path / name)
 
 
 def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

@@ -132,10 +132,9 @@ def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path: Path) -> N
     ("file", "content", "code"),
     [("tokenizer.json", b'{"model"', "tokenizer-no-json"),
      ("tokenizer.model", b"no model", "tokenizer-no-model"),
-     ("tokenizer_config.json", b"{", "tokenizer-config-no-json"),
-     ("tokenizer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "tokenizer-lfs")],
+     ("tokenizer_config.json", b"{", "tokenizer-config-no-json")],
 )  # fmt: skip
 def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, code: str) -> None:
     (folder / file).write_bytes(content)
-    with refused(code, library_text="-no-" in code):
+    with refused(code, library_text=True):
         load_tokenizer(folder, 500)

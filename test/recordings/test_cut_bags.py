@@ -140,9 +140,10 @@ def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
         assert len(read) < 10
 
 
-def test_each_message_twice_plays_once(tmp_path):
-    messages = [message for message in sound() for _ in range(2)]
-    bag = write(tmp_path / "bag", messages)
+@pytest.mark.parametrize("late_ms", [0, 35])
+def test_each_message_twice_plays_once(tmp_path, late_ms):
+    again = [(topic, kind, log_ns + late_ms * 10**6, data) for topic, kind, log_ns, data in sound()]
+    bag = write(tmp_path / "bag", sorted([*sound(), *again], key=lambda message: message[2]))
     with closing(open_here(bag)) as recording:
         for _ in range(2):
             assert len([*recording.messages()]) == 120

@@ -162,6 +162,18 @@ def test_unreadable_images_are_a_loss(tmp_path, recording):
         assert "2 of 5 images" in opened.losses[0] and NAMES[3] in opened.losses[0]
 
 
+def test_pointers_in_place_of_images_are_named(tmp_path, recording):
+    folder = pictures(tmp_path / "images")
+    (folder / "timestamps.txt").write_text(US)
+    for name in NAMES:
+        (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with closing(open_here(recording, ReadOptions(images=folder))) as opened:
+        assert not any(message.kind == "image" for message in opened.messages())
+        assert opened.losses == [
+            f"5 of 5 images cannot be read: '{folder / NAMES[0]}' is a Git LFS pointer: run `git lfs pull`"
+        ]
+
+
 def test_convert_takes_images_into_the_bag(tmp_path, recording):
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(US)

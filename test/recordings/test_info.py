@@ -221,12 +221,13 @@ def test_strays_and_gaps_are_no_missing_images(tmp_path) -> None:
 
 @pytest.mark.parametrize("kind", [EVENT_PACKET, DVS_EVENTS])
 def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -> None:
-    messages, mark = sound(), event_packet(4 * SECOND, b"", "evt3", (0, 0))
+    messages, marks = sound(), [event_packet(s * SECOND, b"", "evt3", (0, 0)) for s in (3, 4)]
     if kind == DVS_EVENTS:
         messages = [(EVENTS, kind, SECOND, encode_dvs(BATCHES[0], SECOND)), *images(*range(20))]
-        mark = encode_dvs(EventBatch.empty(0, 0), 4 * SECOND)
+        marks = [encode_dvs(EventBatch.empty(0, 0), s * SECOND) for s in (3, 4)]
     # Recorded in the middle of a loop, so that one comes first as well.
-    bag = write(tmp_path / "bag", [(EVENTS, kind, SECOND, mark), *messages, (EVENTS, kind, 4 * SECOND, mark)])
+    ends = [(EVENTS, kind, at_s * SECOND, mark) for at_s, mark in zip((1, 4), marks, strict=True)]
+    bag = write(tmp_path / "bag", [ends[0], *messages, ends[1]])
     report = survey(bag)
     assert report["findings"] == []
     assert by_topic(report)[EVENTS]["resolutions"].keys() == {"320x240"}

@@ -31,12 +31,12 @@ class Launch:
     def ended(self):
         return self.process.poll() is not None
 
-    def until(self, observer, condition, timeout_s=60.0):
+    def until(self, observer, condition, timeout_s=120.0):
         """Wait for a condition on what is observed, for as long as launch runs."""
         observer.wait(lambda: condition() or self.ended(), timeout_s)
         assert condition(), self.output
 
-    def wait(self, timeout_s=60.0):
+    def wait(self, timeout_s=120.0):
         """The exit code, once launch and every node have ended."""
         deadline = time.monotonic() + timeout_s
         while self.lives():
@@ -98,7 +98,7 @@ def launched(folder, file, *arguments, prefix=None):
     finally:
         launch.interrupt()
         try:
-            launch.wait(10.0)
+            launch.wait(30.0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -81,7 +81,7 @@ def params_file(folder, node, **parameters):
 
 def test_replay_captions_every_window_and_ends(start, observer):
     launch = start(REPLAY, "rate:=8")
-    assert launch.wait(100.0) == 0, launch.output
+    assert launch.wait(300.0) == 0, launch.output
     observer.wait(lambda: len(observer["/captioner/caption"]) == len(observer.reports()) == 9)
     captions = [message.data for message in observer["/captioner/caption"]]
     assert captions == [message for _, _, message, _ in observer.reports()]
@@ -101,8 +101,8 @@ def test_arguments_reach_the_nodes(start_quickly, observer, tmp_path):
     assert observer.reports()[0][2].endswith(": yes")
 
 
-def test_missing_recording_ends_launch_with_a_sentence_and_an_error(start_quickly, tmp_path):
-    launch = start_quickly(REPLAY, f"sequence:={tmp_path / 'nothing'}")
+def test_missing_recording_ends_launch_with_a_sentence_and_an_error(start, tmp_path):
+    launch = start(REPLAY, f"sequence:={tmp_path / 'nothing'}")
     assert launch.wait() == 1
     assert f"the recording '{tmp_path / 'nothing'}' does not exist: give " in launch.output
     assert "ended with code 2" in launch.output and "Traceback" not in launch.output
@@ -131,7 +131,7 @@ def test_guest_takes_parameters_and_namespace_and_ends_no_other(start_quickly, o
     service = "/robot/captioner/get_parameters"
     answer = ask(launch, observer, GetParameters, service, names=["max_new_tokens", "memory"])
     assert [parameter_value_to_python(value) for value in answer.values] == [9, "none"]
-    observer.wait(lambda: launch.output.count("finished cleanly") == 3, 60.0)
+    observer.wait(lambda: launch.output.count("finished cleanly") == 3, 120.0)
     assert not launch.ended()
 
 
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
         # The player waits for each report, so frames of the next window say that the last is done with.
         return len(observer["/synchronizer/frame"]) >= 8 * len(observer.reports()) + 3 > 8
 
-    launch.until(observer, between_captions)
+    launch.until(observer, between_captions, 300.0)
     launch.interrupt()
     assert launch.wait(ENDED_S) == 0
     assert "Traceback" not in launch.output, launch.output

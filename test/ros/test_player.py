@@ -44,9 +44,6 @@ def record(path, stamps_ms):
     return path
 
 
-CAPTIONER_REMAPS = {topic: f"synchronizer/{topic}" for topic in ("frame", "event_image", "window_closed")}
-
-
 def remapped(**topics):
     rules = [word for topic, name in topics.items() for word in ("-r", f"{topic}:={name}")]
     return {"cli_args": ["--ros-args", *rules]}
@@ -64,9 +61,7 @@ def stage():
             overrides = [Parameter(name, value=value) for name, value in values.items()]
             events = remapped(events="event_camera/events")
             stack.enter_context(spinning(lambda: SynchronizerNode(**events)))
-            player.captioner = stack.enter_context(
-                spinning(lambda: CaptionerNode(lambda params: decoder, **remapped(**CAPTIONER_REMAPS)))
-            )
+            player.captioner = stack.enter_context(spinning(lambda: CaptionerNode(lambda params: decoder)))
             return stack.enter_context(spinning(lambda: PlayerNode(parameter_overrides=overrides)))
 
         yield observer, player, decoder

@@ -38,7 +38,7 @@ from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.messages import closed_window
 from crossspec_ros.ros.player_node import PlayerNode
-from crossspec_ros.ros.replay import REMAPS
+from crossspec_ros.ros.replay import INPUTS
 from crossspec_ros.ros.synchronizer_node import SynchronizerNode
 
 SECOND, MS = 10**9, 10**6
@@ -196,7 +196,7 @@ def replayed(setup, rate, windows):
             if name == "dsec_player":
                 values |= {"rate": rate, "every_window": True, "caption_timeout_s": 20.0}
             overrides = [Parameter(name, value=value) for name, value in values.items()]
-            rules = [word for topic in REMAPS.get(name, {}).items() for word in ("-r", ":=".join(topic))]
+            rules = [word for topic in INPUTS.items() for word in ("-r", ":=".join(topic))]
             node = stack.enter_context(
                 spinning(
                     lambda make=make, values=overrides, rules=rules: make(

@@ -204,7 +204,7 @@ def test_images_have_the_sizes_of_the_models(stage, tmp_path):
     stage = stage(**{"models.folder": str(tmp_path)})
     stage.image.publish(frame(10))
     stage.events.publish(packet(0))
-    stage.events.publish(packet(1500))
+    stage.events.publish(packet(450))
     stage.observer.wait(lambda: stage.observer["/synchronizer/event_image"])
     kinds = ("frame", "event_image")
     assert [stage.observer[f"/synchronizer/{kind}"][0].height for kind in kinds] == [48, 12]

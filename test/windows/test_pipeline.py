@@ -31,7 +31,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 MS = 10**6
 SECOND = 10**9
 WIDTH, HEIGHT = 32, 24
-SETTINGS = SynchronizerSettings(frame_size=12, event_image_size=6)
+SETTINGS = SynchronizerSettings(frames=8, frame_size=12, event_image_size=6)
 
 
 def batch(start_ms):
@@ -133,7 +133,7 @@ def test_an_image_that_cannot_be_used_raises_a_sentence_and_the_next_message_is_
 def test_sizes_that_cannot_be_drawn_cost_no_window():
     pipeline = Pipeline(replace(SETTINGS, frame_size=1251))
     closed = []
-    for i in range(0, 4000, 100):
+    for i in range(1000, 5000, 100):
         with refused("event-image-too-long"):
             recorded(pipeline, [events(i, (4096, 20))])
         with suppress(InputError):  # it is read only where its slot has no frame yet
@@ -141,7 +141,7 @@ def test_sizes_that_cannot_be_drawn_cost_no_window():
         updates = recorded(pipeline, [frame(i), events(i)])
         closed += [update for update in updates if isinstance(update, WindowClosed)]
     assert [(update.end_ns // SECOND, update.frames, update.event_images) for update in closed] == [
-        (end, 8, 5) for end in (1, 2, 3)
+        (end, 8, 5) for end in (2, 3, 4)
     ]
 
 

@@ -38,8 +38,6 @@ from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import NODES as SETTINGS
 
 NODES = tuple(SETTINGS)
-_DIAGNOSED = {"synchronizer", "captioner", "dv_camera"}
-"""Nodes that publish their diagnostics."""
 PLAYED = {EVENTS: "player/events", f"{IMAGE}/compressed": "player/image"}
 """Topics of the player, by names at which no other node listens."""
 STRETCH = 2_000
@@ -152,7 +150,7 @@ class FuzzPublisher(GuardedNode):
         return dict(self._diagnosed)
 
     def _all_diagnosed(self) -> bool:
-        return set(self._diagnosed) == _DIAGNOSED
+        return set(self._diagnosed) == set(NODES)
 
     def _take(self, message: WindowReport) -> None:
         # A whole window after the last unsound message.
@@ -162,7 +160,7 @@ class FuzzPublisher(GuardedNode):
     def _take_health(self, message: DiagnosticArray) -> None:
         for status in message.status:
             node, _, part = status.name.partition(": ")
-            if node in _DIAGNOSED and part == "callbacks":
+            if node in NODES and part == "callbacks":
                 self._diagnosed[node] = next(int(v.value) for v in status.values if v.key == _FAILED)
 
     def _types_heard(self, topic: str) -> set[str]:
