@@ -105,6 +105,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     values = dict(arguments)
     chosen = values.pop("deployment", {})
     settings = ServeSettings.of(values)
-    options = {"max_ongoing_requests": settings.robots + _SPARE_STREAMS, "health_check_period_s": 1.0}
-    deployment: serve.Deployment = serve.deployment(name="target", **options | chosen)(CaptionServer)
+    options: dict[str, Any] = {"max_ongoing_requests": settings.robots + _SPARE_STREAMS}
+    options |= {"health_check_period_s": 1.0, **chosen}
+    deployment: serve.Deployment = serve.deployment(name="target", **options)(CaptionServer)
     return deployment.bind(settings)

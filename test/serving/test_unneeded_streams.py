@@ -94,6 +94,26 @@ def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> N
     assert asyncio.run(crowd()) == [True, True, False, False, False, False, False]
 
 
+def test_health_check_disconnects_silent_robots_and_reports_fault() -> None:
+    server, done, shown, fault = replica({}), list[str](), dict[str, int](), ["", "stuck"]
+    server._fleet = SimpleNamespace(
+        threads=SimpleNamespace(look=lambda: fault.pop(0)),
+        let_idle_go=lambda: done.append("disconnected"),
+        counts={"refused": 2},
+        robots=1,
+        engine=SimpleNamespace(answering=0),
+        close=lambda: None,
+    )
+    server._gauges = {
+        name: SimpleNamespace(set=lambda value, name=name: shown.update({name: value}))
+        for name in ("refused", "robots", "answering")
+    }
+    asyncio.run(server.check_health())
+    assert done == ["disconnected"] and shown == {"refused": 2, "robots": 1, "answering": 0}
+    with pytest.raises(RuntimeError, match="stuck"):
+        asyncio.run(server.check_health())
+
+
 def test_stream_without_hello_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "HELLO_S", 0.05)
 
