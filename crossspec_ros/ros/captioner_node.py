@@ -14,19 +14,12 @@ from rclpy.executors import Executor, MultiThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.timer import Timer
 
+from crossspec_ros.captioning import health
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import (
-    OK,
-    CaptionHealth,
-    Status,
-    fill_acceptance,
-    fill_latency,
-    fill_link,
-)
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
@@ -65,7 +58,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._decoder: Decoder | None = None
         self._options: Options | None = None
         self._captioner: Captioner | None = None
-        self._health = CaptionHealth()
+        self._health = health.CaptionHealth()
         self._outputs = Publishers(self, self._health)
         self._questions = Questions(self, self._outputs)
         self._bond = make_bond(self)
@@ -233,19 +226,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def _make_updater(self) -> Updater:
         updater, summary = Updater(self, self._pulses), self._outputs.summary
         updater.add("captions", lambda status: self._inputs and self._inputs.fill_captions(status))
-        updater.add("latency", lambda status: fill_latency(status, summary, self._settings.deadline_s))
-        updater.add("acceptance", lambda status: fill_acceptance(status, summary))
+        updater.add("latency", lambda status: health.fill_latency(status, summary, self._settings.deadline_s))
+        updater.add("acceptance", lambda status: health.fill_acceptance(status, summary))
         updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
         updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
-        updater.add("model", self._fill_model)
-        updater.add("link", lambda status: fill_link(status, self._decoder))
+        updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
+        updater.add("link", lambda status: health.fill_link(status, self._decoder))
         return updater
-
-    def _fill_model(self, status: Status) -> None:
-        if self._inputs is not None and self._decoder is None:
-            status.summary(OK, "the models are loading")
-        else:
-            self._health.fill_model(status, self._captioner is not None)
 
 
 def main(args: Sequence[str] | None = None) -> None:
