@@ -33,6 +33,9 @@ def best_effort(depth: int) -> QoSProfile:
 RELIABLE = reliable(64)
 """Profile of the topics of our own nodes."""
 
+FIRST_NS = -(2**31) * 1_000_000_000
+"""The earliest time of a stamp."""
+
 
 def to_time(stamp_ns: int) -> Time:
     """Return nanoseconds as a stamp."""
