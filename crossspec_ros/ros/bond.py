@@ -11,7 +11,6 @@ import uuid
 from rclpy.lifecycle import LifecycleNode
 
 from crossspec_ros.ros.diagnostics import STEADY
-from crossspec_ros.ros.messages import ros_time
 
 try:
     from bond.msg import Status
@@ -47,7 +46,7 @@ class Bond:
 
     def _publish(self, active: bool = True) -> None:
         status = Status(id=self._node.get_name(), instance_id=self._instance, active=active)
-        status.header.stamp = ros_time(self._node)
+        status.header.stamp = self._node.get_clock().now().to_msg()
         status.heartbeat_period, status.heartbeat_timeout = PERIOD_S, TIMEOUT_S
         self._publisher.publish(status)
 

@@ -12,13 +12,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
 from crossspec_ros.captioning.health import ERROR, HOLD_S, OK, Status
 from crossspec_ros.errors import tried
 from crossspec_ros.ros.duplicates import Duplicates
-from crossspec_ros.ros.messages import key_values, ros_time
 from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.process_memory import give_back, resident_mb
@@ -94,7 +93,7 @@ class Updater:
 
     def _update(self) -> None:
         message = DiagnosticArray()
-        message.header.stamp = ros_time(self._node)
+        message.header.stamp = self._node.get_clock().now().to_msg()
         # With its namespace, or a second instance's rows would replace the first one's.
         node = self._node.get_fully_qualified_name().lstrip("/")
         for status, task, log_after_s in tuple(self._rows):
@@ -108,7 +107,7 @@ class Updater:
                     name=f"{node}: {status.name}",
                     message=status.message,
                     hardware_id=HARDWARE_ID,
-                    values=key_values(status.values),
+                    values=[KeyValue(key=key, value=value) for key, value in status.values.items()],
                 )
             )
         self._publisher.publish(message)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import array
 import queue
-from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
-from diagnostic_msgs.msg import KeyValue
-from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -45,11 +42,6 @@ def to_time(stamp_ns: int) -> Time:
     return Time(sec=stamp_ns // 1_000_000_000, nanosec=stamp_ns % 1_000_000_000)
 
 
-def ros_time(node: Node) -> Time:
-    """Return the current ROS time of a node."""
-    return node.get_clock().now().to_msg()
-
-
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     """Return an (H, W, 3) uint8 RGB array as an rgb8 message."""
     height, width = image.shape[:2]
@@ -69,11 +61,6 @@ def rgb8_array(message: Image) -> np.ndarray:
             f"synchronizer's topics"
         )
     return pixels_of(message, channels=3)
-
-
-def key_values(values: Mapping[str, str]) -> list[KeyValue]:
-    """Return a mapping as the values of a DiagnosticStatus."""
-    return [KeyValue(key=key, value=value) for key, value in values.items()]
 
 
 def closed_message(closed: WindowClosed) -> ClosedMessage:
