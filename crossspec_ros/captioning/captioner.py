@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.caption import Options, check_length
-from crossspec_ros.captioning.outcome import (
-    AT_ONCE,
-    BEHIND,
-    NO_JSON,
-    UNREACHED,
-    Holding,
-    Listener,
-    Outcome,
-    without_images,
-)
+from crossspec_ros.captioning.outcome import AT_ONCE, BEHIND, Holding, Listener, Outcome, without_images
 from crossspec_ros.captioning.standing import Choices, Told, paired
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
@@ -53,7 +44,7 @@ MAX_QUESTIONS = 16
 """Questions that may wait, the one in work included."""
 _AT_ONCE_NS = 300_000_000
 """Windows that close within this time belong to messages that were held up."""
-_UNREAD = "an image could not be read ahead, its window is read when it closes"
+_UNREAD = "an image could not be read ahead: its window is read when it closes"
 _DEACTIVATED = "the captioner was deactivated: ask again once it is active"
 
 Reply = tuple["Caption", int]
@@ -258,24 +249,21 @@ class Captioner:
     def _read_ahead(self, index: int, frame: np.ndarray, stamp_ns: int) -> None:
         grid, options = self._grid, self.options
         is_last = grid is not None and grid.slot(stamp_ns) == grid.slots - 1
-        with failures_logged(_LOG, logging.WARNING, _UNREAD):
-            rehearsed = options if grid is not None else None
-            read = self._decoder.stream_frame(index, frame, stamp_ns, is_last, rehearsed)
-            if read is not None:
-                read.add_done_callback(_log_unread)
-            # The answer of a window that may be skipped begins when it closes.
-            if is_last and not self._is_behind and not self._stopping.is_set():
-                self._decoder.begin(index, options)
+        rehearsed = options if grid is not None else None
+        read = self._decoder.stream_frame(index, frame, stamp_ns, is_last, rehearsed)
+        if read is not None:
+            read.add_done_callback(_log_unread)
+        # The answer of a window that may be skipped begins when it closes.
+        if is_last and not self._is_behind and not self._stopping.is_set():
+            self._decoder.begin(index, options)
 
     def _draft(self, index: int, image: np.ndarray) -> Future[None] | None:
         # The window of a captioner that is behind may be skipped, and the processor is busy.
         if self._is_behind:
             return None
-        with failures_logged(_LOG, logging.WARNING, "an event image could not be drafted from"):
-            return self._decoder.stream_event_image(
-                index, image, self.options, lambda text: self._listener.drafted(index, text, "event_draft")
-            )
-        return None
+        return self._decoder.stream_event_image(
+            index, image, self.options, lambda text: self._listener.drafted(index, text, "event_draft")
+        )
 
     def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
         for standing, answer in paired(choices, answers):
@@ -376,12 +364,10 @@ class Captioner:
             return replace(outcome, error=made, flags=faults)
         if self._is_behind and made.source == "target" and not made.late:
             self._arms.observe(speculates, time.perf_counter() - begun)
-        own = {UNREACHED: bool(made.unreached), NO_JSON: options.grammar is not None and not made.is_json}
-        faults = (*faults, *(name for name, is_there in own.items() if is_there))
         trace.add("total", item.closed_ns, time.perf_counter_ns())
         if "first_token" in trace.marks:
             trace.add("first_token", item.closed_ns, trace.marks["first_token"])
-        outcome = replace(outcome, caption=made, flags=faults)
+        outcome = outcome.captioned(made, faults)
         self._holding = outcome.holding
         return outcome
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,6 +51,12 @@ class Outcome:
     unasked: bool = False
     error: Exception | None = None
     cancel: threading.Event = field(default_factory=threading.Event)
+
+    def captioned(self, caption: Caption, faults: Sequence[str]) -> Outcome:
+        """Return the outcome with its caption, whose own faults follow those of its inputs."""
+        is_cut = self.options.grammar is not None and not caption.is_json
+        own = {UNREACHED: bool(caption.unreached), NO_JSON: is_cut}
+        return replace(self, caption=caption, flags=(*faults, *(name for name in own if own[name])))
 
     @property
     def holding(self) -> Holding | None:

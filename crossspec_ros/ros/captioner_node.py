@@ -19,7 +19,14 @@ from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.health import CaptionHealth, fill_acceptance, fill_latency, fill_link
+from crossspec_ros.captioning.health import (
+    OK,
+    CaptionHealth,
+    Status,
+    fill_acceptance,
+    fill_latency,
+    fill_link,
+)
 from crossspec_ros.captioning.loading import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
@@ -230,9 +237,15 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         updater.add("acceptance", lambda status: fill_acceptance(status, summary))
         updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
         updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
-        updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
+        updater.add("model", self._fill_model)
         updater.add("link", lambda status: fill_link(status, self._decoder))
         return updater
+
+    def _fill_model(self, status: Status) -> None:
+        if self._inputs is not None and self._decoder is None:
+            status.summary(OK, "the models are loading")
+        else:
+            self._health.fill_model(status, self._captioner is not None)
 
 
 def main(args: Sequence[str] | None = None) -> None:

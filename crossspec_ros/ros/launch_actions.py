@@ -106,8 +106,7 @@ class Guest:
             "respawn": self["use_respawn"] == "true",
             "respawn_delay": 2.0,
             "on_exit": self._on_exit,
-            # On a busy machine a node needs seconds to end, and a captioner writes its memory.
-            "sigterm_timeout": "10",
+            # A captioner may be writing the file of its memory.
             "sigkill_timeout": "10",
         }
 

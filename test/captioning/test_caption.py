@@ -114,7 +114,7 @@ def test_what_the_models_cannot_take_is_refused(
     assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 2400)
     for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
         config = with_settings(tmp_path / "config.yaml", captioner={name: value})
-        assert f"set the captioner's {name} to 0" in refusal(capsys, drive, "--config", config)
+        assert f"set {name} to 0" in refusal(capsys, drive, "--config", config)
 
 
 def test_without_a_draft_the_captions_are_the_same_word_for_word(

@@ -98,7 +98,7 @@ def launched(folder, file, *arguments, prefix=None):
     finally:
         launch.interrupt()
         try:
-            launch.wait(10.0)
+            launch.wait(30.0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

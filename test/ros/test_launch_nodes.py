@@ -142,7 +142,7 @@ def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
         # The player waits for each report, so frames of the next window say that the last is done with.
         return len(observer["/synchronizer/frame"]) >= 8 * len(observer.reports()) + 3 > 8
 
-    launch.until(observer, between_captions)
+    launch.until(observer, between_captions, 300.0)
     launch.interrupt()
     assert launch.wait(ENDED_S) == 0
     assert "Traceback" not in launch.output, launch.output
