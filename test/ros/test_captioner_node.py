@@ -405,9 +405,9 @@ def test_state_can_be_asked_for_while_models_load():
         assert loaded.wait(20.0)
         return FakeDecoder()
 
-    with outsider() as observer, spinning(lambda: CaptionerNode(load)) as node:
+    with outsider() as observer, spinning(lambda: CaptionerNode(load, namespace="/load")) as node:
         assert loading.wait(20.0)
-        client = observer.node.create_client(GetState, "/captioner/get_state")
+        client = observer.node.create_client(GetState, "/load/captioner/get_state")
         observer.wait(client.service_is_ready)
         asked = client.call_async(GetState.Request())
         observer.wait(asked.done)
