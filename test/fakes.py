@@ -31,7 +31,7 @@ class FakeDecoder:
     def __init__(self, gate=None, fail=False):
         self.gate, self.fail = gate, fail
         self.cancelled, self.streamed, self.begun = [], [], []
-        spec = SimpleNamespace(frames=8)
+        spec = SimpleNamespace(frames=8, image_size=4)
         target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000, spec=spec)
         self.pair = SimpleNamespace(placement=None, target=target, draft=None, known_as={})
         self.closed = self.gave_up = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
@@ -23,7 +24,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
     The values are those of the models' config.json files, or of the target's server; no weights are read.
     Without a draft, event images keep the sensor's size. Raises InputError if a model is not found.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Any] = {}
     folder = found(settings.models_folder or tiny_models())
     for name in (settings.target, settings.draft):
         if is_hub_id(name):

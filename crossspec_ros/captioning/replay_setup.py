@@ -129,7 +129,7 @@ class ReplaySetup:
         if self.captioner.when != WHEN[0]:
             names = ("when", "changed_contrast", "changed_max_s")
             shaping |= {name: getattr(self.captioner, name) for name in names}
-        defaults = (0.0, TORCH, "", [])
+        defaults: tuple[Any, ...] = (0.0, TORCH, "", [])
         return shaping | {name: value for name, value in optional.items() if value not in defaults}
 
     @cached_property

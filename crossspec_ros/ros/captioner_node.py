@@ -124,7 +124,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     @guarded_transition
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         assert self._decoder is not None and self._inputs is not None and self._options is not None
-        grid = replace(self._outputs.grid, slots=self._decoder.pair.target.spec.frames)
+        spec = self._decoder.pair.target.spec
+        grid, self._inputs.frame_size = replace(self._outputs.grid, slots=spec.frames), spec.image_size
         self._captioner = Captioner(self._decoder, self._options, self._outputs, grid=grid)
         self._adopt()
         self._captioner.start()
@@ -147,7 +148,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self.get_logger().info("the models are unloaded")
         return SUCCESS
 
-    on_shutdown = on_error = on_cleanup
+    on_shutdown = on_error = on_cleanup  # type: ignore[assignment]
     """A transition that failed unconfigures the node; if that fails as well, ROS finalizes it."""
 
     def stop(self) -> None:
@@ -223,12 +224,17 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
+    def _fill(self, fill: Callable[[Inputs, health.Status], None], status: health.Status) -> None:
+        """Fill a row of the inputs, while there are any."""
+        if self._inputs is not None:
+            fill(self._inputs, status)
+
     def _make_updater(self) -> Updater:
         updater, summary = Updater(self, self._pulses), self._outputs.summary
-        updater.add("captions", lambda status: self._inputs and self._inputs.fill_captions(status))
+        updater.add("captions", partial(self._fill, Inputs.fill_captions))
         updater.add("latency", lambda status: health.fill_latency(status, summary, self._settings.deadline_s))
         updater.add("acceptance", lambda status: health.fill_acceptance(status, summary))
-        updater.add("inputs", lambda status: self._inputs and self._inputs.fill_inputs(status))
+        updater.add("inputs", partial(self._fill, Inputs.fill_inputs))
         updater.add("queue", lambda status: status.add("waiting", getattr(self._captioner, "waiting", 0)))
         updater.add("model", lambda status: self._health.fill_model(status, self._captioner is not None))
         updater.add("link", lambda status: health.fill_link(status, self._decoder))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rclpy.subscription import MessageInfo
 
 NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
+_SMALL = "frames are smaller than the target looks at: give the synchronizer the same target, as under /**"
 MAX_CLOSED = 64
 """Closed windows whose images have not all come yet."""
 
@@ -46,6 +47,9 @@ class Inputs:
     ) -> None:
         self.captioner: Captioner | None = None
         self.reads_ahead = True
+        self.frame_size = 0
+        """Shortest edge that the target looks at, in pixels."""
+        self._is_small = False
         self._windows = self._unusable = 0
         self._active_s = 0.0
         self._node, self._publishers, self._health = node, publishers, health
@@ -88,6 +92,8 @@ class Inputs:
         self._health.fill_inputs(status)
         if self.captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
             status.warn("none", NO_WINDOWS)
+        if self._is_small:
+            status.warn("small", _SMALL)
 
     def close(self) -> None:
         """Unsubscribe, and report the closed windows whose images have not come."""
@@ -116,6 +122,7 @@ class Inputs:
         stamp_ns, image, taken = to_ns(message.header.stamp), rgb8_array(message), self._assembler.taken
         if kind == FRAMES:
             self._publishers.frame_id = message.header.frame_id
+            self._is_small = min(image.shape[:2]) < self.frame_size
             index, add = self._assembler.grid.index(stamp_ns), self._assembler.add_frame
         else:
             # An event image is of the time before its stamp.

@@ -90,8 +90,8 @@ class PlayerNode(GuardedNode):
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
         self._updater = Updater(self)
         # Made last: a node that answers has discovered the publishers and subscriptions above.
-        self._captioner = self.create_client(GetState, _CAPTIONER)
-        self._synchronizer = self.create_client(GetParameters, _SYNCHRONIZER)
+        self._captioner: Client = self.create_client(GetState, _CAPTIONER)
+        self._synchronizer: Client = self.create_client(GetParameters, _SYNCHRONIZER)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.

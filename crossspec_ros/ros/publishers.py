@@ -12,7 +12,6 @@ from crossspec_msgs.msg import Caption as CaptionMessage
 from crossspec_msgs.msg import WindowReport
 from rclpy.lifecycle import LifecycleNode
 from rclpy.lifecycle.publisher import LifecyclePublisher
-from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, String
@@ -69,13 +68,14 @@ class Publishers(Listener):
         """Frame id of the camera."""
         self.grid = WindowGrid()
         self._node, self._health, self._has_stages = node, health, False
-        self._publishers: dict[str, Publisher] = {}
+        # Those of the lifecycle, and the plain one of the reports.
+        self._publishers: dict[str, Any] = {}
         self._origin_ns: int | None = None
 
     def open(self, grid: WindowGrid, has_stages: bool) -> None:
         """Make the publishers, for windows of this grid; with stages the log tells where the time went."""
         self.grid, self._has_stages = grid, has_stages
-        create = self._node.create_publisher
+        create: Any = self._node.create_publisher
         for topic, kind in _TOPICS.items():
             qos = _LATCHED if topic == "caption_stamped" else RELIABLE
             publisher = create(kind, f"~/{topic}", qos, publisher_class=LifecyclePublisher)

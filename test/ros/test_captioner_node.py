@@ -598,6 +598,17 @@ def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):
         assert observer.status("captioner: inputs")[0] == DiagnosticStatus.WARN
 
 
+def test_frames_that_are_smaller_than_the_target_takes_are_a_warning(stage):
+    stage.decoder.pair.target.spec.image_size = 5
+    try:
+        assert stage.trigger("deactivate") and stage.trigger("activate")
+        stage.report(0)
+        stage.wait(lambda: "the same target" in stage.observer.status("captioner: inputs")[1])
+    finally:
+        stage.decoder.pair.target.spec.image_size = 4
+        assert stage.trigger("deactivate") and stage.trigger("activate")
+
+
 def test_configuring_again_after_a_failure_subscribes_once():
     errors = [InputError("not yet"), RuntimeError("not yet")]
 
