@@ -177,7 +177,8 @@ def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kind
         Parameter("event_type", value=f"{events.__module__.split('.')[0]}/{events.__name__}"),
         Parameter("image_transport", value="raw" if image is Image else "compressed"),
     ]
-    compressed = [CompressedImage(format=MEGABYTES, data=NOISE.randbytes(999)), CompressedImage()]
+    broken = stamped(CompressedImage(format=MEGABYTES, data=NOISE.randbytes(999)), 1)
+    compressed = [broken, CompressedImage()]
     arrays = [stamped(EventArray(width=2**32 - 1, height=2**32 - 1), sec) for sec in FAR]
     with outsider() as observer, spinning(lambda: SynchronizerNode(parameter_overrides=parameters)):
         storm(
