@@ -140,6 +140,7 @@ YEARS = amount(-BOOT_S * 1e9)
         (-3, "stray_frames", "are stamped 3.0 s before the events: "),
         (None, "unstamped_frames", "have no stamps (header.stamp is 0): "),
     ],
+    ids=["boot", "TAI", "GPS", "local time", "3 s", "none"],
 )
 def test_images_with_another_clock_are_named(offset_s, counter, sentence, is_dvs):
     live = Live(steady, constant(offset_s), is_dvs=is_dvs)
@@ -154,6 +155,7 @@ def test_images_with_another_clock_are_named(offset_s, counter, sentence, is_dvs
         (37, "stray_events", "the events are stamped 37.0 s after the images (TAI?): "),
         (None, "unstamped_events", "the events have no stamps (header.stamp is 0): "),
     ],
+    ids=["boot", "TAI", "none"],
 )
 def test_events_with_another_clock_are_named(offset_s, counter, sentence):
     live = Live(constant(offset_s), steady)
