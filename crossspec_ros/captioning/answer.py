@@ -54,7 +54,8 @@ class Answer:
     `tokens` are those so far; `drafted` and `accepted` count the nodes of each proposer.
 
     After each pass `on_step` is called and then `stop`, in the engine's thread; both may be replaced while
-    the answer is in work. Proposers do not learn from a rehearsal, which may end after any pass.
+    the answer is in work. A rehearsal may end after any pass; its window keeps what it wrote, and proposers
+    do not learn from it.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class Answer:
         self.on_step: Callable[[Answer], None] = lambda answer: None
         self.stop = Stop()
         self.future: Future[None] = Future()
+        if is_rehearsal:
+            self.future.add_done_callback(self._keep)
         self.tokens: tuple[int, ...] = ()
         self.passes = 0
         self.accept_lengths: list[int] = []
@@ -157,12 +160,6 @@ class Answer:
     def rest(self, error: BaseException) -> None:
         self._policy.rest(REHEARSAL, error)
 
-    def rehearsal(self, before: Rehearsal) -> Rehearsal:
-        """Return what was written; of one that did not end the rest of the rehearsal `before` follows."""
-        old = before.token_ids
-        tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
-        return Rehearsal(tokens, before.passes + self.passes, before.seconds + self.seconds, self.ended)
-
     def caption(self, text: str) -> Caption:
         """Return the caption of the tokens so far, which are this text."""
         return Caption(
@@ -178,6 +175,14 @@ class Answer:
             accept_lengths=tuple(self.accept_lengths),
             is_json=self.grammar is not None and self.grammar.is_over,
         )
+
+    def _keep(self, done: Future[None]) -> None:
+        """Give the window what a rehearsal wrote. If it did not end, the rest of the last one follows."""
+        before = self._window.rehearsal
+        old = before.token_ids
+        tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
+        passes, seconds = before.passes + self.passes, before.seconds + self.seconds
+        self._window.rehearsal = Rehearsal(tokens, passes, seconds, self.ended)
 
     def _look(self, frames: tuple[torch.Tensor, ...]) -> None:
         """Let the proposers know what is verified, and what was drafted by now."""

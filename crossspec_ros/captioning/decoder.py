@@ -280,7 +280,6 @@ class PrefillHiddenDecoder:
         return answer
 
     def _was_rehearsed(self, live: LiveWindow, answer: Answer) -> None:
-        live.rehearsal = answer.rehearsal(live.rehearsal)
         if answer.ended:
             with failures_logged(_LOG, logging.WARNING, "a rehearsal could not be published"):
                 self.on_rehearsal(live.index, self._text(answer))

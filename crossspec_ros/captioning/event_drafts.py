@@ -74,10 +74,8 @@ class EventDrafts:
         if not len(window.event_images) or self.model is None:
             return Caption("", (), "none")
         draft, is_finished = live.draft, True
-        is_whole = (
-            draft is not None and draft.ended and len(live.event_images) >= len(window.event_images) - 1
-        )
-        if draft is None or not is_whole or draft.question != options.question:
+        lacks_images = len(live.event_images) < len(window.event_images) - 1
+        if draft is None or not draft.ended or lacks_images or draft.question != options.question:
             self.stop()
             draft = self.model.draft(window.event_images, options.question, options.max_new_tokens)
             is_finished = waited(self.model.submit(draft.run, live.trace, stopped))

@@ -238,14 +238,8 @@ class RobotStream:
         ask, robot = self._asked, self._robot
         if ask is None or robot is None or window.answer is not None or self._is_over:
             return None
-
-        def keep(done: Future[None]) -> None:
-            window.rehearsal = answer.rehearsal(window.rehearsal)
-
         how = robot.policy, Trace(), ask.max_new_tokens
-        answer = Answer(window, Context(ask.question), *how, is_rehearsal=True)
-        answer.future.add_done_callback(keep)
-        return answer
+        return Answer(window, Context(ask.question), *how, is_rehearsal=True)
 
     def _ended(self, window: LiveWindow, pieces: Pieces, over: Future[None]) -> None:
         """Count an answer, or send why there is none; mostly the engine's thread calls this."""
