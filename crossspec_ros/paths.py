@@ -59,3 +59,8 @@ def share_dir() -> Path:
 def tiny_models() -> Path:
     """Return the folder of the tiny pair, the default models."""
     return share_dir() / "models" / "tiny"
+
+
+def models_folder(name: str | Path | None) -> Path:
+    """Return the folder of models of this name; without a name that of the default models."""
+    return found(name or tiny_models())

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError, plain_text

@@ -14,7 +14,7 @@ from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.placement import is_gguf, is_remote
-from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.paths import models_folder
 from crossspec_ros.settings import CaptionerSettings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
             f"generation is published, but generation_config.json {where}: set generation to greedy, and "
             f"temperature and top_p to the published values"
         )
-    published = published_generation(found(settings.models_folder or tiny_models()), settings.target)
+    published = published_generation(models_folder(settings.models_folder), settings.target)
     if not published.get("do_sample"):
         return None
     # The defaults of transformers' generate.

@@ -15,7 +15,7 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.loading import (
+from crossspec_ros.captioning.load_decoder import (
     enough_memory,
     free_memory,
     requested_placement,

@@ -29,7 +29,7 @@ from crossspec_ros.models.loading import architectures
 from crossspec_ros.models.placement import GGUF, LLAMA_KINDS, Placement, available
 from crossspec_ros.models.registry import TargetArchitecture
 from crossspec_ros.models.transformers_family import TransformersTarget
-from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.paths import models_folder
 from crossspec_ros.settings import DTYPES, LLAMA_CPP, NO_DRAFT, TORCH, CaptionerSettings
 from crossspec_ros.versions import installed_version, unmet_requirements
 
@@ -43,7 +43,7 @@ _FILE_WIDTH = 160
 
 def run(args: argparse.Namespace) -> None:
     """Examine the machine and the models, print the report, and write it as JSON if requested."""
-    folder = found(args.models or tiny_models())
+    folder = models_folder(args.models)
     names = {model: getattr(args, model) or str(folder / model) for model in _MODELS}
     models = architectures("", *names.values())
     choices = [judge(estimate(placement, *models)) for placement in placements(models[0])]

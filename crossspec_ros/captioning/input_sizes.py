@@ -12,7 +12,7 @@ from crossspec_ros.models.base import InputSpec
 from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
 from crossspec_ros.models.placement import is_remote
 from crossspec_ros.models.registry import event_image_size, target_spec
-from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.paths import models_folder
 from crossspec_ros.settings import SynchronizerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
     Without a draft, event images keep the sensor's size. Raises InputError if a model is not found.
     """
     sizes: dict[str, Any] = {}
-    folder = found(settings.models_folder or tiny_models())
+    folder = models_folder(settings.models_folder)
     for name in (settings.target, settings.draft):
         if is_hub_id(name):
             _LOG.info("reading the config of %s, from the hub if it is not in the cache", name)
@@ -46,7 +46,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
 
 def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
     # A synchronizer with a target on its own machine needs neither gRPC nor the decoder.
-    from crossspec_ros.captioning.loading import connect_target
+    from crossspec_ros.captioning.load_decoder import connect_target
     from crossspec_ros.engine.remote import RemoteTarget
 
     engine = connect_target(settings)

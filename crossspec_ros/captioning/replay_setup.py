@@ -16,7 +16,7 @@ from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.parameter import Value
-from crossspec_ros.paths import found, share_dir, tiny_models
+from crossspec_ros.paths import models_folder, share_dir
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import Recording, open_recording
 from crossspec_ros.settings import GENERATIONS, NODES, TORCH, WHEN, CaptionerSettings, SynchronizerSettings
@@ -66,7 +66,8 @@ class ReplaySetup:
         for node, values in nodes.items():
             known = {param.name for param in NODES[node].params()}
             values |= {name: value for name, value in (captioner | synchronizer).items() if name in known}
-            nodes[node] = {name: NODES[node].check(values)[name] for name in values}
+            checked = NODES[node].check(values)
+            nodes[node] = {name: checked[name] for name in values}
         settings = CaptionerSettings.of(nodes["captioner"])
         read_standing(settings.questions)
         nodes["captioner"]["schema"] = read_schema(settings.schema)
@@ -135,7 +136,7 @@ class ReplaySetup:
     @cached_property
     def model_folders(self) -> list[Path]:
         """Folders of the draft, if any, and of the target. Configs of hub ids are fetched."""
-        models, captioner = found(self.captioner.models_folder or tiny_models()), self.captioner
+        models, captioner = models_folder(self.captioner.models_folder), self.captioner
         folders = draft_path(models, captioner.draft), target_path(models, captioner.target)
         return [folder for folder in folders if folder]
 

@@ -97,7 +97,7 @@ def windows_in_code(
     Raises InputError for a recording that is damaged or has no window.
     """
     from crossspec_ros.captioning.code_replay import captions
-    from crossspec_ros.captioning.loading import load_decoder
+    from crossspec_ros.captioning.load_decoder import load_decoder
 
     tick("loading the models")
     windows, counts = [], Counter[str]()

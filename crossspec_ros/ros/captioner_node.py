@@ -20,7 +20,7 @@ from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.comparison import check_comparison, load_comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
-from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits

@@ -22,7 +22,7 @@ from ray.serve.grpc_util import RayServegRPCContext, gRPCInputStream
 from crossspec_ros.errors import failures_logged
 from crossspec_ros.serving.conversation import SET_TOKEN, converse, refusal
 from crossspec_ros.serving.fleet import COUNTS
-from crossspec_ros.serving.options import load_fleet, load_target, read_tokens
+from crossspec_ros.serving.load_fleet import load_fleet, load_target, read_tokens
 from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.process_memory import keep_heap
 from crossspec_ros.wire import captions_pb2 as wire

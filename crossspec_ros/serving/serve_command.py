@@ -21,7 +21,7 @@ from crossspec_ros.children import start
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small
 from crossspec_ros.paths import share_dir
-from crossspec_ros.serving.options import read_tokens, server_placement
+from crossspec_ros.serving.load_fleet import read_tokens, server_placement
 from crossspec_ros.settings import ServeSettings
 
 NAME = "crossspec"

@@ -14,7 +14,7 @@ from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.caption_options import requested_sampling
-from crossspec_ros.captioning.loading import is_out_of_memory, requested_placement, speculative_decoder
+from crossspec_ros.captioning.load_decoder import is_out_of_memory, requested_placement, speculative_decoder
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import loading

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine import json_grammar as module
 from crossspec_ros.engine.accept import accepted

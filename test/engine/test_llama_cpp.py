@@ -15,7 +15,7 @@ import torch
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Reading, Runner

@@ -190,7 +190,7 @@ def test_scaled_embeddings_are_refused(file: Path, monkeypatch: pytest.MonkeyPat
 ALONE = """
 import sys
 import numpy as np, psutil
-from crossspec_ros.captioning.loading import load_decoder
+from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace

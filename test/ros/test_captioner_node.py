@@ -25,7 +25,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.loading import NO_MEMORY
+from crossspec_ros.captioning.load_decoder import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError

@@ -27,7 +27,7 @@ from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import add_servicer, converse
 from crossspec_ros.serving.fleet import Fleet, FleetSettings
-from crossspec_ros.serving.options import load_fleet, load_target
+from crossspec_ros.serving.load_fleet import load_fleet, load_target
 from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -93,7 +93,7 @@ def server(pair: ModelPair) -> Iterator[Server]:
 
 
 def connect(server: Server, name: str) -> PrefillHiddenDecoder:
-    """Return a robot's decoder without an event draft, as `captioning.loading` makes it."""
+    """Return a robot's decoder without an event draft, as `captioning.load_decoder` makes it."""
     engine = RemoteEngine(Address(server.url, name), WAIT_S, WAIT_S)
     target = RemoteTarget(server.url, engine.link.welcome)
     pair = ModelPair(target)

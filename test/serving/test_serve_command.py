@@ -19,7 +19,7 @@ from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.health import Status, fill_link
-from crossspec_ros.captioning.loading import connect_target, load_decoder
+from crossspec_ros.captioning.load_decoder import connect_target, load_decoder
 from crossspec_ros.cli import main
 from crossspec_ros.engine.link import Address
 from crossspec_ros.errors import InputError, LinkError
@@ -27,7 +27,7 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
 from crossspec_ros.serving import serve_command as command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
-from crossspec_ros.serving.options import read_tokens
+from crossspec_ros.serving.load_fleet import read_tokens
 from crossspec_ros.serving.serve_command import await_end, free_ports
 from crossspec_ros.settings import CaptionerSettings, ServeSettings
 from crossspec_ros.telemetry.trace import Trace
@@ -123,7 +123,7 @@ def target_text(pair: ModelPair, window: Window) -> str:
 def test_unknown_robot_is_refused(
     served: Served, others: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossspec_ros.captioning.loading._CONNECT_S", 3.0)
+    monkeypatch.setattr("crossspec_ros.captioning.load_decoder._CONNECT_S", 3.0)
     with pytest.raises(InputError, match=words):
         load_decoder(served.settings(**others), is_live=True)
 

@@ -15,7 +15,7 @@ import torch
 
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
 from crossspec_ros.models.gguf_file import is_llama, written_model

@@ -13,7 +13,7 @@ from crossspec_lab.compare.animation import alone, live_second, write_gif
 from crossspec_lab.compare.plots import OURS_COLOUR, wait_bars
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.world.scene import drive
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models

@@ -44,7 +44,7 @@ from crossspec_lab.compare.harness import (
 )
 from crossspec_lab.compare.held_out import event_shape, timed
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.loading import free_memory, speculative_decoder
+from crossspec_ros.captioning.load_decoder import free_memory, speculative_decoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.errors import InputError

@@ -24,7 +24,7 @@ from crossspec_lab.compare.timeline import timeline
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.settings import PROPOSERS, REHEARSAL

@@ -24,7 +24,7 @@ from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.compare.harness import check_windows, table, tell
 from crossspec_lab.compare.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.compare.real_time import Captioned, caption_stream
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 

@@ -28,7 +28,7 @@ from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.loading import speculative_decoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.windows.window import Window
 
 MOST_TOKENS = 128

@@ -41,7 +41,7 @@ from crossspec_lab.compare.harness import (
 )
 from crossspec_lab.compare.held_out import timed
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.loading import free_memory, speculative_decoder
+from crossspec_ros.captioning.load_decoder import free_memory, speculative_decoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer, make_proposers
 from crossspec_ros.drafting.proposers.chain import align

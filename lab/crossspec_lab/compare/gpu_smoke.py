@@ -24,7 +24,7 @@ from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.compare.harness import take_turns, waits
 from crossspec_lab.compare.held_out import held_out_windows, timed
 from crossspec_lab.world.phrases import QUESTION
-from crossspec_ros.captioning.loading import free_memory, speculative_decoder
+from crossspec_ros.captioning.load_decoder import free_memory, speculative_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.loading import load_pair

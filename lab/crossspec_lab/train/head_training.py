@@ -27,7 +27,7 @@ from crossspec_lab.train.variants import VARIANTS, check_name, draft_vocabulary,
 from crossspec_lab.world import dataset
 from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.code_replay import CodeReplay
-from crossspec_ros.captioning.loading import requested_placement
+from crossspec_ros.captioning.load_decoder import requested_placement
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.errors import InputError

@@ -24,7 +24,7 @@ def server_placement(settings: ServeSettings) -> Placement:
 
 def load_target(settings: ServeSettings) -> VideoTarget:
     """Load the target. Raises InputError for a missing or damaged checkpoint, and without enough memory."""
-    from crossspec_ros.captioning.loading import enough_memory
+    from crossspec_ros.captioning.load_decoder import enough_memory
     from crossspec_ros.models.loading import load_pair
     from crossspec_ros.paths import tiny_models
 
@@ -35,7 +35,7 @@ def load_target(settings: ServeSettings) -> VideoTarget:
 
 def load_fleet(settings: ServeSettings, target: VideoTarget) -> Fleet:
     """Return the fleet of this target, warm."""
-    from crossspec_ros.captioning.loading import placed_runner
+    from crossspec_ros.captioning.load_decoder import placed_runner
     from crossspec_ros.models.hub import target_path
     from crossspec_ros.paths import tiny_models
     from crossspec_ros.serving.fleet import Fleet, FleetSettings

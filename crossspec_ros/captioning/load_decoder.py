@@ -22,7 +22,7 @@ from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import GGUF, Placement, available, is_remote
-from crossspec_ros.paths import found, tiny_models
+from crossspec_ros.paths import models_folder
 from crossspec_ros.settings import LLAMA_CPP, NO_DRAFT, CaptionerSettings, PairSettings
 from crossspec_ros.windows.grid import WindowGrid
 
@@ -57,7 +57,7 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
     # Invalid sampling is refused before the models load.
     requested_sampling(settings)
     placement = requested_placement(settings)
-    models = found(settings.models_folder or tiny_models())
+    models = models_folder(settings.models_folder)
     with enough_memory(placement) if is_live else nullcontext():
         pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
         folder = target_path(models, settings.target)
@@ -83,7 +83,7 @@ def _load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
             placement = requested_placement(settings)
             draft = load_draft(
-                found(settings.models_folder or tiny_models()), settings.threads, placement, settings.draft
+                models_folder(settings.models_folder), settings.threads, placement, settings.draft
             )
             pair = ModelPair(target, draft, placement=placement)
         decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
