@@ -32,7 +32,7 @@ from crossspec_lab.compare.held_out import (
 from crossspec_lab.experiments.statistics import resampled
 from crossspec_lab.heads.decoder import load_heads, watched_drafts
 from crossspec_lab.heads.head import Head, Pairs
-from crossspec_lab.heads.head_files import PEFT, head_folders, load_head
+from crossspec_lab.heads.head_files import head_folders, load_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -94,24 +94,14 @@ def run(args: argparse.Namespace) -> int:
     models = args.models or tiny_models()
     pair = measured_pair(args)
     folder = args.heads or Path(models) / "heads"
-    adapters = sorted(path.parent for path in folder.glob(f"*/{PEFT}"))
     heads = [load_head(path, pair.target, pair.draft) for path in head_folders(folder)]
-    if not heads and not adapters:
+    if not heads:
         raise InputError(f"'{folder}' holds no heads: make some with crossspec train heads, and name theirs")
     windows = [w for w, _ in track(held_out_windows(pair, args.windows), "rendering", args.windows)]
     for head in heads:
         head.load(pair.target)
     offline = measure_offline(pair, heads, windows)
     live = measure_live(pair, heads, windows, args.warm)
-    for path in adapters:
-        changed = measured_pair(args)
-        assert changed.draft is not None
-        # Brings bitsandbytes along, which has something to say when it is imported.
-        from crossspec_lab.heads.draft_lora import merge
-
-        merge(changed.draft, path)
-        mine = measure_live(changed, [], windows, args.warm)
-        live[path.name], offline[path.name] = mine[USUAL], {}
     figures = summary(heads, offline, live)
     _print(figures)
     tell(args, figures)

@@ -54,7 +54,7 @@ class Pairs:
     """A batch of windows, and the states of both models for each of them; padded at their ends.
 
     There are b windows, whose question has q tokens and whose responses have up to t. What is missing in all
-    of them is None: without a draft that speaks the target's tokens all that begins with `draft` and `said`.
+    of them is None: without a draft of the target's tokens all that begins with `draft`.
     """
 
     tokens: Tensor
@@ -76,12 +76,6 @@ class Pairs:
     """(b, t, draft width) from which the draft would choose each token, had it said the target's before."""
     draft_tokens: Tensor | None = None
     """(b, t) what it would choose; IGNORED behind the end."""
-    said: Tensor | None = None
-    """(b, s) what the draft said by itself, in the target's tokens; IGNORED behind its end."""
-    event_tokens: Tensor | None = None
-    """(b, e, draft width) what the draft's tower made of the event images, all but the last."""
-    feature: Tensor | None = None
-    """(b, draft width) their mean."""
 
     @property
     def is_token(self) -> Tensor:
@@ -165,7 +159,7 @@ class Head(nn.Module, Proposer, ABC):
 
 
 class StateHead(Head):
-    """A head that reads the states of accepted tokens if it needs "hidden"."""
+    """A head that reads the target's states of accepted tokens."""
 
     needs = frozenset({"hidden"})
     _observed: tuple[int, ...] = ()
@@ -174,11 +168,11 @@ class StateHead(Head):
     def is_ready(self, context: Context) -> bool:
         # A rehearsal has tokens, too, but its passes are not observed.
         has_states = bool(context.tokens) and context.tokens == self._observed
-        return super().is_ready(context) and (has_states or "hidden" not in self.needs)
+        return super().is_ready(context) and has_states
 
     def observe(self, result: PassResult) -> None:
         """Let the head read the states of the tokens that this pass verified."""
-        if "hidden" not in self.needs or result.step is None or result.step.hidden is None:
+        if result.step is None or result.step.hidden is None:
             return
         question: tuple[int, ...] = ()
         if not result.context.tokens:

@@ -13,13 +13,10 @@ from safetensors.torch import save
 
 from crossspec_lab.heads.adapter import Adapter
 from crossspec_lab.heads.eagle import Eagle
-from crossspec_lab.heads.event_head import EventHead
 from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.language_model import LanguageModel
 from crossspec_lab.heads.medusa import Medusa, read_medusa
-from crossspec_lab.heads.next_state import NextState
 from crossspec_lab.heads.speculators_format import read_speculators
-from crossspec_lab.heads.token_adapter import TokenAdapter
 from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import replace_file
@@ -27,11 +24,7 @@ from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.paths import found
 
-KINDS: dict[str, type[Head]] = {
-    one.kind: one for one in (Adapter, Eagle, EventHead, LanguageModel, Medusa, NextState, TokenAdapter)
-}
-PEFT = "adapter_config.json"
-"""File in the folder of a LoRA adapter, which changes the draft itself."""
+KINDS: dict[str, type[Head]] = {one.kind: one for one in (Adapter, Eagle, LanguageModel, Medusa)}
 _OF_TARGET = ("target_type", "width", "layers", "tokens", "vocabulary")
 _OF_DRAFT = ("draft_width", "draft_tokens")
 

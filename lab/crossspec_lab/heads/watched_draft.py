@@ -1,4 +1,4 @@
-"""Event drafts that keep the states which some heads draft from."""
+"""Event drafts that keep the hidden states that adapters draft from."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.drafting.proposer import Context, Draft
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.runner import Output
-from crossspec_ros.models.base import Chunk, EventModel
+from crossspec_ros.models.base import Chunk
 from crossspec_ros.settings import EVENT_DRAFT
 
 
 @dataclass(frozen=True)
 class WatchedDraft(Draft):
-    """Draft with the mean (width,) of its event tokens and the last hidden state (width,) behind each token,
-    in its own vocabulary."""
+    """Draft with the last hidden state (width,) behind each token, in its own vocabulary."""
 
-    feature: Tensor | None = None
     states: tuple[Tensor, ...] = ()
 
     @classmethod
@@ -41,31 +39,14 @@ class WatchedDraftModel(DraftModel):
 class _WatchedEventDraft(EventDraft):
     def __init__(self, drafts: DraftModel, *asked: Any) -> None:
         super().__init__(drafts, *asked)
-        self._model: Any = _WatchedModel(drafts.model)
         self._states: list[Tensor] = []
 
     def proposal(self) -> Draft:
         draft = super().proposal()
-        return WatchedDraft(draft.tokens, draft.probs, self._model.feature, tuple(self._states))
+        return WatchedDraft(draft.tokens, draft.probs, tuple(self._states))
 
     def _read(self, row: KVRow, chunk: Chunk) -> Output:
         output = super()._read(row, chunk)
         # The next pass reuses the buffer.
         self._states.append(output.hidden[-1].clone())
         return output
-
-
-class _WatchedModel:
-    """Event model that keeps the mean of what it made of the events."""
-
-    def __init__(self, model: EventModel) -> None:
-        self._model = model
-        self.feature: Tensor | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def encode(self, images: np.ndarray) -> Tensor:
-        tokens = self._model.encode(images)
-        self.feature = tokens.mean(0)
-        return tokens

@@ -110,16 +110,8 @@ class _Training:
         """A head that has learned nothing, for the words of these pairs."""
         # Before its weights are drawn.
         torch.manual_seed(self._recipe(name).seed)
-        if name != "L6":
-            return new_head(
-                name, self._sizes, draft_vocabulary(self._sizes, pairs) if self.sees(name) else ()
-            )
-        # Brings bitsandbytes along, which has something to say when it is imported.
-        from crossspec_lab.heads.draft_lora import DraftLora
-
-        if self._pair.draft is None:
-            raise InputError("L6 changes the event draft, but there is none: name one with --draft")
-        return DraftLora(self._sizes, self._pair.draft, self._question)
+        vocabulary = draft_vocabulary(self._sizes, pairs) if self.sees(name) else ()
+        return new_head(name, self._sizes, vocabulary)
 
     def begun(self, name: str) -> Head:
         """A head that has learned the captions that the target was taught."""
@@ -131,9 +123,6 @@ class _Training:
         """Teach it the target's own captions, and write it."""
         best = self._fit(name, head, pairs, self._args.work / name)
         out = self._args.out / name
-        if VARIANTS[name].kind == "draft_lora":
-            head.save(out)  # type: ignore[operator]
-            return
         taught = self._args.taught if self.sees(name) else 0
         save_head(head, out, {"variant": name, "windows": len(pairs), "taught": taught} | best)
         size = (out / WEIGHTS).stat().st_size / 1e6

@@ -86,17 +86,11 @@ class PairExtractor:
         images = window.event_images[:-1]
         draft = drafts.draft(images, self.question, self._most)
         drafts.submit(draft.run, Trace()).result()
-        event_tokens = drafts.submit(drafts.model.encode, images).result()
-        found = {"feature": event_tokens.mean(0), "event_tokens": event_tokens}
-        said = draft.proposal().tokens
-        if tuple(draft.tokens[: len(said)]) == said and max(tokens) < shared_ids(self.pair):
-            forced = forced_states(drafts.model, draft, tokens)
-            found |= {
-                "said": torch.tensor(said),
-                "draft_states": forced,
-                "draft_tokens": drafts.model.logits(forced).argmax(-1),
-            }
-        return found
+        proposed = draft.proposal().tokens
+        if tuple(draft.tokens[: len(proposed)]) != proposed or max(tokens) >= shared_ids(self.pair):
+            return {}
+        forced = forced_states(drafts.model, draft, tokens)
+        return {"draft_states": forced, "draft_tokens": drafts.model.logits(forced).argmax(-1)}
 
     def close(self) -> None:
         self._decoder.close()
@@ -251,9 +245,6 @@ class PairShards:
             units=tuple(found["units"][longest].tolist()),
             draft_states=padded("draft_states"),
             draft_tokens=padded("draft_tokens", IGNORED),
-            said=padded("said", IGNORED),
-            event_tokens=padded("event_tokens"),
-            feature=torch.stack([_number(one) for one in found["feature"]]) if "feature" in found else None,
         )
 
 

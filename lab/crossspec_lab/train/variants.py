@@ -32,16 +32,6 @@ def _attention(**more: Any) -> Options:
     return lambda sizes: {"heads": 8, "inner": scaled(sizes, 2048)} | more
 
 
-def _next_state(source: str) -> Options:
-    attention = _attention(source=source)
-    return lambda sizes: attention(sizes) | {"bottleneck": scaled(sizes, 256)}
-
-
-def _token_adapter(sizes: Sizes) -> dict[str, Any]:
-    width, inner = max(64, scaled(sizes, 512)), max(256, scaled(sizes, 2048))
-    return {"layers": 4, "width": width, "heads": 8, "inner": inner}
-
-
 def _language_model(sizes: Sizes) -> dict[str, Any]:
     # A thirty-second of a target's width at 7B; where the target is tiny, so is what can be left out.
     width = max(128, sizes.width // 4)
@@ -56,12 +46,7 @@ VARIANTS: dict[str, Variant] = {
     "L2": Variant("adapter", _bottlenecks(256, 256, 256)),
     "L3": Variant("adapter", _bottlenecks(1024, 1024)),
     "L4": Variant("adapter", _attention()),
-    "L5": Variant("next_state", _next_state("draft")),
-    "B1": Variant("next_state", _next_state("target")),
-    "L6": Variant("draft_lora"),
     "dream": Variant("adapter", _attention(fused=True)),
-    "token_adapter": Variant("token_adapter", _token_adapter),
-    "event_head": Variant("event_head", lambda sizes: {"inner": max(256, scaled(sizes, 1024))}),
     "eagle2": Variant("eagle", lambda sizes: {"version": 2}),
     "eagle3": Variant("eagle", lambda sizes: {"version": 3, "unroll": 4}, steps=1000),
     "medusa": Variant("medusa"),

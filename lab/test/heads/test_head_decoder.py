@@ -25,7 +25,7 @@ def heads(pair: ModelPair) -> list[Head]:
     """The shipped head, and untrained ones that read other inputs."""
     torch.manual_seed(0)
     sizes = Sizes.of(pair.target, pair.draft)
-    others = [new_head(name, sizes).eval() for name in ("L1", "event_head", "token_adapter", "B1", "eagle3")]
+    others = [new_head(name, sizes).eval() for name in ("L1", "eagle3")]
     return [*fitting_heads(tiny_models(), None, pair.target, pair.draft), *others]
 
 
@@ -39,7 +39,7 @@ def test_every_input_reaches_its_heads(pair: ModelPair, windows: list[Window], h
             caption = decoder.caption(window, OPTIONS, Trace())
             assert caption.token_ids == generated(pair, window)
             drafted |= set(caption.drafted)
-    assert drafted == {"massv", "L1", "event_head", "token_adapter", "B1", "eagle3"}
+    assert drafted == {"massv", "L1", "eagle3"}
 
 
 def test_head_drafts_beside_the_other_proposers(
