@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from crossspec_ros.cli import Subparsers
 
 
-_MODULES = {"all": "experiments.bench_all"}
-_MODULES |= {name: f"trials.{name}" for name in ("kills", "soak")}
-"""Modules of `bench` outside of the folder compare."""
+_TRIALS = ("kills", "soak")
+"""Names of `bench` whose modules are in the folder trials."""
 Option = Callable[..., object]
 """`add_argument` of a command."""
 
@@ -35,7 +34,7 @@ def _bench(subparsers: Subparsers) -> None:
 
     def add(name: str, purpose: str) -> Option:
         bench = what.add_parser(name, help=purpose, description=purpose)
-        measure = lazily(f"crossspec_lab.{_MODULES.get(name, f'compare.bench_{name}')}:run")
+        measure = lazily(f"crossspec_lab.{'trials' if name in _TRIALS else 'bench'}.{name}:run")
         bench.set_defaults(handler=checked(measure))
         return bench.add_argument
 
@@ -202,7 +201,7 @@ def _experiments(subparsers: Subparsers) -> None:
     option("--out", type=Path, default=out, metavar="FOLDER", help=results)
     option("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
     option("--models", type=found, help="folder of the models [that of the package]")
-    parser.set_defaults(handler=lazily("crossspec_lab.experiments.all_experiments:run"))
+    parser.set_defaults(handler=lazily("crossspec_lab.bench.experiments:run"))
 
 
 def _fuzz(subparsers: Subparsers) -> None:

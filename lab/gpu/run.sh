@@ -30,7 +30,7 @@ step() {
 measure() {
   local name=$1 most=$2 module=$3
   shift 3
-  step "$name" "$most" "$PYTHON" -m "crossspec_lab.compare.$module" "$@"
+  step "$name" "$most" "$PYTHON" -m "crossspec_lab.bench.$module" "$@"
 }
 
 # bench NAME SECONDS WINDOWS OPTIONS...: figures of `crossspec bench gpu` in $OUT/NAME.json, after each dtype.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint_layouts import edit
-from crossspec_lab.compare.released import released_pair
+from crossspec_lab.bench.released import released_pair
 from huggingface_hub import constants
 from stand_in_hub import COMMIT, stand_in_hub
 

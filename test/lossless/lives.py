@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from crossspec_lab.compare.bench_lossless import Adversary
+from crossspec_lab.bench.lossless import Adversary
 from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.head_files import load_head, make_head
 from crossspec_lab.world.dataset import event_window, frame_window

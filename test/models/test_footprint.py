@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from crossspec_lab.compare.released import released_pair
+from crossspec_lab.bench.released import released_pair
 
 from crossspec_ros.models import footprint
 from crossspec_ros.models.footprint import CUDA_BYTES, estimate, measured_bytes, memory

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from crossspec_lab.compare.event_streams import ENCODERS
+from crossspec_lab.bench.event_streams import ENCODERS
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch

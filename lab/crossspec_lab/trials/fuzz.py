@@ -6,7 +6,7 @@ import argparse
 import json
 from importlib import import_module
 
-from crossspec_lab.compare.harness import tell
+from crossspec_lab.bench.harness import tell
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from crossspec_lab.compare.harness import tell
+from crossspec_lab.bench.harness import tell
 from crossspec_lab.trials.bars import MemoryWatch, is_whole, memory_bars
 from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak
 

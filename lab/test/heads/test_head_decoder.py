@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import torch
-from crossspec_lab.compare.held_out import OPTIONS, stream
+from crossspec_lab.bench.held_out import OPTIONS, stream
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.head_files import fitting_heads

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from crossspec_lab.compare.held_out import stream
+from crossspec_lab.bench.held_out import stream
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.growing import Ranked
 from crossspec_lab.heads.head import Head, Pairs, Sizes

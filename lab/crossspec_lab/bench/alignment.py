@@ -1,0 +1,155 @@
+"""Experiment 3: how many of the draft's tokens the target would take, by how well both are aligned.
+
+Heads of the same kind learn on the same windows, from a linear probe to distillation, and the published
+adapters beside them. Acceptance is the share of tokens that are the target's own, given its tokens before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from crossspec_lab.bench.head_predictions import Said, said_after_tokens
+from crossspec_lab.bench import statistics
+from crossspec_lab.bench.records import Log, Record
+from crossspec_lab.bench.result import Cell, Result, Table
+from crossspec_lab.bench.setting import Setting
+from crossspec_lab.heads.adapter import Adapter
+from crossspec_lab.heads.head import Head, Pairs, Sizes, scaled
+from crossspec_lab.train.variants import new_head
+
+TITLE = "Acceptance by alignment"
+NUMBER = 3
+CONDITION = "held out"
+NONE, SPECVLM = "none", "SpecVLM"
+ADAPTERS = ("L1", "L2", "L3", "L4", "dream")
+_OF_DRAFT = ("L1", "L2", "L3", "L4")
+"""Adapters that see nothing of the target."""
+_TEMPERATURE = 0.1
+_BATCH = 16
+
+
+class Contrastive(Adapter):
+    """An MLP that learns to tell the target's state at a token from those at others (InfoNCE, van den Oord et
+    al., 2018); the target's head reads it out."""
+
+    kind = "contrastive"
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        told, seen = self.predicted(pairs), pairs.is_token
+        mine = F.normalize(told[seen], dim=-1)
+        wanted = F.normalize(pairs.choosing[seen], dim=-1)
+        likeness = mine @ wanted.T / _TEMPERATURE
+        # The head reads lengths too, which a cosine does not tell.
+        return F.cross_entropy(likeness, torch.arange(len(mine))) + F.smooth_l1_loss(
+            told[seen], pairs.choosing[seen]
+        )
+
+
+class Distilled(Adapter):
+    """An MLP that learns the target's distribution at each token (Hinton et al., 2015)."""
+
+    kind = "distilled"
+
+    def loss(self, pairs: Pairs) -> Tensor:
+        seen = pairs.is_token
+        teacher = F.softmax(self.read_out(pairs.choosing[seen]), -1)
+        return F.cross_entropy(self.read_out(self.predicted(pairs)[seen]), teacher)
+
+
+def levels(sizes: Sizes) -> dict[str, Callable[[], Head]]:
+    """Heads from the weakest to the strongest alignment, as they were published, and the adapters."""
+    inner = max(64, scaled(sizes, 2048))
+    found: dict[str, Callable[[], Head]] = {
+        "linear": lambda: Adapter(sizes),
+        "mlp": lambda: Adapter(sizes, [inner]),
+        "contrastive": lambda: Contrastive(sizes, [inner]),
+        "distilled": lambda: Distilled(sizes, [inner]),
+    }
+    return found | {name: partial(new_head, name, sizes) for name in ADAPTERS}
+
+
+def measure(setting: Setting) -> Log:
+    """Train what is missing, then ask it about windows that nobody learned from."""
+    log = setting.log(NUMBER)
+    heads = levels(setting.trained.sizes)
+    names = [NONE, SPECVLM, *heads]
+    count = setting.size.windows
+    if not log.begin(CONDITION, len(names), count):
+        return log
+    task = setting.progress.add_task("3: alignment", total=len(names))
+    held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
+    batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
+    for name in names:
+        head: Head | None = None
+        if name == SPECVLM:
+            head = setting.trained.specvlm
+        elif name != NONE:
+            head = setting.trained.head(name, heads[name])
+        asked = (said_after_tokens(head, pairs) for pairs in batches)
+        rows = [row for said in asked for row in _rows(said)]
+        for window, more in enumerate(rows):
+            log.add(Record(NUMBER, CONDITION, name, window, "", (), (), 0.0, more=more))
+        setting.progress.advance(task)
+    return log
+
+
+def _rows(said: Said) -> Iterator[dict[str, Any]]:
+    """Figures of each window."""
+    for i, (counted, in_a_row) in enumerate(zip(said.counted, said.in_a_row(), strict=True)):
+        row: dict[str, Any] = {
+            "right": float(said.right[i][counted].float().mean()),
+            "five": float(said.among_five[i][counted].float().mean()),
+            "in_a_row": int(in_a_row),
+        }
+        if said.cosine is not None:
+            cosines = said.cosine[i][counted]
+            row["cosine"] = float(cosines.mean())
+            row["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
+        yield row
+
+
+def result(setting: Setting, log: Log) -> Result:
+    """Acceptance of each level, beside what was predicted for it."""
+    found, rows = Result(), dict[str, dict[str, Cell]]()
+    shares: dict[str, statistics.Interval] = {}
+    for way in log.ways(CONDITION):
+        records = log.rows(CONDITION, way)
+
+        def mean(name: str, kind: type[Any] = float, factor: float = 1.0) -> statistics.Interval:
+            return statistics.mean([factor * r.more[name] for r in records], setting.seed)  # noqa: B023
+
+        shares[way], five = mean("right", factor=100), mean("five", factor=100)
+        cosine = mean("cosine") if "cosine" in records[0].more else None
+        rows[way] = {
+            "tokens accepted, %": shares[way],
+            "among the best five, %": five if way != NONE else None,
+            "right in a row": mean("in_a_row", int),
+            "cosine of states": cosine,
+        }
+        found.figures[way.lower()] = shares[way]
+        if way == "L4":
+            above = np.mean([r.more["above"] for r in records], 0)
+            found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
+            found.figures["cosine"] = cosine
+    found.unmeasured |= dict.fromkeys(
+        ("token_adapter", "token_adapter_top5"), "docs/drafters.md has the figures of an earlier run"
+    )
+    found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)
+    title = (
+        f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "
+        f"{setting.size.train_windows} others"
+    )
+    found.tables.append(Table(title, rows, "alignment"))
+    found.notes.append(
+        "The tiny draft was trained on the same captions as the tiny target, so it speaks as the target does "
+        "without any alignment: what it lacks are colours and light, which events do not show. The "
+        "predictions are for EventGPT-7B, which words its sentences otherwise."
+    )
+    return found

@@ -1,0 +1,106 @@
+"""`crossspec bench latency`: from a window's last frame, and its close, to the caption; ours against others.
+
+Our decoder lives through each window in real time: frames and event images come when they would. The others
+get the window when its last frame has come, and ours begins its answer no sooner.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import Any
+
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
+from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.others import other_decoders
+from crossspec_lab.bench.harness import check_windows, compared, ratio, table, take_turns, tell, waits
+from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
+from crossspec_lab.bench.real_time import paced
+from crossspec_lab.bench.recorded import recorded_windows
+from crossspec_lab.bench.timeline import timeline
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head_files import fitting_heads
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.paths import tiny_models
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.grid import SECOND
+
+OURS, STREAMED, ALONE = "ours", "ours, no draft", "autoregressive"
+WITHOUT = {
+    "ours, no memory": (REHEARSAL, "event_draft"),
+    "ours, no event draft": (REHEARSAL, "memory"),
+    "ours, rehearsal alone": (REHEARSAL,),
+    "ours, no rehearsal": PROPOSERS,
+}
+"""Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
+    check_windows(args.windows)
+    logging.set_verbosity_error()
+    pair = measured_pair(args)
+    if args.recording:
+        windows = recorded_windows(pair, args.recording, args.windows)
+    else:
+        rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+        windows = [window for window, _ in rendered]
+    period_ns = round(args.period * SECOND)
+    windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
+    heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
+    with ExitStack() as stack:
+        ours = speculative_decoder(pair)
+        decoders = {OURS: timed(ours, stack)}
+        for name, names in WITHOUT.items():
+            decoders[name] = timed(head_decoder(pair, (), names), stack)
+        if heads:
+            decoders["ours, with heads"] = timed(head_decoder(pair, heads), stack)
+        decoders |= {
+            STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
+            ALONE: timed(Alone(pair), stack),
+        }
+        decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair).items()}
+        makers = other_decoders(pair) | llama_cpps(pair)
+        others = {name: timed(make(), stack) for name, make in makers.items()}
+        for other in others.values():
+            other(windows[0], Trace())  # what is slow the first time; those of ours are warm
+        runs = take_turns(decoders | others, track(windows, "captioning in real time"))
+    modes, cost = compared(runs, ALONE), ours.policy.cost
+    assert cost is not None
+    mine = modes[OURS]
+    figures: dict[str, Any] = {"windows": len(windows), "period_s": args.period}
+    for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):
+        figures |= {key: mine[key]["median"], f"{key}_spread": mine[key]}
+    figures |= {
+        "sooner_than": {name: ratio(waits(other), waits(runs[OURS])) for name, other in runs.items()},
+        "modes": modes,
+        "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
+    }
+    print_figures(figures)
+    tell(args, figures)
+    if args.plot:
+        timeline(runs[OURS][-1].trace).savefig(args.plot, dpi=100)
+    return 0
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Latencies, stages and costs for people."""
+    modes = figures["modes"]
+    title = (
+        f"{figures['windows']} windows; ms from the close, median (10th-90th percentile); "
+        f"ratio: {ALONE} / this"
+    )
+    print(table(title, times(modes)))
+    print(table("stages, ms a window (median)", {name: row["stages_ms"] for name, row in modes.items()}))
+    print("T_verify(n), ms:", ", ".join(f"{size}: {ms:.2f}" for size, ms in figures["verify_ms"].items()))
+
+
+def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows of figures without their stages."""
+    return {name: {key: row[key] for key in row if key != "stages_ms"} for name, row in modes.items()}

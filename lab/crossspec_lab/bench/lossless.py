@@ -1,0 +1,301 @@
+"""`crossspec bench lossless`: is the caption the target's own? The claims of docs/decoding.md, counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
+
+import torch
+from rich.progress import track
+from transformers.utils import logging
+
+from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
+from crossspec_lab.baselines.llama import llama_cpps
+from crossspec_lab.baselines.others import GENERATE, other_decoders
+from crossspec_lab.baselines.prompt_lookup import PromptLookup
+from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
+from crossspec_lab.bench.held_out import held_out_windows, measured_pair, stream
+from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head import Head
+from crossspec_lab.heads.head_files import fitting_heads
+from crossspec_lab.world import questions
+from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
+from crossspec_ros.engine.llama_cpp import llama_runner
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.protocols import Engine
+from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import LLAMA_KINDS
+from crossspec_ros.paths import tiny_models
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
+
+QUESTIONS = (QUESTION, "Is there anybody on the road?", "Describe the traffic light.")
+SCHEMAS = (
+    json.dumps(questions.SCHEMA),
+    '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
+)
+"""Schemas of a closed world, and of free text that no length bounds."""
+_ON_ENGINE = 9
+"""Decoders that share an engine at most."""
+_LEAST_FOR_RATE = 8
+"""Windows of which a rate in bfloat16 is told."""
+
+
+class Asked(NamedTuple):
+    """A question about a window, and the target's own answer. Nobody times it, so traces stay empty."""
+
+    window: Window
+    question: str
+    wanted: tuple[int, ...]
+    schema: str = ""
+
+
+class Adversary(Proposer):
+    """Trees of random shape, right and wrong tokens, duplicates and ends of sequence, around the answer."""
+
+    name = "adversary"
+
+    def __init__(self, vocabulary: int, eos_id: int) -> None:
+        self.answer: tuple[int, ...] = ()
+        self._random, self._vocabulary, self._eos = random.Random(0), vocabulary, eos_id
+
+    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        at, nodes = len(context.tokens), self._random.randrange(24)
+        parents: list[int] = []
+        tokens: list[int] = []
+        depths: list[int] = []
+        for i in range(nodes):
+            parents.append(self._random.randrange(max(ROOT, i - 3), i))
+            depths.append(1 if parents[i] == ROOT else depths[parents[i]] + 1)
+            place = at + depths[i] - 1
+            if place < len(self.answer) and self._random.random() < 0.8:
+                tokens.append(self.answer[place])
+            else:
+                tokens.append(self._random.choice([self._eos, self._random.randrange(3, self._vocabulary)]))
+        return DraftTree(tuple(tokens), tuple(parents), (0.5,) * nodes, ((self.name,),) * nodes)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
+    check_windows(args.windows)
+    logging.set_verbosity_error()
+    models = args.models or tiny_models()
+    pair = measured_pair(args)
+    rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
+    windows = [window for window, _ in rendered]
+    # Others' ways of decoding are the usual pair's business.
+    is_usual = not args.target
+    heads = fitting_heads(models, args.target, pair.target, pair.draft)
+    exact = count_equal(pair, windows, "float32", is_usual, heads)
+    by_schema = count_equal(pair, windows, "float32, JSON", False, heads, SCHEMAS)
+    by_llama = {
+        kind: count_by_llama(pair, windows, heads, dtype)
+        for dtype, kind in LLAMA_KINDS.items()
+        if llama_cpps(pair) and dtype != "float32"
+    }
+    pair.target.module.to(torch.bfloat16)
+    # For a rate fewer will do.
+    heads = fitting_heads(models, args.target, pair.target, pair.draft)
+    reduced = count_equal(
+        pair, windows[: max(_LEAST_FOR_RATE, len(windows) // 4)], "bfloat16", is_usual, heads
+    )
+    figures, in_json = (
+        {name: {"equal": row["identical"], "total": row["answers"]} for name, row in rows.items()}
+        for rows in (exact, by_schema)
+    )
+    print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
+    print(table("float32, greedy, JSON of a schema: identical to generate with the library's mask", in_json))
+    print(
+        table(
+            "bfloat16, greedy: identical answers, and where the others first differ: token, and by how many "
+            "logits the target alone prefers its own there",
+            {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
+        )
+    )
+    for kind, rows in by_llama.items():
+        print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
+    parts = {
+        "JSON": in_json,
+        "bfloat16": reduced,
+        **({"llama.cpp": by_llama} if by_llama else {}),
+    }
+    tell(args, figures | parts)
+    exact_ones = [figures, in_json, *by_llama.values()]
+    right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
+    return 0 if right else 1
+
+
+def _median(value: Any) -> Any:
+    return (spread(value) if value else None) if isinstance(value, list) else value
+
+
+def count_equal(
+    pair: ModelPair,
+    windows: list[Window],
+    label: str,
+    others: bool,
+    heads: Sequence[Head],
+    schemas: Sequence[str] = ("",),
+) -> dict[str, Any]:
+    """Answers to `QUESTIONS`, or about each of the `schemas`, compared with transformers' greedy `generate`:
+    ours, and those of `others`.
+
+    Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
+    """
+    plain = {schema: TransformersGenerate(pair, "plain", schema) for schema in schemas}
+    asked = [
+        (question, schema) for schema in schemas for question in (QUESTIONS[:1] if schema else QUESTIONS)
+    ]
+    cases = [
+        Asked(window, question, plain[schema](window, question, Trace()).tokens, schema)
+        for window in track(windows, f"asking in {label}")
+        for question, schema in asked
+    ]
+    with ExitStack() as stack:
+        decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
+        runs = take_turns(decoders, track(cases, f"comparing in {label}"))
+    figures = {}
+    for name, mine in runs.items():
+        said = [run.written.tokens for run in mine]
+        wrong = [(case, got) for case, got in zip(cases, said, strict=True) if got != case.wanted]
+        places = [_first_difference(case.wanted, got) for case, got in wrong]
+        figures[name] = {
+            "identical": len(cases) - len(wrong),
+            "answers": len(cases),
+            "first_divergence": places,
+            "margin": [_margin(pair, case, at) for (case, _), at in zip(wrong, places, strict=True)],
+        }
+    return figures
+
+
+def count_by_llama(
+    pair: ModelPair, windows: list[Window], heads: Sequence[Head], dtype: str
+) -> dict[str, Any]:
+    """Answers by llama.cpp in these numbers compared with its own greedy ones of prompts read at once."""
+    with ExitStack() as stack:
+        engine = _llama_engine(pair, dtype)
+        ways = _ways(pair, stack, heads, _adversary(pair), engine)
+        plain = stack.enter_context(closing(_unlimited(pair, engine=engine)))
+        cases = [
+            Asked(window, question, plain.caption(window, Options(question), Trace()).token_ids)
+            for window in track(windows, f"asking llama.cpp in {dtype}")
+            for question in QUESTIONS
+        ]
+        runs = take_turns(ways, track(cases, f"comparing in {dtype}"))
+    return {
+        name: {
+            "equal": sum(run.written.tokens == case.wanted for case, run in zip(cases, mine, strict=True)),
+            "total": len(cases),
+        }
+        for name, mine in runs.items()
+    }
+
+
+def _adversary(pair: ModelPair) -> Adversary:
+    return Adversary(pair.target.tokenizer.get_vocab_size(), pair.target.spec.eos_ids[0])
+
+
+def _unlimited(pair: ModelPair, *proposers: Proposer, engine: Engine | None = None) -> PrefillHiddenDecoder:
+    return PrefillHiddenDecoder(pair, Policy(proposers, None), engine=engine)
+
+
+def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Adversary) -> Decoder[Asked]:
+    stack.enter_context(closing(decoder))
+
+    def answer(case: Asked, trace: Trace) -> Written:
+        adversary.answer = case.wanted
+        options = Options(case.question, grammar=decoder.grammars.compiled(case.schema))
+        stream(decoder, case.window, options)
+        return Written(decoder.caption(case.window, options, Trace()).token_ids)
+
+    return answer
+
+
+def _ways(
+    pair: ModelPair,
+    stack: ExitStack,
+    heads: Sequence[Head],
+    adversary: Adversary,
+    engine: Engine | None = None,
+) -> dict[str, Decoder[Asked]]:
+    """Our decoders by name; on one `engine` where it is given, which is closed with the first of them."""
+    named: dict[str, Sequence[Proposer]] = {
+        "target alone, streamed": (),
+        "caption memory": make_proposers(["memory"]),
+        "event draft": make_proposers(["event_draft"]),
+        "prompt lookup": (PromptLookup(pair.target),),
+        "grammar": make_proposers(["grammar"]),
+        "adversary": (adversary,),
+    }
+    if heads:
+        named["draft heads"] = heads
+    # The first to be entered is the last to be closed, and closes the engine.
+    whole = _streamed(head_decoder(pair, heads, engine=engine), stack, adversary)
+    found = {
+        name: _streamed(_unlimited(pair, *proposers, engine=engine), stack, adversary)
+        for name, proposers in named.items()
+    }
+    return found | {"all, measured policy": whole}
+
+
+def _llama_engine(pair: ModelPair, dtype: str) -> Engine:
+    engine = LocalEngine(pair.target, runner=llama_runner(pair.target, dtype, torch.get_num_threads()))
+    # Each decoder keeps its last window beside the one in work.
+    engine.warm_up(2 * _ON_ENGINE)
+    return engine
+
+
+def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str, Decoder[Asked]]:
+    adversary = _adversary(pair)
+    one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
+
+    def asking(case: Asked, trace: Trace) -> Written:
+        options = Options(case.question, grammar=one_shot.grammars.compiled(case.schema))
+        if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
+            return Written(one_shot.caption(case.window, options, Trace()).token_ids)
+        return Written(one_shot.ask(options, Trace()).token_ids)
+
+    found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
+    if pair.target.dtype == torch.float32 and llama_cpps(pair):
+        ways = _ways(pair, stack, heads, adversary, _llama_engine(pair, "float32"))
+        found |= {f"llama.cpp, {name}": way for name, way in ways.items()}
+    return found
+
+
+def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
+    def other(make: Callable[[], Any]) -> Decoder[Asked]:
+        decoder = make()
+        if hasattr(decoder, "close"):
+            stack.enter_context(closing(decoder))
+        return lambda case, trace: decoder(case.window, case.question, Trace())
+
+    # `generate` is what all are compared with.
+    return {name: other(make) for name, make in other_decoders(pair).items() if name != GENERATE}
+
+
+def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), len(got))
+
+
+@torch.inference_mode()
+def _margin(pair: ModelPair, case: Asked, at: int) -> float:
+    """By how many logits the target alone prefers its own token `at` that place over the second best.
+
+    Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
+    decoder is wrong.
+    """
+    inputs = generate_inputs(pair.target, case.window.frames, case.question)
+    inputs = continued(inputs, case.wanted[:at])
+    best = pair.target.module(**inputs, logits_to_keep=1).logits[0, -1].float().topk(2).values
+    return float(best[0] - best[1])

@@ -1,0 +1,101 @@
+"""Both models at given dimensions with random weights: they take the time of the real ones, and say nothing.
+
+What is fast or slow depends on shapes and numbers' sizes, not on what a model was taught.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from crossspec_lab.bench.released import released_pair
+from crossspec_ros.models.eventgpt import EventGPTArchitecture
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import TargetArchitecture, draft_architecture, target_architecture
+from crossspec_ros.paths import tiny_models
+
+_SPREAD = 0.02
+"""Standard deviation of quantised weights; transformers draws all others."""
+
+
+class Dimensions(NamedTuple):
+    """Which models, known by their configs alone."""
+
+    name: str
+    target: TargetArchitecture
+    draft: EventGPTArchitecture
+    tokenizer: Tokenizer | None = None
+    """The target's own."""
+
+
+def tiny() -> Dimensions:
+    """Dimensions of the shipped pair."""
+    folder = tiny_models()
+    return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
+
+
+def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
+    """Dimensions of the shipped pair, or of the released 7B models; the target may be that of a folder."""
+    found = tiny() if is_tiny else Dimensions("7B", *released_pair())
+    if not target:
+        return found
+    known = target_architecture(Path(target))
+    return found._replace(name=Path(target).name, target=known, tokenizer=known.tokenizer())
+
+
+def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:
+    """Models of these dimensions where and in which numbers `placement` says.
+
+    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies, but for a target
+    that has one.
+    """
+    assert like.draft is not None
+    target: Any = dimensions.target
+    draft = dimensions.draft
+    return replace(
+        like,
+        target=target.model(
+            _filled(target, placement, placement.device), dimensions.tokenizer or like.target.tokenizer
+        ),
+        draft=draft.model(_filled(draft, placement, placement.draft_on), like.draft.tokenizer),
+    )
+
+
+@torch.no_grad()
+def _filled(architecture: Any, placement: Placement, device: str) -> Any:
+    """Its module with numbers, made where they will be; a quantised layer's others are gone at once."""
+    model = deepcopy(architecture.skeleton)
+    if config := placement.quantization(architecture.unquantized):
+        from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+
+        # As `from_pretrained` does it, so that the modules are those of a loaded checkpoint.
+        replace_with_bnb_linear(model, list(architecture.unquantized), config)
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            # A head that is tied to the embeddings stays so.
+            if parameter in made:
+                setattr(module, name, made[parameter])
+                continue
+            values = torch.empty(parameter.shape, dtype=placement.torch_dtype, device=device)
+            if type(parameter) is nn.Parameter:
+                filled = nn.Parameter(values, requires_grad=False)
+            else:
+                values.normal_(std=_SPREAD)
+                # To int8 bitsandbytes quantises what comes from the host.
+                values = values.cpu() if placement.dtype == "int8" else values
+                filled = type(parameter)(values, requires_grad=False, **vars(parameter)).to(device)
+                module._is_hf_initialized = True
+            made[parameter] = filled
+            setattr(module, name, filled)
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            setattr(module, name, torch.empty_like(buffer, device=device))
+    model.initialize_weights()
+    return model.eval()

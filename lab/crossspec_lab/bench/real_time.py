@@ -1,0 +1,137 @@
+"""Windows in a row in real time: what a decoder captions, what it drops, and how late it is.
+
+Our decoder is driven by the thread of the captioner node. Any other has one window in work; when it is done,
+the newest window wins, and those between are dropped.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.held_out import OPTIONS, sleep_until
+from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.captioner import Captioner
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.outcome import Listener, Outcome
+from crossspec_ros.telemetry.trace import TARGET_STAGES, Trace
+from crossspec_ros.windows.grid import SECOND, WindowGrid
+from crossspec_ros.windows.window import EVENTS, FRAMES, Window
+
+_START_S = 0.2
+_WAIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """Caption of the window `index`, with seconds from its last frame, from its close (0 if before it), and
+    from the stream's begin; `engine_s` is the target's own time for it, the rehearsal included."""
+
+    index: int
+    written: Written
+    from_last_s: float
+    from_close_s: float
+    ended_s: float
+    engine_s: float
+
+
+def caption_stream(decoder: Any, windows: Sequence[Window], period_s: float) -> Iterator[Captioned]:
+    """Let `windows` open one after the other every `period_s`; those that are missing were dropped."""
+    begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
+    streamed = [paced(window, i, period_ns) for i, window in enumerate(windows)]
+    stream = _by_captioner if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
+    for window, written, ended_ns, engine_s in stream(decoder, streamed, begun_ns, period_ns):
+        from_last = (ended_ns - begun_ns - window.frame_stamps_ns[-1]) / SECOND
+        from_close = max(0, ended_ns - begun_ns - window.end_ns) / SECOND
+        yield Captioned(
+            window.index, written, from_last, from_close, (ended_ns - begun_ns) / SECOND, engine_s
+        )
+
+
+_Told = tuple[Window, Written, int, float]
+
+
+def _by_captioner(
+    decoder: PrefillHiddenDecoder, windows: Sequence[Window], begun_ns: int, period_ns: int
+) -> Iterator[_Told]:
+    """By the captioner's own thread: frames and event images come at their times, and windows close."""
+    outcomes: queue.Queue[Outcome] = queue.Queue()
+    grid = WindowGrid(period_ns, decoder.pair.target.spec.frames)
+    captioner = Captioner(decoder, OPTIONS, _Queued(outcomes), grid=grid)
+    captioner.start()
+    arrivals = _arrivals(captioner, windows, begun_ns)
+    try:
+        told = 0
+        for at_ns, do in sorted(arrivals, key=lambda one: one[0]):
+            sleep_until(begun_ns + at_ns)
+            do()
+            while not outcomes.empty():
+                told += 1
+                yield from _told(outcomes.get(), windows)
+        while told < len(windows):
+            told += 1
+            yield from _told(outcomes.get(timeout=_WAIT_S), windows)
+    finally:
+        captioner.stop(_WAIT_S)
+
+
+class _Queued(Listener):
+    def __init__(self, outcomes: queue.Queue[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def outcome(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
+
+
+def _arrivals(
+    captioner: Captioner, windows: Sequence[Window], begun_ns: int
+) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Yield what comes, with its time in the stream."""
+    for window in windows:
+        for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+            yield stamp_ns, partial(captioner.add_image, window.index, FRAMES, image, stamp_ns)
+        slice_ns = (window.end_ns - window.start_ns) // max(1, len(window.event_images))
+        for i, image in enumerate(window.event_images, 1):
+            # The last slice ends before its window is told to have closed.
+            at_ns = window.start_ns + i * slice_ns - 1
+            yield at_ns, partial(captioner.add_image, window.index, EVENTS, image, at_ns)
+        yield window.end_ns, partial(captioner.close, window, begun_ns + window.end_ns)
+
+
+def _told(outcome: Outcome, windows: Sequence[Window]) -> Iterator[_Told]:
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.caption is not None:
+        caption, spans = outcome.caption, outcome.trace.spans
+        ended_ns = max(span.end_ns for span in spans if span.stage == "answer")
+        engine_ns = sum(span.end_ns - span.start_ns for span in spans if span.stage in TARGET_STAGES)
+        written = Written(caption.token_ids, caption.accept_lengths)
+        yield windows[outcome.window.index], written, ended_ns, engine_ns / SECOND
+
+
+def _one_by_one(decoder: Any, windows: Sequence[Window], begun_ns: int, period_ns: int) -> Iterator[_Told]:
+    done = -1
+    while done + 1 < len(windows):
+        newest_closed = (time.perf_counter_ns() - begun_ns) // period_ns - 1
+        done = min(max(done + 1, newest_closed), len(windows) - 1)
+        window = windows[done]
+        sleep_until(begun_ns + window.frame_stamps_ns[-1])
+        started_ns = time.perf_counter_ns()
+        written = decoder(window, QUESTION, Trace())
+        ended_ns = time.perf_counter_ns()
+        yield window, written, ended_ns, (ended_ns - started_ns) / SECOND
+
+
+def paced(window: Window, index: int, period_ns: int) -> Window:
+    """The window, as if it were the `index`-th of so many nanoseconds."""
+    start_ns = index * period_ns
+    scale = period_ns / (window.end_ns - window.start_ns)
+    stamps = tuple(start_ns + round((stamp - window.start_ns) * scale) for stamp in window.frame_stamps_ns)
+    return replace(
+        window, index=index, start_ns=start_ns, end_ns=start_ns + period_ns, frame_stamps_ns=stamps
+    )

@@ -1,0 +1,112 @@
+"""Results of an experiment: figures by key, tables, plots, and sentences; the report is made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isnan
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from crossspec_lab.bench.harness import spread
+from crossspec_lab.bench.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
+from crossspec_lab.bench import statistics
+from crossspec_lab.bench.records import Record, paired
+from crossspec_lab.bench.statistics import Interval, number
+from crossspec_lab.bench.decoders import LOSSY, OURS
+
+Cell = Interval | float | int | str | None
+
+SOONER = "sooner than alone, times"
+WALL = "last frame to caption, ms"
+CLOSE = "close to caption, ms"
+FIRST = "last frame to first token, ms"
+TOKENS = "tokens a pass"
+P = "p of the difference"
+
+
+def cells(
+    names: Sequence[str], mine: Sequence[Record], others: Sequence[Record], seed: int
+) -> dict[str, Cell]:
+    """The columns of these names, of one way's records beside another's of the same windows."""
+    mine, others = paired(mine, others)
+    walls, than = ([record.wall_s for record in records] for records in (mine, others))
+    told = [record for record in mine if record.passes]
+    found = {
+        SOONER: lambda: statistics.speed(than, walls, seed),
+        WALL: lambda: statistics.median([1e3 * wall for wall in walls], seed),
+        CLOSE: lambda: statistics.median([1e3 * record.from_close_s for record in mine], seed),
+        FIRST: lambda: statistics.median([1e3 * record.first_token_s for record in mine], seed),
+        TOKENS: lambda: _tokens(told, seed) if told else None,
+        P: lambda: statistics.paired_p(walls, than),
+    }
+    return {name: found[name]() for name in names}
+
+
+def _tokens(records: Sequence[Record], seed: int) -> Interval:
+    return statistics.ratio([len(r.tokens) for r in records], [r.passes for r in records], seed)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named rows of cells, under the names of all their columns."""
+
+    title: str
+    rows: Mapping[str, Mapping[str, Cell]]
+    corner: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, that of the rows first."""
+        return [self.corner, *dict.fromkeys(name for row in self.rows.values() for name in row)]
+
+    def texts(self) -> list[list[str]]:
+        """The cells as they are printed."""
+        columns = self.columns[1:]
+        return [[name, *(text(row.get(column)) for column in columns)] for name, row in self.rows.items()]
+
+
+@dataclass
+class Result:
+    """Results of one experiment. `figures` stand beside the predictions of the same keys; `unmeasured` says
+    of others why there is no figure. `plots` are by the name of their file."""
+
+    figures: dict[str, Cell] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    plots: dict[str, Figure] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def beside(self, key: str, unit: str = "") -> str:
+        """Our figure, or why there is none."""
+        if key in self.figures:
+            return " ".join([text(self.figures[key]), *([unit] if unit else [])])
+        return "not measured: " + self.unmeasured[key]
+
+
+def text(cell: Cell) -> str:
+    """A cell as it is printed."""
+    if cell is None:
+        return "-"
+    return number(cell) if isinstance(cell, float) else str(cell)
+
+
+def figures_as_json(figures: Mapping[str, Cell]) -> dict[str, object]:
+    """Value that json can write; the ends of an interval that there is not are null."""
+    return {key: _as_json(cell) if isinstance(cell, Interval) else cell for key, cell in figures.items()}
+
+
+def _as_json(interval: Interval) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in asdict(interval).items()}
+
+
+def wall_bars(axes: Axes, records: Mapping[str, Sequence[Record]]) -> None:
+    """Draw the waits for a caption by decoder; ours and lossy ones have their own colours."""
+    rows = {marked(way): spread([1e3 * record.wall_s for record in mine]) for way, mine in records.items()}
+    wait_bars(axes, rows, {OURS: OURS_COLOUR} | {marked(way): LOSSY_COLOUR for way in LOSSY})
+
+
+def marked(way: str) -> str:
+    """A way's name, and whether it is lossy."""
+    return way + (" (lossy)" if way in LOSSY else "")

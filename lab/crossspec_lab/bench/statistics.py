@@ -1,0 +1,115 @@
+"""Certainty of figures: bootstrap intervals, and paired tests of one way against another.
+
+Windows of a drive are alike, and whoever remembers learns from one to the next. So whole drives are drawn,
+and tests compare drives; samples have the windows of a drive one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE
+
+_DRAWS = 1000
+_LEAST = 0.0001
+"""Smallest figure that is printed."""
+LEAST_DRIVES = 5
+"""Fewest drives of an interval: with two, half of the intervals of a bootstrap hold the truth."""
+FEW_DRIVES = (
+    "An interval is of a bootstrap over drives, of which there are few: with 6 it holds the truth in 86 % of "
+    "simulations, with 10 in 88 %, with 25 in 93 %. So most are somewhat too narrow. Of fewer than "
+    f"{LEAST_DRIVES} drives none is given."
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and the 95 % interval of a bootstrap over drives; of fewer than `LEAST_DRIVES` there is
+    none (nan)."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if np.isnan(self.low):
+            return number(self.value)
+        return f"{number(self.value)} ({number(self.low)} to {number(self.high)})"
+
+
+def number(value: float) -> str:
+    """A figure with three digits that count."""
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    if abs(value) < _LEAST:
+        return f"below {_LEAST}"
+    digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def interval(
+    of: Callable[..., float], *samples: Sequence[float], seed: int = 0, draws: int = _DRAWS
+) -> Interval:
+    """`of` the samples, which are paired by window, with the interval of as many drives drawn again. A window
+    of which nothing is known is nan: left out of a sample, it would shift the drives of all that follow."""
+    arrays, nan = np.asarray(samples, float), float("nan")
+    known = ~np.isnan(arrays).any(0)
+    drives = [rows[known[rows]] for rows in _drives(len(known)) if known[rows].any()]
+    value = float(of(*arrays[:, known])) if drives else nan
+    if len(drives) < LEAST_DRIVES:
+        return Interval(value, nan, nan)
+    return Interval(value, *resampled(of, arrays, drives, seed, draws))
+
+
+def resampled(
+    of: Callable[..., float], arrays: np.ndarray, drives: Sequence[np.ndarray], seed: int, draws: int
+) -> tuple[float, float]:
+    """Ends of the 95 % interval of `of` the arrays (n, windows), by a bootstrap over the rows of drives."""
+    from scipy import stats
+
+    def drawn(chosen: np.ndarray) -> float:
+        return of(*arrays[:, np.concatenate([drives[int(drive)] for drive in chosen])])
+
+    sample, rng = np.arange(len(drives)), np.random.default_rng(seed)
+    options = {"n_resamples": draws, "vectorized": False, "method": "percentile"}
+    low, high = stats.bootstrap((sample,), drawn, rng=rng, **options).confidence_interval
+    return float(low), float(high)
+
+
+def _drives(windows: int) -> list[np.ndarray]:
+    """The rows of each drive."""
+    return np.array_split(np.arange(windows), range(WINDOWS_PER_DRIVE, windows, WINDOWS_PER_DRIVE))
+
+
+def median(sample: Sequence[float], seed: int = 0) -> Interval:
+    """The median of a sample."""
+    return interval(lambda values: float(np.median(values)), sample, seed=seed)
+
+
+def mean(sample: Sequence[float], seed: int = 0) -> Interval:
+    """The mean of a sample."""
+    return interval(lambda values: float(np.mean(values)), sample, seed=seed)
+
+
+def ratio(over: Sequence[float], under: Sequence[float], seed: int = 0) -> Interval:
+    """The sum of one sample as a share of the other's, which counts something, such as passes; 0 of none."""
+    return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under, seed=seed)
+
+
+def speed(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> Interval:
+    """The median of how many times as long each window took the other way."""
+    return median(np.asarray(others, float) / np.asarray(mine, float), seed)
+
+
+def paired_p(some: Sequence[float], others: Sequence[float]) -> float:
+    """The probability that as large a difference comes by chance (Wilcoxon's signed-rank test of the means of
+    drives, two-sided); 1 where no window differs."""
+    from scipy import stats
+
+    differences = np.asarray(some, float) - np.asarray(others, float)
+    if not np.any(differences):
+        return 1.0
+    return float(stats.wilcoxon([differences[rows].mean() for rows in _drives(len(differences))]).pvalue)

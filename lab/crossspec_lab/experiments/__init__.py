@@ -1,1 +1,0 @@
-"""Published experiments, on the tiny pair."""

@@ -1,0 +1,127 @@
+"""`crossspec bench gpu`: every line of it but a GPU's own, on small models on the CPU; its figures add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from crossspec_lab.baselines.others import GENERATE, HIDING
+from crossspec_lab.bench.gpu import latencies, replay_windows
+from crossspec_lab.bench.latency import ALONE, OURS
+from crossspec_lab.bench.trace import Response, read_trace
+from crossspec_lab.bench.random_pair import _filled, random_pair
+from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
+from crossspec_lab.bench.harness import waits
+from tokenizers import Tokenizer
+
+from crossspec_ros.cli import main
+from crossspec_ros.engine.model_runner import SIZES
+from crossspec_ros.models.footprint import estimate, measured_bytes
+from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
+from crossspec_ros.paths import share_dir, tiny_models
+
+TEXTS = ("a red car turns left at night", "a red car turns right at night", "a blue bus stops at dusk")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ModelPair:
+    return load_pair(tiny_models())
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """What might have been recorded: captions that resemble each other, and drafts that begin like them."""
+    tokenizer = Tokenizer.from_file(str(tiny_models() / "target" / "tokenizer.json"))
+    path = tmp_path / "trace.jsonl"
+    with path.open("w") as file:
+        for text in TEXTS * 3:
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            print(json.dumps({"target_tokens": ids, "draft_tokens": [*ids[:3], 9, 9, 9]}), file=file)
+    return path
+
+
+def bench(*arguments: object) -> int:
+    return main(["bench", "gpu", *map(str, arguments)])
+
+
+@pytest.mark.nightly
+def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "gpu.json"
+    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
+    assert bench("--trace", trace, *short, "--json", out) == 0
+    result = json.loads(out.read_text())
+    assert set(result["dtypes"]) == {"float32", "nf4"}
+    for run in result["dtypes"].values():
+        assert list(map(int, run["verify_ms"])) == list(SIZES)
+        pass_ms = run["verify_ms"]["1"]["median"]
+        assert run["bandwidth_share"] == pytest.approx(run["bound_ms"] / pass_ms, rel=1e-6)
+        assert run["achieved_gb_s"] == pytest.approx(run["pass_bytes"] / pass_ms / 1e6, rel=1e-6)
+        latency = run["latency"]
+        assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
+        assert latency["tokens_per_pass"] > 1  # the memory has heard the like
+        assert latency["modes"][ALONE]["last_frame_to_caption_ratio"]["median"] == 1
+        assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
+        assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
+    whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
+    assert small < whole / 2
+    printed = capsys.readouterr().out
+    assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
+
+
+@pytest.mark.nightly
+def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
+    heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
+    told.append(Response(told[0].target, ()))  # an empty draft is no draft
+    pair = random_pair(tiny, tiny_dimensions(), Placement("float32"))
+    # It raises where a decoder says something else.
+    runs, _ = replay_windows(pair, told, 1, heard, window_s=0.5)
+    eos_id = tiny.target.spec.eos_ids[0]
+    for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
+        assert [run.written.tokens for run in runs[name]] == [(*one.target, eos_id) for one in told]
+        for mine in (run.trace for run in runs[name]):
+            # Frame by frame and then the last and the question, or all at once.
+            assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
+            late_ns = mine.marks["last_frame"]
+            assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns
+    for run in runs[ALONE]:
+        # Without proposers each token is a pass, of which the first reads the question.
+        assert sum(span.stage == "decode" for span in run.trace.spans) == len(run.written.tokens) - 1
+    for run in runs[HIDING]:
+        assert sum(span.stage == "verify" for span in run.trace.spans) <= 1
+    figures = latencies(runs)
+    assert figures["tokens_per_pass"] > 1  # the memory has heard these
+    assert figures["times_sooner_than_generate"]["median"] == pytest.approx(
+        np.median(waits(runs[GENERATE]) / waits(runs[OURS]))
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
+def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
+    torch.manual_seed(0)
+    dimensions, placement = tiny_dimensions(), Placement(dtype)
+    pair = random_pair(tiny, dimensions, placement)
+    estimated = estimate(placement, dimensions.target, dimensions.draft)
+    assert pair.draft and tiny.draft
+    target, draft = pair.target.module, pair.draft.module
+    assert measured_bytes(target) == pytest.approx(estimated.target.weights, rel=0.02)
+    assert measured_bytes(draft) == pytest.approx(estimated.draft.weights, rel=0.02)
+    for tensor in (*target.buffers(), *draft.buffers(), *target.parameters()):
+        assert tensor.device.type == "cpu"
+    for mine, real in ((target, tiny.target.module), (draft, tiny.draft.module)):
+        assert list(mine.state_dict()) and not mine.training
+        for (name, buffer), (_, wanted) in zip(mine.named_buffers(), real.named_buffers(), strict=True):
+            torch.testing.assert_close(buffer, wanted, msg=name)
+    logits = target(input_ids=torch.arange(3, 40)[None]).logits
+    assert logits.isfinite().all() and logits.std() > 0.01
+
+
+def test_a_tied_head_stays_tied() -> None:
+    known = target_architecture(share_dir() / "models" / "tiny_qwen3_vl")
+    module = _filled(known, Placement(), "cpu")
+    assert module.lm_head.weight is module.get_input_embeddings().weight

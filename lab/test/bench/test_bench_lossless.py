@@ -1,0 +1,47 @@
+"""`crossspec bench lossless` counts what is equal, and sees a decoder that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from crossspec_lab.bench import lossless as bench_lossless
+
+from crossspec_ros.cli import main
+from crossspec_ros.engine import accept as accept_module
+from crossspec_ros.engine.accept import greedy_path
+from crossspec_ros.paths import tiny_models
+
+
+@pytest.mark.nightly
+def test_every_mode_gives_the_targets_own_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:2])
+    out = tmp_path / "lossless.json"
+    assert main(["bench", "lossless", "--windows", "1", "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    modes = {name: row for name, row in figures.items() if "equal" in row}
+    assert {(row["equal"], row["total"]) for row in modes.values()} == {(2, 2)}
+    assert {"adversary", "caption memory", "all, measured policy", "generate, assisted"} <= set(modes)
+    # Where llama.cpp is installed.
+    for rows in figures.get("llama.cpp", {}).values():
+        assert {(row["equal"], row["total"]) for row in rows.values()} == {(2, 2)} and "adversary" in rows
+    assert {row["answers"] for row in figures["bfloat16"].values()} == {2}
+    assert "identical to transformers" in capsys.readouterr().out
+
+
+@pytest.mark.nightly
+def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def credulous(tree, choices):  # type: ignore[no-untyped-def]
+        path, following = greedy_path(tree, choices)
+        return ((0,), choices[1]) if len(tree) and not path else (path, following)
+
+    monkeypatch.setattr(accept_module, "greedy_path", credulous)
+    ours = bench_lossless._ours
+    monkeypatch.setattr(bench_lossless, "_ours", lambda *given: {"adversary": ours(*given)["adversary"]})
+    monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
+    # A target that is named is compared with transformers alone.
+    target = str(tiny_models() / "target")
+    assert main(["bench", "lossless", "--windows", "1", "--target", target]) == 1
