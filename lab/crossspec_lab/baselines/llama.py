@@ -7,20 +7,14 @@ float16, as by the library's default, so that captions may differ in a word. Nee
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.load_decoder import speculative_decoder
-from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
 from crossspec_ros.models.gguf_file import is_llama, written_model
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.placement import LLAMA_KINDS, has_llama
+from crossspec_ros.models.placement import has_llama
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -67,19 +61,6 @@ class LlamaCpp:
         return self._model.read(self._context, inputs, places, len(inputs) - 1)[0]
 
 
-def llama_cpps(pair: ModelPair) -> dict[str, Callable[[], LlamaCpp]]:
-    """Makers of decoders by name; none where a package is missing, on a GPU, or for other architectures."""
-    if not (has_llama() and pair.target.device.type == "cpu" and is_llama(pair.target.body.config)):
-        return {}
-    return {f"llama.cpp, {kind}": partial(LlamaCpp, pair, kind) for kind in LLAMA_KINDS.values()}
-
-
-def llama_decoders(pair: ModelPair) -> dict[str, Callable[[], PrefillHiddenDecoder]]:
-    """Makers of ours by name, the target's language model in llama.cpp; as many as `llama_cpps`."""
-
-    def decoder(dtype: str) -> PrefillHiddenDecoder:
-        runner = llama_runner(pair.target, dtype, torch.get_num_threads())
-        return speculative_decoder(pair, runner=runner)
-
-    kinds = LLAMA_KINDS.items() if llama_cpps(pair) else ()
-    return {f"ours, llama.cpp, {kind}": partial(decoder, dtype) for dtype, kind in kinds}
+def has_llama_model(pair: ModelPair) -> bool:
+    """Test whether the target can run in llama.cpp: packages, device and architecture."""
+    return has_llama() and pair.target.device.type == "cpu" and is_llama(pair.target.body.config)

@@ -74,10 +74,9 @@ class Retrieval(OneShot):
         return DraftTree(tuple(ids), tuple(parents), tuple(probs), (("retrieval",),) * len(ids))
 
 
-def training_captions(
-    target: VideoTarget, count: int = CAPTIONS, taught: Callable[[Scene], str] = caption
-) -> list[Tokens]:
-    """The captions of the first `count` training windows, as the target was taught to write them."""
+def training_captions(target: VideoTarget, count: int = CAPTIONS, name: str = "") -> list[Tokens]:
+    """Return the captions of the first `count` training windows of a target, whose folder is `name`."""
+    taught = taught_captions(name)
     return [taught_tokens(target, taught, seed) for seed in range(count)]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.held_out import stream
 from crossspec_lab.bench.plots import bare
@@ -20,14 +19,24 @@ from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells, wall_bars
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, PARALLEL, SEQUENTIAL, made
+from crossspec_lab.bench.decoders import (
+    ALONE,
+    GAMMAS,
+    HEADS,
+    HIDING,
+    OURS,
+    READ_AHEAD,
+    SEQUENTIAL,
+    WITHOUT,
+    makers,
+)
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.settings import PROPOSERS
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -35,7 +44,6 @@ TITLE = "Ablations"
 NUMBER = 6
 TIMED, COUNTED = "each idea taken out, in time", "each idea taken out, tokens"
 AT_16, LENGTHS = "16 frames", "draft length"
-GAMMAS = (2, 4, 8, 12, 16, 24, 32)
 _NODES = 64
 
 
@@ -55,10 +63,10 @@ class Chain(Policy):
 
 def _ours(
     setting: Setting,
-    names: Sequence[str] = PROPOSERS,
+    names: Sequence[str] = (REHEARSAL, *PROPOSERS),
     kind: type[Policy] = Policy,
     counted: bool = False,
-    has_heads: bool = True,
+    has_heads: bool = False,
 ) -> PrefillHiddenDecoder:
     """Our decoder with these proposers. `counted`, trees are as large as they may be, whatever that costs, so
     that what is accepted does not depend on the machine."""
@@ -82,10 +90,9 @@ class Streamed(Whole):
 
 _OUT: dict[str, Callable[..., PrefillHiddenDecoder]] = {
     OURS: _ours,
-    "without caption memory": partial(_ours, names=("event_draft",)),
-    "without event draft": partial(_ours, names=("memory",)),
-    "without heads": partial(_ours, names=("memory", "event_draft"), has_heads=False),
-    "without any draft": partial(_ours, names=(), has_heads=False),
+    **{name: partial(_ours, names=names) for name, names in WITHOUT.items()},
+    READ_AHEAD: partial(_ours, names=()),
+    HEADS: partial(_ours, has_heads=True),
     "a chain in place of the tree": partial(_ours, kind=Chain),
     "nothing drafted for the first pass": partial(_ours, kind=Unfused),
 }
@@ -97,13 +104,12 @@ def measure(setting: Setting) -> Log:
     timed: dict[str, Callable[[], Any]] = {name: partial(make, setting) for name, make in _OUT.items()}
     timed["every node verified that may help"] = partial(_ours, setting, counted=True)
     timed["nothing before the last frame, and so no event draft"] = lambda: Whole(_ours(setting))
-    compare(setting, NUMBER, TIMED, timed | made(setting, [ALONE]), windows, setting.warm)
+    compare(setting, NUMBER, TIMED, timed | makers(setting.models, [ALONE]), windows, setting.warm)
     counted = {name: partial(_streamed, setting, make) for name, make in _OUT.items()}
     compare(setting, NUMBER, COUNTED, counted, windows, setting.warm)
-    lengths = {str(gamma): partial(FixedGamma, setting.pair, gamma) for gamma in GAMMAS}
-    compare(setting, NUMBER, LENGTHS, lengths, windows, setting.warm)
+    compare(setting, NUMBER, LENGTHS, makers(setting.models, GAMMAS.values()), windows, setting.warm)
     changed, wide, warm = with_count(setting, 16, windows)
-    return compare(changed, NUMBER, AT_16, made(changed, (PARALLEL, SEQUENTIAL, ALONE)), wide, warm)
+    return compare(changed, NUMBER, AT_16, makers(changed.models, (HIDING, SEQUENTIAL, ALONE)), wide, warm)
 
 
 def _streamed(setting: Setting, make: Callable[..., PrefillHiddenDecoder]) -> Streamed:
@@ -138,8 +144,8 @@ def _ideas(setting: Setting, log: Log) -> Table:
 
 def _lengths(setting: Setting, log: Log, found: Result) -> Table:
     rows: dict[str, dict[str, Cell]] = {}
-    for gamma in GAMMAS:
-        records = log.rows(LENGTHS, str(gamma))
+    for gamma, name in GAMMAS.items():
+        records = log.rows(LENGTHS, name)
         accepted, passes = _accepted(records)
         share = statistics.ratio([100 * a / gamma for a in accepted], passes, setting.seed)
         tokens = statistics.ratio(accepted, passes, setting.seed)
@@ -159,18 +165,18 @@ def _lengths(setting: Setting, log: Log, found: Result) -> Table:
 
 def _hiding(setting: Setting, log: Log, found: Result) -> Table:
     seed, alone = setting.seed, log.rows(AT_16, ALONE)
-    parallel, sequential = paired(log.rows(AT_16, PARALLEL), log.rows(AT_16, SEQUENTIAL))
+    parallel, sequential = paired(log.rows(AT_16, HIDING), log.rows(AT_16, SEQUENTIAL))
     gains = [1e3 * (b.wall_s - a.wall_s) for a, b in zip(parallel, sequential, strict=True)]
     gain = statistics.median(gains, seed)
     rows = {
-        way: cells([WALL, SOONER], log.rows(AT_16, way), alone, seed) for way in (PARALLEL, SEQUENTIAL, ALONE)
+        way: cells([WALL, SOONER], log.rows(AT_16, way), alone, seed) for way in (HIDING, SEQUENTIAL, ALONE)
     }
     times = [b.wall_s / a.wall_s for a, b in zip(*paired(parallel, alone), strict=True)]
     change = statistics.median([100 * (1 / sooner - 1) for sooner in times], seed)
     found.figures["parallel_gain"] = f"{gain} ms"
     found.figures["hiding_gain"] = f"{change} % at 16 frames"
     found.figures["hiding_speed"] = (
-        f"{rows[PARALLEL][SOONER]} median, {statistics.number(max(times))}x peak; without an adapter, at 16 "
+        f"{rows[HIDING][SOONER]} median, {statistics.number(max(times))}x peak; without an adapter, at 16 "
         f"frames"
     )
     title = f"published prefill hiding at 16 frames; parallel is {gain} ms sooner than sequential"
@@ -182,8 +188,8 @@ def _draw(log: Log) -> Figure:
     ideas, lengths = figure.subplots(1, 2, width_ratios=(3, 2))
     wall_bars(ideas, {way: log.rows(TIMED, way) for way in log.ways(TIMED)})
     lengths.plot(
-        GAMMAS,
-        [_share(log.rows(LENGTHS, str(gamma)), gamma) for gamma in GAMMAS],
+        [*GAMMAS],
+        [_share(log.rows(LENGTHS, name), gamma) for gamma, name in GAMMAS.items()],
         marker="o",
         label="measured",
     )

@@ -1,59 +1,184 @@
-"""Every way to caption that is compared, by name: other people's, and ours."""
+"""Every decoder that is compared, by name: ours, what each idea of ours adds, and those of others.
+
+This is the only list. A bench names the decoders that it compares, and leaves out those that do not fit the
+models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import torch
 
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import CompressedTarget
 from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.llama import LlamaCpp, has_llama_model
 from crossspec_lab.baselines.lookahead import Lookahead
 from crossspec_lab.baselines.one_shot import Alone, Whole
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.retrieval import Retrieval
+from crossspec_lab.baselines.retrieval import Retrieval, training_captions
 from crossspec_lab.baselines.semantic import Semantic
-from crossspec_lab.baselines.speculative import FixedGamma
-from crossspec_lab.baselines.specvlm import SpecVLM
+from crossspec_lab.baselines.speculative import FixedGamma, shared_ids, shares_words
+from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.bench.setting import Setting
 from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.heads.head import Head
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.load_decoder import speculative_decoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.engine.llama_cpp import llama_runner
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import LLAMA_KINDS
+from crossspec_ros.settings import EVENT_DRAFT, MEMORY, PROPOSERS, REHEARSAL
 
-OURS, ALONE, SPECVLM = "ours", "autoregressive", "SpecVLM"
-STANDARD = "speculative, 4 tokens"
-GENERATE, PIPELINED, HEAD_ALONE = "transformers generate", "PipeSpec", "draft head alone"
-PARALLEL, SEQUENTIAL = "prefill hiding, parallel", "prefill hiding, sequential"
+OURS, HEADS, READ_AHEAD = "ours", "ours, with heads", "ours, no draft"
+ALONE = "autoregressive"
+GENERATE, LOOKUP, ASSISTED = "generate, plain", "generate, prompt lookup", "generate, assisted"
+SUFFIX, REST, SPECVLM, PIPELINED = "suffix decoding", "retrieval (REST)", "SpecVLM", "PipeSpec"
+HIDING, SEQUENTIAL = "published prefill hiding", "published prefill hiding, sequential"
 SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
-LOSSY = (SEMANTIC, COMPRESSED)
-"""Ways whose captions are not the target's own."""
-DEPENDS_ON_TIME = (OURS, HEAD_ALONE, PARALLEL, PIPELINED)
-"""Ways whose acceptance depends on how far a draft has come, or on what passes cost: on the machine."""
-
-
-WAYS: dict[str, Callable[[Setting], Any]] = {
-    OURS: lambda s: head_decoder(s.pair, s.heads),
-    ALONE: lambda s: Alone(s.pair),
-    GENERATE: lambda s: TransformersGenerate(s.pair, "plain"),
-    "prompt lookup": lambda s: TransformersGenerate(s.pair, "lookup"),
-    "assisted generation": lambda s: TransformersGenerate(s.pair, "assisted"),
-    STANDARD: lambda s: FixedGamma(s.pair, 4),
-    "suffix decoding": lambda s: SuffixDecoding(s.pair),
-    "retrieval (REST)": lambda s: Retrieval(s.pair),
-    "lookahead decoding": lambda s: Lookahead(s.pair),
-    SPECVLM: lambda s: SpecVLM(s.pair, s.trained.specvlm),
-    HEAD_ALONE: lambda s: Whole(head_decoder(s.pair, s.heads, names=())),
-    "cascade (PyramidSD)": lambda s: Cascade(s.pair),
-    PARALLEL: lambda s: PublishedPrefillHiding(s.pair),
-    SEQUENTIAL: lambda s: PublishedPrefillHiding(s.pair, beside=False),
-    PIPELINED: lambda s: Pipelined(s.pair),
-    SEMANTIC: lambda s: Semantic(s.pair),
-    COMPRESSED: lambda s: CompressedTarget(s.pair),
+HEAD_ALONE, LOOKAHEAD, CASCADE = "draft head alone", "lookahead decoding", "cascade (PyramidSD)"
+GAMMAS = {gamma: f"fixed gamma {gamma}" for gamma in (2, 4, 8, 12, 16, 24, 32)}
+"""Standard speculative decoding, by its draft tokens a round."""
+STANDARD = GAMMAS[4]
+WITHOUT = {
+    "ours, no memory": (REHEARSAL, EVENT_DRAFT),
+    "ours, no event draft": (REHEARSAL, MEMORY),
+    "ours, rehearsal alone": (REHEARSAL,),
+    "ours, no rehearsal": PROPOSERS,
 }
-"""Makers of each way; those of ours read a window while it is open, all others begin with its last frame."""
+"""Proposers of ours that lack one, and the rehearsal alone: what each adds to the others."""
+OURS_IN_LLAMA = {f"ours, llama.cpp, {kind}": dtype for dtype, kind in LLAMA_KINDS.items()}
+LLAMA_ALONE = {f"llama.cpp, {kind}": kind for kind in LLAMA_KINDS.values()}
+OTHERS = (HIDING, GENERATE, STANDARD, LOOKUP, ASSISTED)
+"""Decoders of other projects that need no training and no datastore."""
+WAYS = (
+    OURS,
+    ALONE,
+    GENERATE,
+    LOOKUP,
+    ASSISTED,
+    STANDARD,
+    SUFFIX,
+    REST,
+    LOOKAHEAD,
+    SPECVLM,
+    HEAD_ALONE,
+    CASCADE,
+    HIDING,
+    SEQUENTIAL,
+    PIPELINED,
+    SEMANTIC,
+    COMPRESSED,
+)
+"""Decoders of the published comparison."""
 
 
-def made(setting: Setting, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
-    """Ways of these names, to be made in this setting."""
-    return {name: partial(WAYS[name], setting) for name in names}
+@dataclass(frozen=True)
+class Models:
+    """Models that decoders are made of: the pair, draft heads for it, and what trains SpecVLM's head. The
+    captions that REST looks up are those that the target of this name was trained on."""
+
+    pair: ModelPair
+    heads: Sequence[Head] = ()
+    specvlm: Callable[[], SpecVLMHead] | None = None
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A decoder: how it is made, of which models it can be made, and whether its captions are the target's.
+
+    What a decoder accepts may depend on time: on how far a draft has come, or on what passes cost.
+    """
+
+    make: Callable[[Models], Any]
+    fits: Callable[[Models], bool] = lambda models: True
+    is_lossless: bool = True
+    depends_on_time: bool = False
+
+
+def _in_llama(dtype: str, models: Models) -> PrefillHiddenDecoder:
+    runner = llama_runner(models.pair.target, dtype, torch.get_num_threads())
+    return speculative_decoder(models.pair, runner=runner)
+
+
+def _fits_llama(models: Models) -> bool:
+    return has_llama_model(models.pair)
+
+
+def _has_draft_words(models: Models) -> bool:
+    return shares_words(models.pair)
+
+
+def _reads_frames_as_tokens(models: Models) -> bool:
+    # A family with several axes of positions cannot.
+    return models.pair.target.spec.axes == 1
+
+
+def _has_assistant(models: Models) -> bool:
+    """Test for a draft that shares most of the target's vocabulary."""
+    pair = models.pair
+    if pair.draft is None or not _reads_frames_as_tokens(models):
+        return False
+    return 2 * shared_ids(pair) > pair.draft.tokenizer.get_vocab_size()
+
+
+def _has_draft(models: Models) -> bool:
+    return models.pair.draft is not None
+
+
+DECODERS: dict[str, Entry] = {
+    OURS: Entry(lambda m: speculative_decoder(m.pair), depends_on_time=True),
+    **{
+        name: Entry(lambda m, names=names: head_decoder(m.pair, names=names), depends_on_time=True)  # type: ignore[misc]
+        for name, names in WITHOUT.items()
+    },
+    HEADS: Entry(
+        lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True
+    ),
+    READ_AHEAD: Entry(lambda m: PrefillHiddenDecoder(m.pair, Policy((), None))),
+    ALONE: Entry(lambda m: Alone(m.pair)),
+    **{
+        name: Entry(partial(_in_llama, dtype), _fits_llama, depends_on_time=True)
+        for name, dtype in OURS_IN_LLAMA.items()
+    },
+    GENERATE: Entry(lambda m: TransformersGenerate(m.pair, "plain")),
+    LOOKUP: Entry(lambda m: TransformersGenerate(m.pair, "lookup"), _reads_frames_as_tokens),
+    ASSISTED: Entry(lambda m: TransformersGenerate(m.pair, "assisted"), _has_assistant),
+    **{
+        name: Entry(lambda m, gamma=gamma: FixedGamma(m.pair, gamma), _has_draft_words)  # type: ignore[misc]
+        for gamma, name in GAMMAS.items()
+    },
+    SUFFIX: Entry(lambda m: SuffixDecoding(m.pair)),
+    REST: Entry(lambda m: Retrieval(m.pair, training_captions(m.pair.target, name=m.target))),
+    LOOKAHEAD: Entry(lambda m: Lookahead(m.pair)),
+    SPECVLM: Entry(
+        lambda m: SpecVLM(m.pair, m.specvlm()),  # type: ignore[misc]
+        lambda m: m.specvlm is not None,
+    ),
+    HEAD_ALONE: Entry(
+        lambda m: Whole(head_decoder(m.pair, m.heads, names=())), lambda m: bool(m.heads), depends_on_time=True
+    ),
+    CASCADE: Entry(lambda m: Cascade(m.pair), _has_draft_words),
+    HIDING: Entry(lambda m: PublishedPrefillHiding(m.pair), depends_on_time=True),
+    SEQUENTIAL: Entry(lambda m: PublishedPrefillHiding(m.pair, beside=False)),
+    PIPELINED: Entry(lambda m: Pipelined(m.pair), _has_draft_words, depends_on_time=True),
+    SEMANTIC: Entry(lambda m: Semantic(m.pair), _has_draft_words, is_lossless=False),
+    COMPRESSED: Entry(lambda m: CompressedTarget(m.pair), _has_draft, is_lossless=False),
+    **{
+        name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), _fits_llama)  # type: ignore[misc]
+        for name, kind in LLAMA_ALONE.items()
+    },
+}
+"""Decoders by name. Those of ours read a window while it is open; all others begin with its last frame."""
+
+
+def makers(models: Models, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
+    """Return what makes the decoders of these names, without those that do not fit the models."""
+    return {name: partial(DECODERS[name].make, models) for name in names if DECODERS[name].fits(models)}

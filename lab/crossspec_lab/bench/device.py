@@ -18,7 +18,7 @@ from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Cell, Result, Table
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, made
+from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
 from crossspec_ros.telemetry.trace import DRAFT_STAGES
 
 TITLE = "Use of the device"
@@ -46,7 +46,7 @@ def measure(setting: Setting) -> Log:
         }
 
     windows = setting.some(setting.size.ablation_windows)
-    return compare(setting, NUMBER, CONDITION, made(setting, _WAYS), windows, setting.warm, more)
+    return compare(setting, NUMBER, CONDITION, makers(setting.models, _WAYS), windows, setting.warm, more)
 
 
 def result(setting: Setting, log: Log) -> Result:

@@ -22,10 +22,10 @@ from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.others import GENERATE, HIDING
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.latency import ALONE, OURS, times
+from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING, OURS
+from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.trace import Response, read_trace, replay
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds

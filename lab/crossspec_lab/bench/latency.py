@@ -13,32 +13,30 @@ from typing import Any
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
-from crossspec_lab.baselines.one_shot import Alone
-from crossspec_lab.baselines.others import other_decoders
+from crossspec_lab.bench.decoders import (
+    ALONE,
+    HEADS,
+    LLAMA_ALONE,
+    OTHERS,
+    OURS,
+    OURS_IN_LLAMA,
+    READ_AHEAD,
+    WITHOUT,
+    Models,
+    makers,
+)
 from crossspec_lab.bench.harness import check_windows, compared, ratio, table, take_turns, tell, waits
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.bench.real_time import paced
 from crossspec_lab.bench.recorded import recorded_windows
 from crossspec_lab.bench.timeline import timeline
-from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.load_decoder import speculative_decoder
-from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.paths import tiny_models
-from crossspec_ros.settings import PROPOSERS, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
 
-OURS, STREAMED, ALONE = "ours", "ours, no draft", "autoregressive"
-WITHOUT = {
-    "ours, no memory": (REHEARSAL, "event_draft"),
-    "ours, no event draft": (REHEARSAL, "memory"),
-    "ours, rehearsal alone": (REHEARSAL,),
-    "ours, no rehearsal": PROPOSERS,
-}
-"""Proposers of ours that lack one, and the rehearsal alone: what each adds beside the others."""
+_NAMES = (OURS, *WITHOUT, HEADS, READ_AHEAD, ALONE, *OURS_IN_LLAMA, *OTHERS, *LLAMA_ALONE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,24 +53,15 @@ def run(args: argparse.Namespace) -> int:
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
     with ExitStack() as stack:
-        ours = speculative_decoder(pair)
-        decoders = {OURS: timed(ours, stack)}
-        for name, names in WITHOUT.items():
-            decoders[name] = timed(head_decoder(pair, (), names), stack)
-        if heads:
-            decoders["ours, with heads"] = timed(head_decoder(pair, heads), stack)
-        decoders |= {
-            STREAMED: timed(PrefillHiddenDecoder(pair, Policy((), None)), stack),
-            ALONE: timed(Alone(pair), stack),
-        }
-        decoders |= {name: timed(make(), stack) for name, make in llama_decoders(pair).items()}
-        makers = other_decoders(pair) | llama_cpps(pair)
-        others = {name: timed(make(), stack) for name, make in makers.items()}
-        for other in others.values():
-            other(windows[0], Trace())  # what is slow the first time; those of ours are warm
-        runs = take_turns(decoders | others, track(windows, "captioning in real time"))
-    modes, cost = compared(runs, ALONE), ours.policy.cost
-    assert cost is not None
+        made = {name: make() for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items()}
+        decoders = {name: timed(decoder, stack) for name, decoder in made.items()}
+        for name, decoder in made.items():
+            # What is slow the first time. Those of ours are warm.
+            if not isinstance(decoder, PrefillHiddenDecoder):
+                decoders[name](windows[0], Trace())
+        runs = take_turns(decoders, track(windows, "captioning in real time"))
+        cost = made[OURS].policy.cost
+    modes = compared(runs, ALONE)
     mine = modes[OURS]
     figures: dict[str, Any] = {"windows": len(windows), "period_s": args.period}
     for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):

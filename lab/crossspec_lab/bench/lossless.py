@@ -15,10 +15,10 @@ from transformers.utils import logging
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
-from crossspec_lab.baselines.llama import llama_cpps
-from crossspec_lab.baselines.others import GENERATE, other_decoders
+from crossspec_lab.baselines.llama import has_llama_model
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
 from crossspec_lab.bench.harness import Decoder, check_windows, spread, table, take_turns, tell
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, stream
 from crossspec_lab.heads.decoder import head_decoder
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     by_llama = {
         kind: count_by_llama(pair, windows, heads, dtype)
         for dtype, kind in LLAMA_KINDS.items()
-        if llama_cpps(pair) and dtype != "float32"
+        if has_llama_model(pair) and dtype != "float32"
     }
     pair.target.module.to(torch.bfloat16)
     # For a rate fewer will do.
@@ -267,7 +267,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str,
         return Written(one_shot.ask(options, Trace()).token_ids)
 
     found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
-    if pair.target.dtype == torch.float32 and llama_cpps(pair):
+    if pair.target.dtype == torch.float32 and has_llama_model(pair):
         ways = _ways(pair, stack, heads, adversary, _llama_engine(pair, "float32"))
         found |= {f"llama.cpp, {name}": way for name, way in ways.items()}
     return found
@@ -281,7 +281,8 @@ def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
         return lambda case, trace: decoder(case.window, case.question, Trace())
 
     # `generate` is what all are compared with.
-    return {name: other(make) for name, make in other_decoders(pair).items() if name != GENERATE}
+    names = [name for name in OTHERS if name != GENERATE]
+    return {name: other(make) for name, make in makers(Models(pair), names).items()}
 
 
 def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:

@@ -16,7 +16,7 @@ from crossspec_lab.bench.result import Cell, Result, Table, marked
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.stages import ALL
 from crossspec_lab.bench.stages import measure as measure_all
-from crossspec_lab.bench.decoders import ALONE, LOSSY, OURS, SPECVLM, WAYS
+from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, WAYS
 from crossspec_lab.world.phrases import claimed
 
 TITLE = "Quality of the captions"
@@ -62,7 +62,7 @@ def result(setting: Setting, log: Log) -> Result:
         scored = scores(mine)
         right = statistics.mean([100 * attributes_right(r) for r in mine], setting.seed)
         changed = sum(a.text != b.text for a, b in zip(mine, theirs, strict=True))
-        differing += changed if way not in LOSSY else 0
+        differing += changed if DECODERS[way].is_lossless else 0
         if key := {OURS: "ours", ALONE: "alone", SPECVLM: "specvlm"}.get(way):
             found.figures |= {f"{key}_{name}": value for name, value in scored.items()}
             found.figures[f"{key}_accuracy"] = right

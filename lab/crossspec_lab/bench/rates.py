@@ -16,7 +16,7 @@ from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Cell, Result, Table
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, made
+from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
 from crossspec_ros.windows.window import Window
 
 TITLE = "Streaming against a frame budget"
@@ -35,7 +35,7 @@ def measure(setting: Setting) -> Log:
         if not log.begin(str(rate), len(_WAYS), count):
             continue
         task = setting.progress.add_task(f"4: {rate} frames a second", total=len(_WAYS))
-        for way, make in made(setting, _WAYS).items():
+        for way, make in makers(setting.models, _WAYS).items():
             # A new one each: what it remembers of these windows must be of this rate.
             with closing(make()) as decoder:
                 run(decoder, [setting.warm], 1.0, lambda row: None, way, rate)

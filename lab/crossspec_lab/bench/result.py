@@ -14,10 +14,11 @@ from crossspec_lab.bench.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Record, paired
 from crossspec_lab.bench.statistics import Interval, number
-from crossspec_lab.bench.decoders import LOSSY, OURS
+from crossspec_lab.bench.decoders import DECODERS, OURS
 
 Cell = Interval | float | int | str | None
 
+_LOSSY = " (lossy)"
 SOONER = "sooner than alone, times"
 WALL = "last frame to caption, ms"
 CLOSE = "close to caption, ms"
@@ -104,9 +105,10 @@ def _as_json(interval: Interval) -> dict[str, float | None]:
 def wall_bars(axes: Axes, records: Mapping[str, Sequence[Record]]) -> None:
     """Draw the waits for a caption by decoder; ours and lossy ones have their own colours."""
     rows = {marked(way): spread([1e3 * record.wall_s for record in mine]) for way, mine in records.items()}
-    wait_bars(axes, rows, {OURS: OURS_COLOUR} | {marked(way): LOSSY_COLOUR for way in LOSSY})
+    wait_bars(axes, rows, {OURS: OURS_COLOUR} | {name: LOSSY_COLOUR for name in rows if name.endswith(_LOSSY)})
 
 
 def marked(way: str) -> str:
     """A way's name, and whether it is lossy."""
-    return way + (" (lossy)" if way in LOSSY else "")
+    entry = DECODERS.get(way)
+    return way if entry is None or entry.is_lossless else f"{way}{_LOSSY}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from crossspec_lab.bench.decoders import Models
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.trained import Trained
 from crossspec_lab.heads.head import Head
@@ -48,6 +49,11 @@ class Setting:
     seed: int
     out: Path
     progress: Progress
+
+    @property
+    def models(self) -> Models:
+        """Models that decoders are made of."""
+        return Models(self.pair, self.heads, lambda: self.trained.specvlm)
 
     def log(self, experiment: int) -> Log:
         """The raw results of an experiment, as far as they are there."""

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench import formulae, statistics
-from crossspec_lab.bench.frames import HEADS_NOTE, with_count
+from crossspec_lab.bench.frames import HEAD_NOTE, with_count
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.result import (
@@ -27,7 +27,7 @@ from crossspec_lab.bench.result import (
 )
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import number
-from crossspec_lab.bench.decoders import ALONE, DEPENDS_ON_TIME, OURS, SPECVLM, STANDARD, WAYS, made
+from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, STANDARD, WAYS, makers
 
 TITLE = "Latency breakdown per stage, and all ways side by side"
 NUMBER = 2
@@ -44,10 +44,10 @@ _STAGES = {
 
 def measure(setting: Setting) -> Log:
     """All ways with the target's own number of frames, and those of the prediction with 16."""
-    compare(setting, NUMBER, ALL, made(setting, WAYS), setting.some(setting.size.windows), setting.warm)
+    compare(setting, NUMBER, ALL, makers(setting.models, WAYS), setting.some(setting.size.windows), setting.warm)
     few = setting.some(setting.size.frame_windows)
-    changed, windows, warm = with_count(replace(setting, heads=()), 16, few)
-    return compare(changed, NUMBER, AT_16, made(changed, (OURS, ALONE, SPECVLM)), windows, warm)
+    changed, windows, warm = with_count(setting, 16, few)
+    return compare(changed, NUMBER, AT_16, makers(changed.models, (OURS, ALONE, SPECVLM)), windows, warm)
 
 
 def result(setting: Setting, log: Log) -> Result:
@@ -58,14 +58,14 @@ def result(setting: Setting, log: Log) -> Result:
     found.notes.append(
         "All ways but ours begin when the last frame has come. 'equal' counts captions that are token for "
         "token the target's own; lossy ways need not be. How many tokens a pass "
-        + ", ".join(DEPENDS_ON_TIME)
+        + ", ".join(way for way in WAYS if DECODERS[way].depends_on_time)
         + " give depends on how far a draft has come, and so on the machine."
     )
     found.notes.append(
         "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
         "real drive has as near a text to look up; suffix decoding and our memory begin with nothing."
     )
-    found.notes += [setting.trained.note, f"At 16 frames: {HEADS_NOTE}"]
+    found.notes += [setting.trained.note, f"At 16 frames: {HEAD_NOTE}"]
     return found
 
 
@@ -97,7 +97,7 @@ def _by_stage(setting: Setting, log: Log, found: Result) -> Table:
             row[way] = statistics.median(stage_ms(log.rows(AT_16, way), stage), setting.seed)
             found.figures[f"{key}_{stage}"] = row[way]
     return Table(
-        "milliseconds by stage, 16 frames, without our head (ours works while the window is open, so stages "
+        "milliseconds by stage, 16 frames (ours works while the window is open, so stages "
         "add up to more than its total)",
         rows,
         "stage",

@@ -7,28 +7,31 @@ a change of scene, and the first of a stream, have figures of their own.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 from transformers.utils import logging
 
-from crossspec_lab.baselines.llama import llama_cpps, llama_decoders
-from crossspec_lab.baselines.one_shot import Alone
-from crossspec_lab.baselines.others import other_decoders
-from crossspec_lab.baselines.retrieval import CAPTIONS, Retrieval, taught_captions, training_captions
-from crossspec_lab.baselines.suffix import SuffixDecoding
+from crossspec_lab.bench.decoders import (
+    ALONE,
+    LLAMA_ALONE,
+    OTHERS,
+    OURS,
+    OURS_IN_LLAMA,
+    REST,
+    SUFFIX,
+    Models,
+    makers,
+)
 from crossspec_lab.bench.harness import check_windows, table, tell
 from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.bench.real_time import Captioned, caption_stream
-from crossspec_ros.captioning.load_decoder import speculative_decoder
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.windows.window import Window
 
-OURS, ALONE = "ours", "autoregressive"
+_NAMES = (OURS, ALONE, SUFFIX, REST, *OTHERS, *OURS_IN_LLAMA, *LLAMA_ALONE)
 _PERIOD_S = 1.0
 _COLD_WINDOWS = 20
 _PERCENTILES = (50, 90, 99)
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
     done: dict[str, list[Captioned]] = {}
-    for name, make in decoders(pair, args).items():
+    for name, make in makers(Models(pair, target=args.target), _NAMES).items():
         # What is slow the first time is no window's.
         _captioned(make(), windows[:1], "warming up")
         done[name] = _captioned(make(), windows, name)
@@ -55,18 +58,6 @@ def run(args: argparse.Namespace) -> int:
     print(table(title, figures["ways"]))
     tell(args, figures)
     return 0
-
-
-def decoders(pair: ModelPair, args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """Makers of all decoders that can caption with this pair."""
-    taught = taught_captions(args.target)
-    found: dict[str, Callable[[], Any]] = {
-        OURS: partial(speculative_decoder, pair),
-        ALONE: partial(Alone, pair),
-        "suffix decoding": partial(SuffixDecoding, pair),
-        "retrieval (REST)": lambda: Retrieval(pair, training_captions(pair.target, CAPTIONS, taught)),
-    }
-    return found | other_decoders(pair) | llama_decoders(pair) | llama_cpps(pair)
 
 
 def _captioned(decoder: Any, windows: Sequence[Window], name: str) -> list[Captioned]:

@@ -12,8 +12,8 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.others import GENERATE
-from crossspec_lab.bench.latency import ALONE, OURS, times
+from crossspec_lab.bench.decoders import ALONE, GENERATE, OURS
+from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.harness import (
     Decoder,
     check_windows,

@@ -13,7 +13,7 @@ from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Record
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.stages import stage_ms
-from crossspec_lab.bench.decoders import ALONE, OURS, made
+from crossspec_lab.bench.decoders import ALONE, OURS, makers
 from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import drive
 
@@ -51,7 +51,7 @@ def test_ways_take_turns_and_a_second_call_measures_nothing(setting: Setting, wi
 def test_ours_lives_through_the_window_and_says_what_the_target_says(
     setting: Setting, windows: list[Window]
 ) -> None:
-    ways = made(setting, [OURS, ALONE])
+    ways = makers(setting.models, [OURS, ALONE])
     log = compare(setting, 2, "c", ways, [(windows[0], "a truth")], windows[3])
     (ours,), (alone,) = log.rows("c", OURS), log.rows("c", ALONE)
     assert ours.tokens == alone.tokens and ours.text == alone.text != ""

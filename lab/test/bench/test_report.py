@@ -18,7 +18,7 @@ from crossspec_lab.bench.decoders import (
     ALONE,
     GENERATE,
     OURS,
-    PARALLEL,
+    HIDING,
     SEQUENTIAL,
     SPECVLM,
     STANDARD,
@@ -49,8 +49,8 @@ def synthetic(setting: Setting, number: int) -> Log:
         6: {
             ablations.TIMED: (*ablations._OUT, ALONE),
             ablations.COUNTED: tuple(ablations._OUT),
-            ablations.LENGTHS: tuple(map(str, ablations.GAMMAS)),
-            ablations.AT_16: (PARALLEL, SEQUENTIAL, ALONE),
+            ablations.LENGTHS: tuple(ablations.GAMMAS.values()),
+            ablations.AT_16: (HIDING, SEQUENTIAL, ALONE),
         },
         7: {device.CONDITION: device._WAYS},
     }
@@ -68,7 +68,7 @@ def synthetic(setting: Setting, number: int) -> Log:
         log.begin(condition, len(ways), 5)
         for way in ways:
             for window in range(5):
-                lengths = (3, 2, 4, 1) if way == "4" or window % 2 else (10,)
+                lengths = (3, 2, 4, 1) if way == STANDARD or window % 2 else (10,)
                 if way == STANDARD:
                     lengths = (5, 3, 2, 1)
                 if way == GENERATE:
