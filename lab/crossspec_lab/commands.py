@@ -51,10 +51,6 @@ def _bench(subparsers: Subparsers) -> None:
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
     trace("--nodes", type=int, default=64, help="largest draft tree [64]")
-    heads = add("heads", "draft heads offline and in the decoder, by how new a window is")
-    heads("--heads", type=found, help="folder of heads [heads in the folder of the models]")
-    heads("--windows", type=at_least(8), default=160, help="held-out windows [160]")
-    heads("--warm", type=at_least(0), default=40, help="windows that the memory learns first [40]")
     events = add("events", "events per second from packets to event images, against other libraries")
     events("recordings", type=found, nargs="*", help="recordings to measure beside synthetic streams")
     events("--repeats", type=at_least(1), default=7, help="interleaved runs of each [7]")
@@ -81,7 +77,7 @@ def _bench(subparsers: Subparsers) -> None:
     kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     latency("--plot", type=Path, help="draw one window of ours here as a timeline")
     asked = (captions, latency, lossless, stream, structured)
-    for option in (*asked, trace, events, gpu, heads, soak, kills):
+    for option in (*asked, trace, events, gpu, soak, kills):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
@@ -96,10 +92,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--seconds", type=at_least(1), default=3, help=shown)
     bars = "draw the figures of bench latency --json instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (*asked, soak, figure, heads):
+    for option in (*asked, soak, figure):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in (*asked, heads):
+    for option in asked:
         option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
         option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
         option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from crossspec_lab.baselines.others import GENERATE, HIDING
 from crossspec_lab.bench.gpu import latencies, replay_windows
-from crossspec_lab.bench.latency import ALONE, OURS
+from crossspec_lab.bench.decoders import ALONE, OURS
 from crossspec_lab.bench.trace import Response, read_trace
 from crossspec_lab.bench.random_pair import _filled, random_pair
 from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
