@@ -69,7 +69,7 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--stride", type=at_least(1), default=2, help="take every n-th response [2]")
     gpu("--heard", type=at_least(0), default=0, help="responses the memory begins with [0]")
     gpu("--windows", type=at_least(1), default=30, help="responses that follow, a window each [30]")
-    gpu("--rounds", type=at_least(1), default=2, help="how often all windows are captioned [2]")
+    gpu("--hurried", type=at_least(0), default=8, help="windows without a pause behind them [8]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
     kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")

@@ -26,19 +26,12 @@ step() {
   return $code
 }
 
-# measure NAME SECONDS MODULE ARGUMENTS...: a module of the laboratory.
-measure() {
-  local name=$1 most=$2 module=$3
-  shift 3
-  step "$name" "$most" "$PYTHON" -m "crossspec_lab.bench.$module" "$@"
-}
-
 # bench NAME SECONDS WINDOWS OPTIONS...: figures of `crossspec bench gpu` in $OUT/NAME.json, after each dtype.
 bench() {
   local name=$1 most=$2 windows=$3
   shift 3
   [ "$DEVICE" = cpu ] && windows=2
-  step "$name" "$most" "${BENCH[@]}" --trace "$TRACE" --heard "$HEARD" --windows "$windows" --rounds 1 \
+  step "$name" "$most" "${BENCH[@]}" --trace "$TRACE" --heard "$HEARD" --windows "$windows" \
     --json "$OUT/$name.json" "$@"
 }
 
@@ -70,18 +63,15 @@ command -v nvidia-smi > /dev/null &&
 BENCH=("$PYTHON" -m crossspec_ros.cli bench gpu)
 if [ "$DEVICE" = cpu ]; then
   # Tiny models know 577 words, so a trace of their own.
-  BENCH+=(--tiny) TRACE=lab/gpu/tiny_trace.jsonl HEARD=1 QWEN=models/tiny_qwen3_vl SIZE=(tiny)
+  BENCH+=(--tiny --hurried 2) TRACE=lab/gpu/tiny_trace.jsonl HEARD=1 QWEN=models/tiny_qwen3_vl
 else
-  TRACE=.gpu/trace.jsonl HEARD=100 QWEN=/tmp/qwen3_vl_4b SIZE=()
+  TRACE=.gpu/trace.jsonl HEARD=100 QWEN=/tmp/qwen3_vl_4b
 fi
 
-measure smoke 110 gpu_smoke "$DEVICE" "$OUT/smoke.json" 2
-measure rehearsal 220 gpu_rehearsal "$OUT/rehearsal.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]}"
-measure rehearsal_qwen3vl 220 gpu_rehearsal "$OUT/rehearsal_qwen3vl.json" "$DEVICE" "$TRACE" bf16 "${SIZE[@]:-$QWEN}"
-measure rehearsal_nf4 220 gpu_rehearsal "$OUT/rehearsal_nf4.json" "$DEVICE" "$TRACE" nf4 "${SIZE[@]}"
-bench bf16 170 24 --dtypes bf16
+step smoke 110 "$PYTHON" -m crossspec_lab.bench.gpu_smoke "$DEVICE" "$OUT/smoke.json" 2
+bench bf16 200 20 --dtypes bf16
+bench qwen3vl 130 12 --dtypes bf16 --target "$QWEN"
 bench nf4 150 12 --dtypes nf4
-bench qwen3vl 120 12 --dtypes bf16 --target "$QWEN"
 command -v nvidia-smi > /dev/null &&
   nvidia-smi --query-gpu=clocks.sm,temperature.gpu,memory.used --format=csv,noheader
 say "done"

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.baselines.others import GENERATE, HIDING
-from crossspec_lab.bench.gpu import latencies, replay_windows
-from crossspec_lab.bench.decoders import ALONE, OURS
+from crossspec_lab.bench.gpu_windows import EARLIER, ITSELF, NONE, latencies, replay_windows
+from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
 from crossspec_lab.bench.trace import Response, read_trace
 from crossspec_lab.bench.random_pair import _filled, random_pair
 from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
@@ -53,7 +52,7 @@ def bench(*arguments: object) -> int:
 @pytest.mark.nightly
 def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "gpu.json"
-    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--rounds", 1, "--repeats", 1)
+    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--hurried", 1, "--repeats", 1)
     assert bench("--trace", trace, *short, "--json", out) == 0
     result = json.loads(out.read_text())
     assert set(result["dtypes"]) == {"float32", "nf4"}
@@ -63,41 +62,45 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert run["bandwidth_share"] == pytest.approx(run["bound_ms"] / pass_ms, rel=1e-6)
         assert run["achieved_gb_s"] == pytest.approx(run["pass_bytes"] / pass_ms / 1e6, rel=1e-6)
         latency = run["latency"]
-        assert latency["windows"] == 2 and set(latency["modes"]) == {OURS, ALONE, HIDING, GENERATE}
-        assert latency["tokens_per_pass"] > 1  # the memory has heard the like
+        assert latency["windows"] == 2 and set(latency["modes"]) == {ITSELF, EARLIER, NONE, ALONE, HIDING, GENERATE}
+        passes = {name: row["tokens_per_pass"] for name, row in latency["modes"].items()}
+        # The memory has learned similar captions, and the rehearsal is the caption.
+        assert passes[NONE] > 1 and passes[ITSELF] >= passes[EARLIER]
         assert latency["modes"][ALONE]["last_frame_to_caption_ratio"]["median"] == 1
-        assert 0 <= latency["hidden_share"]["median"] < 1 + 1e-9
+        assert 0 <= latency["modes"][NONE]["hidden_share"]["median"] < 1 + 1e-9
         assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
     whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
     assert small < whole / 2
     printed = capsys.readouterr().out
-    assert "told" in printed and "random weights" in printed and "T_verify(n)" in printed
+    assert "scripted" in printed and "random weights" in printed and "T_verify(n)" in printed
 
 
 @pytest.mark.nightly
-def test_every_decoder_says_what_it_was_told(tiny: ModelPair, trace: Path) -> None:
-    heard, told = read_trace(trace)[:3], [*read_trace(trace)[3:5]]
-    told.append(Response(told[0].target, ()))  # an empty draft is no draft
+def test_every_decoder_writes_the_script(tiny: ModelPair, trace: Path) -> None:
+    lines = read_trace(trace)
+    heard, scripted = lines[:3], [*lines[3:5], Response(lines[5].target, ())]
     pair = random_pair(tiny, tiny_dimensions(), Placement("float32"))
-    # It raises where a decoder says something else.
-    runs, _ = replay_windows(pair, told, 1, heard, window_s=0.5)
-    eos_id = tiny.target.spec.eos_ids[0]
-    for name, reads in ((OURS, range(2, tiny.frames + 1)), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
-        assert [run.written.tokens for run in runs[name]] == [(*one.target, eos_id) for one in told]
+    cases = [(one, lines[2].target) for one in [*scripted, lines[6]]]
+    # It raises if a decoder writes something else.
+    measured = replay_windows(pair, cases, 1, heard, window_s=0.5)
+    runs = measured.live
+    assert {name: len(mine) for name, mine in measured.hurried.items()} == dict.fromkeys(runs, 1)
+    ahead = range(2, tiny.frames + 1)
+    for name, reads in ((NONE, ahead), (ITSELF, ahead), (ALONE, [1]), (HIDING, [1]), (GENERATE, [0])):
         for mine in (run.trace for run in runs[name]):
             # Frame by frame and then the last and the question, or all at once.
             assert sum(span.stage == "target_prefill" for span in mine.spans) in reads
             late_ns = mine.marks["last_frame"]
-            assert name == OURS or min(span.start_ns for span in mine.spans) > late_ns
+            assert reads is ahead or min(span.start_ns for span in mine.spans) > late_ns
     for run in runs[ALONE]:
         # Without proposers each token is a pass, of which the first reads the question.
         assert sum(span.stage == "decode" for span in run.trace.spans) == len(run.written.tokens) - 1
     for run in runs[HIDING]:
         assert sum(span.stage == "verify" for span in run.trace.spans) <= 1
-    figures = latencies(runs)
-    assert figures["tokens_per_pass"] > 1  # the memory has heard these
-    assert figures["times_sooner_than_generate"]["median"] == pytest.approx(
-        np.median(waits(runs[GENERATE]) / waits(runs[OURS]))
+    modes = latencies(measured)["modes"]
+    assert modes[ITSELF]["tokens_per_pass"] > modes[ALONE]["tokens_per_pass"] == 1
+    assert modes[ITSELF]["sooner_than_generate"]["median"] == pytest.approx(
+        np.median(waits(runs[GENERATE]) / waits(runs[ITSELF]))
     )
 
 

@@ -1,0 +1,190 @@
+"""Windows of noise with scripted captions: decoders take turns at one window a second, then without a pause.
+
+A rehearsal is prescribed, because random weights write nothing: the recorded caption of half a second earlier
+(pessimistic, since none of its frames is in the window), or the caption itself (optimistic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.progress import track
+
+from crossspec_lab.baselines.generate import TransformersGenerate
+from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
+from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
+from crossspec_lab.bench.harness import Decoder, Run, compared, ratio, spread, take_turns, waits
+from crossspec_lab.bench.held_out import event_shape, timed
+from crossspec_lab.bench.scripted_pair import Teller
+from crossspec_lab.bench.trace import Response, replay
+from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.load_decoder import speculative_decoder
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposers.chain import align
+from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.settings import PROPOSERS, REHEARSAL
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
+from crossspec_ros.windows.window import Window
+
+ITSELF, EARLIER, NONE = "rehearsal: the caption itself", "rehearsal: caption of 0.5 s earlier", "no rehearsal"
+"""Names of crossspec_ros, by what its rehearsal is."""
+_WARM_UP = 3
+"""Windows: a draft's buffers are kept until the next caption, so that the next draft needs others."""
+_NO_PAUSE_S = 0.001
+"""Length of windows whose images are all there when the window before has its caption."""
+_PROB = 0.9
+
+
+class Case(NamedTuple):
+    """A window of noise, its caption, and the recorded tokens of half a second earlier."""
+
+    window: Window
+    response: Response
+    earlier: tuple[int, ...]
+
+
+class PrescribedRehearsal(Proposer):
+    """Proposes from the prescribed `draft` of each caption."""
+
+    name = REHEARSAL
+
+    def __init__(self) -> None:
+        self.draft: tuple[int, ...] = ()
+
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
+        tokens = self.draft[align(context.tokens, self.draft) :][:budget]
+        return DraftTree.chain(tokens, (_PROB,) * len(tokens), self.name)
+
+
+class Measured(NamedTuple):
+    """Runs at one window a second, runs without a pause, and the seconds of a pass by its tokens."""
+
+    live: dict[str, list[Run]]
+    hurried: dict[str, list[Run]]
+    pass_s: dict[int, float]
+
+
+def replay_windows(
+    pair: ModelPair,
+    cases: Sequence[tuple[Response, tuple[int, ...]]],
+    hurried: int,
+    heard: Sequence[Response] = (),
+    window_s: float = 1.0,
+) -> Measured:
+    """Caption a window of noise for each case by all decoders in turn, the last ones without a pause.
+
+    A case is a response and the tokens of half a second earlier. The caption memories begin with the captions
+    `heard`. Raises AssertionError for a caption that is not the scripted one.
+    """
+    teller = Teller(pair, QUESTION)
+    with ExitStack() as stack:
+        crossspec_ros = speculative_decoder(teller.pair)
+        cost = crossspec_ros.policy.cost
+        assert cost is not None
+        captioned = timed(crossspec_ros, stack)
+
+        def scripted(caption: Decoder[Window], prepare: Callable[[Case], None]) -> Decoder[Case]:
+            def run(case: Case, trace: Trace) -> Written:
+                wanted = teller.tell(case.response)
+                prepare(case)
+                written = caption(case.window, trace)
+                if written.tokens != wanted:
+                    raise AssertionError(f"the script has {wanted}, but the decoder wrote {written.tokens}")
+                return written
+
+            return run
+
+        def rehearsed(name: str, draft: Callable[[Case], tuple[int, ...]]) -> Decoder[Case]:
+            rehearsal = PrescribedRehearsal()
+            policy = Policy((rehearsal, *make_proposers(PROPOSERS)), cost)
+            if heard:
+                replay(heard, policy, name)
+
+            def prepare(case: Case) -> None:
+                tokens = draft(case)
+                rehearsal.draft = (*tokens, pair.target.spec.eos_ids[0]) if tokens else ()
+                crossspec_ros.policy = policy
+
+            return scripted(captioned, prepare)
+
+        def other(decoder: Any) -> Decoder[Case]:
+            return scripted(timed(decoder, stack), lambda case: None)
+
+        decoders = {
+            ITSELF: rehearsed(ITSELF, lambda case: case.response.target),
+            EARLIER: rehearsed(EARLIER, lambda case: case.earlier),
+            NONE: rehearsed(NONE, lambda case: ()),
+            ALONE: other(Whole(crossspec_ros.alone())),
+            HIDING: other(PublishedPrefillHiding(teller.pair)),
+            GENERATE: other(TransformersGenerate(teller.pair, "plain")),
+        }
+        # What is slow the first time. The memories know these captions, or will be asked for them last.
+        warm = heard[-_WARM_UP:] or [response for response, _ in cases[-_WARM_UP:]]
+        _take_turns(decoders, pair, [(response, ()) for response in warm], window_s, "warming up")
+        first = len(cases) - hurried
+        live = _take_turns(decoders, pair, cases[:first], window_s, "one window a second")
+        fast = _take_turns(decoders, pair, cases[first:], _NO_PAUSE_S, "without a pause")
+    return Measured(live, fast, cost.table())
+
+
+def _take_turns(
+    decoders: Mapping[str, Decoder[Case]],
+    pair: ModelPair,
+    cases: Sequence[tuple[Response, tuple[int, ...]]],
+    window_s: float,
+    label: str,
+) -> dict[str, list[Run]]:
+    windows = zip(noise_windows(pair, window_s), track(cases, label), strict=False)
+    return take_turns(decoders, (Case(window, *case) for window, case in windows))
+
+
+def noise_windows(pair: ModelPair, window_s: float) -> Iterator[Window]:
+    """Yield windows of noise that last `window_s`."""
+    length, spec = round(window_s * 1e9), pair.target.spec
+    rng = np.random.default_rng(length)
+    for index in count():
+        event_images = noise(rng, *event_shape(pair))
+        frames = noise(rng, spec.frames, spec.image_size)
+        stamps = tuple(i * length // spec.frames for i in range(spec.frames))
+        yield Window(index, 0, length, event_images, frames, stamps)
+
+
+def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
+    """Return (images, size, size, 3) uint8 of noise."""
+    return rng.integers(0, 256, (images, size, size, 3), np.uint8)
+
+
+def latencies(measured: Measured) -> dict[str, Any]:
+    """Return the figures by decoder, ready for JSON."""
+    runs = measured.live
+    modes = compared(runs, ALONE)
+    for name, mine in measured.hurried.items():
+        modes[name]["engine_ms"] = spread([_engine_ms(run.trace) for run in runs[name]])
+        modes[name]["no_pause_s"] = spread([_seconds(run) for run in mine])
+        modes[name]["hidden_share"] = spread([_hidden_share(run.trace) for run in runs[name]])
+        modes[name]["sooner_than_generate"] = ratio(waits(runs[GENERATE]), waits(runs[name]))
+    policy_cost_ms = {tokens: 1e3 * seconds for tokens, seconds in measured.pass_s.items()}
+    return {"windows": len(runs[ALONE]), "modes": modes, "policy_cost_ms": policy_cost_ms}
+
+
+def _seconds(run: Run) -> float:
+    """Return the seconds of a caption without the pause before a decoder that gets its window at once."""
+    return (run.ended_ns - max(run.begun_ns, run.trace.marks["last_frame"])) / 1e9
+
+
+def _engine_ms(trace: Trace) -> float:
+    """Return the target's milliseconds in passes and in its vision tower."""
+    return sum(trace.stages.get(stage, 0.0) for stage in TARGET_STAGES)
+
+
+def _hidden_share(trace: Trace) -> float:
+    stages = trace.stages
+    return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
