@@ -17,7 +17,8 @@ from crossspec_lab.bench import statistics
 from crossspec_lab.bench.frames import with_count
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record, paired
-from crossspec_lab.bench.result import SOONER, TOKENS, WALL, Cell, P, Result, Table, cells, wall_bars
+from crossspec_lab.bench.result import SOONER, TOKENS, WALL, P, Result, cells, wall_bars
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.decoders import (
     ALONE,

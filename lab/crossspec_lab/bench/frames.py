@@ -20,7 +20,8 @@ from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, paired
-from crossspec_lab.bench.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Cell, Result, Table, cells
+from crossspec_lab.bench.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Result, cells
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.decoders import ALONE, OURS, HIDING, SPECVLM, makers
 from crossspec_lab.world.camera import frame

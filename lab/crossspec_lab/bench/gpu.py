@@ -19,7 +19,8 @@ from transformers.utils import logging
 
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
-from crossspec_lab.bench.harness import spread, table, tell
+from crossspec_lab.bench.harness import spread, tell
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
 from crossspec_lab.bench.trace import Response, read_trace

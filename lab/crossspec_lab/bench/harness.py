@@ -134,28 +134,6 @@ def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
     return {"median": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def table(title: str, rows: Mapping[str, Mapping[Any, Any]]) -> str:
-    """Rows of figures under the names of all their columns."""
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    cells = [["", *map(str, columns)]]
-    cells += [[name, *(_cell(row.get(column)) for column in columns)] for name, row in rows.items()]
-    first, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
-    lines = (
-        line[0].ljust(first) + "".join(f"  {cell:>{w}}" for cell, w in zip(line[1:], others, strict=True))
-        for line in cells
-    )
-    return "\n".join([title, "", *lines, ""])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, Mapping):
-        ends = "-".join(_cell(end) for name, end in value.items() if name != "median")
-        return f"{_cell(value['median'])} ({ends})"
-    if isinstance(value, float):
-        return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
-    return "-" if value is None else str(value)
-
-
 def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
     """Write the figures as JSON where requested."""
     if args.json:

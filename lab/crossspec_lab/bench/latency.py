@@ -25,7 +25,8 @@ from crossspec_lab.bench.decoders import (
     Models,
     makers,
 )
-from crossspec_lab.bench.harness import check_windows, compared, ratio, table, take_turns, tell, waits
+from crossspec_lab.bench.harness import check_windows, compared, ratio, take_turns, tell, waits
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.bench.real_time import paced
 from crossspec_lab.bench.recorded import recorded_windows

@@ -15,7 +15,8 @@ from xml.etree import ElementTree
 import torch
 
 from crossspec_lab.bench.predictions import PREDICTIONS
-from crossspec_lab.bench.result import Cell, Result, Table, figures_as_json
+from crossspec_lab.bench.result import Result, figures_as_json
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import FEW_DRIVES
 from crossspec_ros.files import write_report
@@ -60,11 +61,11 @@ def write(out: Path, name: str, results: Mapping[int, tuple[str, Result]], aroun
     """Write NAME.md with its plots and NAME.json with the figures, and return the path of NAME.md."""
     out.mkdir(parents=True, exist_ok=True)
     run = Table("", {name: {"": value} for name, value in around.items()})
-    markdown = ["# Experiments", "", *_markdown_table(run)]
+    markdown = ["# Experiments", "", str(run)]
     for number, (title, result) in results.items():
         markdown += [f"## {number}. {title}", ""]
         for table in [predicted(number, result), *result.tables]:
-            markdown += [f"**{table.title}**", "", *_markdown_table(table)]
+            markdown.append(str(table))
         for plot, figure in result.plots.items():
             figure.savefig(out / f"{plot}.png", dpi=100)
             markdown += [f"![{title}]({plot}.png)", ""]
@@ -89,8 +90,3 @@ def predicted(number: int, result: Result) -> Table:
         for one in PREDICTIONS[number]
     }
     return Table("published and measured", rows)
-
-
-def _markdown_table(table: Table) -> list[str]:
-    rows = [list(table.columns), ["---"] * len(table.columns), *table.texts()]
-    return [*("| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows), ""]

@@ -13,10 +13,9 @@ from crossspec_lab.bench.harness import spread
 from crossspec_lab.bench.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Record, paired
-from crossspec_lab.bench.statistics import Interval, number
+from crossspec_lab.bench.statistics import Interval
+from crossspec_lab.bench.tables import Cell, Table, text
 from crossspec_lab.bench.decoders import DECODERS, OURS
-
-Cell = Interval | float | int | str | None
 
 _LOSSY = " (lossy)"
 SOONER = "sooner than alone, times"
@@ -49,25 +48,6 @@ def _tokens(records: Sequence[Record], seed: int) -> Interval:
     return statistics.ratio([len(r.tokens) for r in records], [r.passes for r in records], seed)
 
 
-@dataclass(frozen=True)
-class Table:
-    """Named rows of cells, under the names of all their columns."""
-
-    title: str
-    rows: Mapping[str, Mapping[str, Cell]]
-    corner: str = ""
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns, that of the rows first."""
-        return [self.corner, *dict.fromkeys(name for row in self.rows.values() for name in row)]
-
-    def texts(self) -> list[list[str]]:
-        """The cells as they are printed."""
-        columns = self.columns[1:]
-        return [[name, *(text(row.get(column)) for column in columns)] for name, row in self.rows.items()]
-
-
 @dataclass
 class Result:
     """Results of one experiment. `figures` stand beside the predictions of the same keys; `unmeasured` says
@@ -84,13 +64,6 @@ class Result:
         if key in self.figures:
             return " ".join([text(self.figures[key]), *([unit] if unit else [])])
         return "not measured: " + self.unmeasured[key]
-
-
-def text(cell: Cell) -> str:
-    """A cell as it is printed."""
-    if cell is None:
-        return "-"
-    return number(cell) if isinstance(cell, float) else str(cell)
 
 
 def figures_as_json(figures: Mapping[str, Cell]) -> dict[str, object]:

@@ -17,14 +17,13 @@ from crossspec_lab.bench.result import (
     SOONER,
     TOKENS,
     WALL,
-    Cell,
     P,
     Result,
-    Table,
     cells,
     marked,
     wall_bars,
 )
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import number
 from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, STANDARD, WAYS, makers

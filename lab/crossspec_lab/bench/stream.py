@@ -26,7 +26,8 @@ from crossspec_lab.bench.decoders import (
     Models,
     makers,
 )
-from crossspec_lab.bench.harness import check_windows, table, tell
+from crossspec_lab.bench.harness import check_windows, tell
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.bench.real_time import Captioned, caption_stream
 from crossspec_ros.windows.window import Window

@@ -18,11 +18,11 @@ from crossspec_lab.bench.harness import (
     Decoder,
     check_windows,
     compared,
-    table,
     take_turns,
     tell,
     tokens_per_pass,
 )
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION

@@ -19,7 +19,8 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.bench.harness import seen_before, table, tell
+from crossspec_lab.bench.harness import seen_before, tell
+from crossspec_lab.bench.tables import table
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, Draft, PassResult, make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow

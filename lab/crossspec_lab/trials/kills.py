@@ -20,7 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from crossspec_lab.bench.harness import table, tell
+from crossspec_lab.bench.harness import tell
+from crossspec_lab.bench.tables import table
 from crossspec_ros.drafting.memory_file import MemoryFile, save
 from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import CaptionMemory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.harness import Run, compared, spread, table, take_turns, waits
+from crossspec_lab.bench.harness import Run, compared, spread, take_turns, waits
+from crossspec_lab.bench.tables import Table
 
 from crossspec_ros.cli import main
 from crossspec_ros.telemetry.trace import Trace
@@ -56,9 +57,8 @@ def test_times_are_from_the_close_and_from_the_last_frame() -> None:
 def test_the_table_has_what_there_is() -> None:
     found = spread([1.0, 2.0, 3.0])
     assert found["median"] == 2 and found["p10"] == pytest.approx(1.2)
-    lines = table("title", {"a": {"x": found, 3: 1}, "b": {"y": "z"}}).splitlines()
-    assert lines[0] == "title" and lines[2].split() == ["x", "3", "y"]
-    assert lines[3].split() == ["a", "2.00", "(1.20-2.80)", "1", "-"] and lines[4].split() == list("b--z")
+    lines = Table("", {"a|": {"x": found, "n": 1}, "b": {"y": "z"}}, "way").texts()
+    assert lines == [["way", "x", "n", "y"], ["a/", "2.00 (1.20 to 2.80)", "1", "-"], ["b", "-", "-", "z"]]
 
 
 @pytest.mark.parametrize("bench", ["captions", "latency", "lossless"])
