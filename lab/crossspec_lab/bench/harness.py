@@ -110,10 +110,10 @@ def compared(runs: Mapping[str, Sequence[Run]], alone: str) -> dict[str, Any]:
     }
 
 
-def tokens_per_pass(runs: Sequence[Run]) -> float:
-    """Tokens that a pass of the target gave; the first pass of a caption reads the question as prefill."""
-    passes = sum(span.stage in ("verify", "decode") for run in runs for span in run.trace.spans)
-    return sum(len(run.written.tokens) for run in runs) / (len(runs) + passes)
+def tokens_per_pass(runs: Sequence[Run]) -> float | None:
+    """Return the tokens of a forward pass of the target; None for a decoder that does not report its passes."""
+    passes = sum(len(run.written.accept_lengths) for run in runs)
+    return sum(len(run.written.tokens) for run in runs) / passes if passes else None
 
 
 def _stages(runs: Sequence[Run]) -> dict[str, float]:
