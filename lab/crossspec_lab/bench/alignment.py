@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from crossspec_lab.bench.head_predictions import Said, said_after_tokens
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
@@ -64,6 +63,40 @@ class Distilled(Adapter):
         return F.cross_entropy(self.read_out(self.predicted(pairs)[seen]), teacher)
 
 
+class HeadPredictions(NamedTuple):
+    """Places (b, t): which count, where the first guess or one of five is right, and cosines of states."""
+
+    counted: Tensor
+    right: Tensor
+    among_five: Tensor
+    cosine: Tensor | None
+
+    def accepted_prefix(self) -> Tensor:
+        """Return (b,) the right guesses from the first place that counts on."""
+        first = 0 if self.counted[:, 0].any() else 1
+        return (self.right & self.counted)[:, first:].long().cumprod(1).sum(1)
+
+
+@torch.inference_mode()
+def predict_teacher_forced(head: Head | None, pairs: Pairs) -> HeadPredictions:
+    """Return a head's guesses after the target's own tokens; without a head those of the event draft."""
+    cosine = None
+    if head is None:
+        assert pairs.draft_tokens is not None
+        right = among_five = pairs.draft_tokens == pairs.tokens
+    else:
+        best = head.logits(pairs).topk(5).indices
+        right, among_five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
+        predicted = head.predicted(pairs)
+        if predicted is not None:
+            cosine = torch.cosine_similarity(predicted, pairs.choosing, -1)
+    counted = pairs.is_token.clone()
+    if head is not None and "hidden" in head.needs:
+        # A head on the target's own states knows nothing of the first token.
+        counted[:, 0] = False
+    return HeadPredictions(counted, right, among_five, cosine)
+
+
 def levels(sizes: Sizes) -> dict[str, Callable[[], Head]]:
     """Heads from the weakest to the strongest alignment, as they were published, and the adapters."""
     inner = max(64, scaled(sizes, 2048))
@@ -93,24 +126,23 @@ def measure(setting: Setting) -> Log:
             head = setting.trained.specvlm
         elif name != NONE:
             head = setting.trained.head(name, heads[name])
-        asked = (said_after_tokens(head, pairs) for pairs in batches)
-        rows = [row for said in asked for row in _rows(said)]
+        rows = [row for pairs in batches for row in _rows(predict_teacher_forced(head, pairs))]
         for window, more in enumerate(rows):
             log.add(Record(NUMBER, CONDITION, name, window, "", (), (), 0.0, more=more))
         setting.progress.advance(task)
     return log
 
 
-def _rows(said: Said) -> Iterator[dict[str, Any]]:
+def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
     """Figures of each window."""
-    for i, (counted, in_a_row) in enumerate(zip(said.counted, said.in_a_row(), strict=True)):
+    for i, (counted, in_a_row) in enumerate(zip(predicted.counted, predicted.accepted_prefix(), strict=True)):
         row: dict[str, Any] = {
-            "right": float(said.right[i][counted].float().mean()),
-            "five": float(said.among_five[i][counted].float().mean()),
+            "right": float(predicted.right[i][counted].float().mean()),
+            "five": float(predicted.among_five[i][counted].float().mean()),
             "in_a_row": int(in_a_row),
         }
-        if said.cosine is not None:
-            cosines = said.cosine[i][counted]
+        if predicted.cosine is not None:
+            cosines = predicted.cosine[i][counted]
             row["cosine"] = float(cosines.mean())
             row["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
         yield row

@@ -20,7 +20,6 @@ from crossspec_lab.bench.harness import (
     compared,
     take_turns,
     tell,
-    tokens_per_pass,
 )
 from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
@@ -50,16 +49,13 @@ def run(args: argparse.Namespace) -> int:
         }
         windows = [window for window, _ in cases]
         runs = take_turns(decoders, track(windows, "captioning"))
-    mine = runs[OURS]
-    texts = [pair.target.tokenizer.decode(one.written.tokens) for one in mine]
+    texts = [pair.target.tokenizer.decode(one.written.tokens) for one in runs[OURS]]
     figures: dict[str, Any] = {
         "windows": len(cases),
         "modes": compared(runs, ALONE),
-        "tokens_per_pass": tokens_per_pass(mine),
         "right": _right(texts, [scene for _, scene in cases]),
     }
     print(table(f"{len(cases)} windows, ms", times(figures["modes"])))
-    print(table("ours", {"": {"tokens_per_pass": figures["tokens_per_pass"]}}))
     print(table("share of answers that are right", figures["right"]))
     tell(args, figures)
     return 0

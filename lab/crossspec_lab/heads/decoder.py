@@ -22,22 +22,14 @@ def head_decoder(
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
     """Return a warm decoder with the proposers of these names and the heads; the engine becomes its own."""
-    engine, drafts = engine or LocalEngine(pair.target), watched_drafts(pair)
+    engine = engine or LocalEngine(pair.target)
+    # Adapters read the states of the event draft.
+    drafts = WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True, drafts=drafts)
-    load_heads(pair, heads, engine)
-    decoder.warm_up()
-    decoder.policy = Policy((*make_proposers(names), *heads), engine.measure())
-    return decoder
-
-
-def watched_drafts(pair: ModelPair) -> WatchedDraftModel | None:
-    """Return the event draft of a pair, whose states heads may read; None without one."""
-    return WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
-
-
-def load_heads(pair: ModelPair, heads: Sequence[Head], engine: Engine) -> None:
-    """Give the heads what they need of the target and of its `engine`, which is not warm yet."""
     for head in heads:
         head.load(pair.target)
     if any("hidden" in head.needs for head in heads):
         engine.tap(sorted({layer for head in heads for layer in head.taps}))
+    decoder.warm_up()
+    decoder.policy = Policy((*make_proposers(names), *heads), engine.measure())
+    return decoder
