@@ -84,4 +84,4 @@ class Trained:
 
     @cached_property
     def _pairs(self) -> PairShards:
-        return self.extracted(synthetic(self.work, self.windows, self.progress), "pairs", self.windows)
+        return self.extracted(synthetic(self.work, self.windows), "pairs", self.windows)

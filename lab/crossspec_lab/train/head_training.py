@@ -93,7 +93,7 @@ class _Training:
 
     def _drawn(self) -> Iterator[Window]:
         count, has_events = self._args.taught + self._args.windows, self._pair.draft is not None
-        return synthetic(self._args.work, count, self._progress, has_events)
+        return synthetic(self._args.work, count, has_events)
 
     def _extracted(
         self, extractor: PairExtractor | TaughtExtractor, windows: Iterable[Window], folder: str, count: int
@@ -161,18 +161,16 @@ def _origin(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def synthetic(work: Path, count: int, progress: Progress, has_events: bool = True) -> Iterator[Window]:
-    """Windows of drives that the tiny models did not see, drawn to disk first."""
-    work.mkdir(parents=True, exist_ok=True)
-    names = list(dataset.DRAWN)[: 1 + has_events]
-    tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in names}
-    frames, *events = dataset.build_unseen(
-        work, count, lambda name, done: _tell(progress, tasks[name], done), names
-    )
-    for i, shown in enumerate(frames):
-        images = np.array(events[0][i]) if events else np.zeros((0, *shown.shape[1:]), np.uint8)
-        stamps = tuple(i * SECOND + k * SECOND // len(shown) for k in range(len(shown)))
-        yield Window(i, i * SECOND, (i + 1) * SECOND, images, np.array(shown), stamps)
+def synthetic(work: Path, count: int, has_events: bool = True) -> Iterator[Window]:
+    """Yield windows of drives that the tiny models did not see; `work` keeps them."""
+    seeds = range(dataset.UNSEEN, dataset.UNSEEN + count)
+    draws = (dataset.frame_window, dataset.event_window)[: 1 + has_events]
+    drawn, *events = (dataset.DrawnWindows(work / "windows", draw, seeds) for draw in draws)
+    for i in range(count):
+        frames = drawn[i]["images"]
+        images = events[0][i]["images"] if events else np.zeros((0, *frames.shape[1:]), np.uint8)
+        stamps = tuple(i * SECOND + k * SECOND // len(frames) for k in range(len(frames)))
+        yield Window(i, i * SECOND, (i + 1) * SECOND, images, frames, stamps)
 
 
 def recorded(args: argparse.Namespace) -> Iterator[Window]:
