@@ -106,7 +106,8 @@ class Guest:
             "respawn": self["use_respawn"] == "true",
             "respawn_delay": 2.0,
             "on_exit": self._on_exit,
-            # A captioner may be writing the file of its memory.
+            # On a busy machine Python takes long to end, and a captioner may be writing the file of its memory.
+            "sigterm_timeout": "10",
             "sigkill_timeout": "10",
         }
 
