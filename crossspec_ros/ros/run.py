@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import gc
 import os
 import signal
@@ -35,6 +36,8 @@ N = TypeVar("N")
 _SENTENCES = (InputError, NodeError, TimeoutError)
 """Errors whose message is the last sentence of a node; all others are bugs."""
 _interrupted = threading.Event()
+# At its end Python would look for garbage among all objects of torch, for seconds on a busy machine.
+atexit.register(gc.freeze)
 
 
 def run(
