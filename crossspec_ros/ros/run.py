@@ -18,7 +18,7 @@ import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError, forget_frames, one_line, plain_text
+from crossspec_ros.errors import InputError, LinkError, forget_frames, one_line, plain_text
 
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
@@ -152,7 +152,8 @@ def _report(error: BaseException | None, node: Any) -> int:
             print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
         else:
             node.get_logger().fatal(sentence)
-    if isinstance(error, InputError):
+    # A server that cannot be reached may be there when the node is started again.
+    if isinstance(error, InputError) and not isinstance(error, LinkError):
         return 2
     return 0 if error is None else getattr(error, "code", 1)
 

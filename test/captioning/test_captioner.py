@@ -17,7 +17,8 @@ from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.outcome import AT_ONCE, BEHIND, Listener
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.errors import InputError, tried
-from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.settings import CaptionerSettings
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
@@ -38,7 +39,9 @@ class Stage(Listener):
     def __init__(self, decoder=None, when="always", options=OPTIONS, **more):
         self.decoder = decoder or FakeDecoder()
         self.outcomes, self.asked, self.standings, self.heard, self.drafts = [], [], [], [], []
-        self.captioner = Captioner(self.decoder, options, self, gate=ChangeGate(GateSettings(when)), **more)
+        self.captioner = Captioner(
+            self.decoder, options, self, gate=ChangeGate(CaptionerSettings(when=when)), **more
+        )
 
     def drafted(self, *draft):
         self.drafts.append(draft)
