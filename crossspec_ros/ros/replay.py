@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         # Nodes report a missing recording or model later, and each in its way.
         _ = setup.synchronizer
     commands = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
-    print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
+    print(f"crossspec: replaying {args.path}; loading the models may take a minute", flush=True)
     return supervise(commands, ros_environment(isolated=args.isolated))
 
 

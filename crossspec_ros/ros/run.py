@@ -16,10 +16,13 @@ from typing import Any, TypeVar
 
 import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.utilities import remove_ros_args
 
 from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, LinkError, forget_frames, one_line, plain_text
 
+_MAX_DOMAIN = 232
+"""The ports of a higher one are none."""
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
 
@@ -110,6 +113,12 @@ def interrupted() -> bool:
 
 
 def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
+    if args is None and (words := remove_ros_args(sys.argv)[1:]):
+        raise InputError(
+            f"a node has no argument {words[0]}: set a parameter with `--ros-args -p NAME:=VALUE`"
+        )
+    if (domain := os.environ.get("ROS_DOMAIN_ID", "")).isdecimal() and int(domain) > _MAX_DOMAIN:
+        raise InputError(f"ROS_DOMAIN_ID is {domain}: set it to a number from 0 to {_MAX_DOMAIN}")
     try:
         rclpy.init(args=None if args is None else list(args))
         return make()
