@@ -28,7 +28,7 @@ from crossspec_ros.models.transformers_family import TransformersTarget, added_t
 
 _HEADS_SHARE = 0.1
 """Share of the attributes' loss beside that of captions."""
-_SURVEYED = 1000
+_SURVEYED = 300
 """Drives in which every value of every attribute occurs."""
 
 

@@ -26,7 +26,7 @@ TOKENS = 16
 _NEAREST_M, _FURTHEST_M = 5.0, 25.0
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 _END = {".": 1.0}
-_SURVEYED = 1000
+_SURVEYED = 300
 """Drives in which every word occurs."""
 
 Weights = dict[str, float]

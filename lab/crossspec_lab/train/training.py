@@ -47,7 +47,7 @@ class Recipe:
 class _Trainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the weights. The library's own saving refuses tied ones of modules that are not its own."""
-        assert output_dir is not None
+        assert output_dir is not None and isinstance(self.model, nn.Module)
         Path(output_dir).mkdir(parents=True, exist_ok=True)
         save_model(self.model, f"{output_dir}/model.safetensors")
 
