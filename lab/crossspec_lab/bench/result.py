@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isnan
 
@@ -35,7 +35,7 @@ def cells(
     mine, others = paired(mine, others)
     walls, than = ([record.wall_s for record in records] for records in (mine, others))
     told = [record for record in mine if record.passes]
-    found = {
+    found: dict[str, Callable[[], Cell]] = {
         SOONER: lambda: statistics.speed(than, walls, seed),
         WALL: lambda: spread([1e3 * wall for wall in walls]),
         CLOSE: lambda: spread([1e3 * record.from_close_s for record in mine]),
