@@ -74,7 +74,7 @@ def _load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
             "models.engine is llama.cpp, but the target runs on its server, by the server's engine: set it "
             "to torch"
         )
-    engine = connect_target(settings)
+    engine = connect_target(settings, settings.link_robot or socket.gethostname())
     try:
         target: Any = RemoteTarget(settings.target, engine.link.welcome)
         pair = ModelPair(target)
@@ -158,8 +158,8 @@ def requested_placement(settings: CaptionerSettings) -> Placement:
     )
 
 
-def connect_target(settings: PairSettings) -> RemoteEngine:
-    """Return an engine that is connected to the target's server.
+def connect_target(settings: PairSettings, robot: str = "") -> RemoteEngine:
+    """Return an engine that is connected to the target's server, for the sizes alone without a robot's name.
 
     Raises InputError if the server does not answer, and for an invalid address, token or certificate.
     """
@@ -177,7 +177,6 @@ def connect_target(settings: PairSettings) -> RemoteEngine:
             raise InputError(
                 f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"
             ) from None
-    robot = settings.link_robot or socket.gethostname()
     phase_ns = WindowGrid.at(settings.window_phase_s).phase_ns
     address = Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
     return RemoteEngine(address, settings.link_timeout_s, _CONNECT_S)

@@ -195,6 +195,8 @@ class Policy:
                 expected[source.proposer.name] = sum(trees[-1].path_probs())
         # The pass adds one token of its own, so the last token that fits needs no node.
         tree = DraftTree.merged(trees).cut(left - 1)
+        if not len(tree):
+            return tree
         tree = context.grammar.pruned(tree) if context.grammar else tree
         tree = tree if branches else tree.likeliest_path()
         paths = np.sort(tree.path_probs())[::-1][: limits.max_nodes]

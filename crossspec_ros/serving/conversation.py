@@ -37,7 +37,7 @@ Send = Callable[[wire.Down | None], None]
 async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = "") -> AsyncIterator[wire.Down]:
     """Yield messages for a robot in return for its own, until one side ends the stream.
 
-    If there is an `owner`, the robot must have this name.
+    If there is an `owner`, a robot that gives its name must have this one.
     """
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
@@ -81,7 +81,7 @@ async def _read(
                 raise InputError(f"a message of {len(data)} bytes cannot be read: see captions.proto")
             if worker is None:
                 robot = message.hello.robot
-                if owner and robot != owner:
+                if owner and robot and robot != owner:
                     fleet.counts["refused"] += 1
                     raise InputError(f"the token is not that of the robot '{robot[:64]}': {SET_TOKEN}")
                 worker = Worker(fleet, robot)

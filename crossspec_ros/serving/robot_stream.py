@@ -149,13 +149,14 @@ class RobotStream:
                 f"the same crossspec_ros on both"
             )
         fleet = self._fleet
-        self._robot = robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
+        if hello.robot:
+            self._robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
         spec = fleet.target.spec
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
             **{name: getattr(spec, name) for name in sizes},
             vocabulary=fleet.target.vocabulary,
-            phase_ns=fleet.emptiest_phase(hello.period_ns, robot),
+            phase_ns=fleet.emptiest_phase(hello.period_ns, self._robot) if self._robot else 0,
         )
         self._send_down(wire.Down(welcome=welcome))
 

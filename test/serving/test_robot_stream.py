@@ -135,6 +135,14 @@ def test_invalid_hello_ends_stream(fleet: Fleet, hello: wire.Up, words: str) -> 
     assert fleet.robots == 0
 
 
+def test_hello_without_a_name_takes_no_place(fleet: Fleet, robots: tuple[Robot, Robot]) -> None:
+    """As from a synchronizer, beside the captioner of the same robot, which keeps its stream."""
+    Robot(fleet, "").stream.end()
+    assert fleet.robots == len(robots)
+    with pytest.raises(InputError, match="did not begin with a hello"):
+        Robot(fleet, "").send(1, close=wire.Close())
+
+
 @pytest.mark.parametrize(
     ("places", "asked", "limit"),
     [((), 8, 64), ((), 8, 5), ((), 5, 64), ((2, 0, 1, 3), 4, 64)],

@@ -11,15 +11,7 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.held_out import stream
-from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench import statistics
-from crossspec_lab.bench.frames import with_count
-from crossspec_lab.bench.in_turns import compare
-from crossspec_lab.bench.records import Log, Record, paired
-from crossspec_lab.bench.result import SOONER, TOKENS, WALL, P, Result, cells, wall_bars
-from crossspec_lab.bench.tables import Cell, Table
-from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.decoders import (
     ALONE,
     GAMMAS,
@@ -31,6 +23,14 @@ from crossspec_lab.bench.decoders import (
     WITHOUT,
     makers,
 )
+from crossspec_lab.bench.frames import with_count
+from crossspec_lab.bench.held_out import stream
+from crossspec_lab.bench.in_turns import compare
+from crossspec_lab.bench.plots import bare
+from crossspec_lab.bench.records import Log, Record, paired
+from crossspec_lab.bench.result import SOONER, TOKENS, WALL, P, Result, cells, wall_bars
+from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder

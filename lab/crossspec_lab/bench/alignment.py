@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.heads.adapter import Adapter
 from crossspec_lab.heads.head import Head, Pairs, Sizes, scaled
 from crossspec_lab.train.variants import new_head

@@ -20,8 +20,8 @@ from rich.progress import track
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.speculative import shares_words
 from crossspec_lab.bench.harness import check_windows, seen_before, tell
-from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair
+from crossspec_lab.bench.tables import table
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world import english, phrases
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes

@@ -139,9 +139,7 @@ DECODERS: dict[str, Entry] = {
         name: Entry(lambda m, names=names: head_decoder(m.pair, names=names), depends_on_time=True)  # type: ignore[misc]
         for name, names in WITHOUT.items()
     },
-    HEADS: Entry(
-        lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True
-    ),
+    HEADS: Entry(lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
     READ_AHEAD: Entry(lambda m: PrefillHiddenDecoder(m.pair, Policy((), None))),
     ALONE: Entry(lambda m: Alone(m.pair)),
     **{
@@ -163,7 +161,9 @@ DECODERS: dict[str, Entry] = {
         lambda m: m.specvlm is not None,
     ),
     HEAD_ALONE: Entry(
-        lambda m: Whole(head_decoder(m.pair, m.heads, names=())), lambda m: bool(m.heads), depends_on_time=True
+        lambda m: Whole(head_decoder(m.pair, m.heads, names=())),
+        lambda m: bool(m.heads),
+        depends_on_time=True,
     ),
     CASCADE: Entry(lambda m: Cascade(m.pair), _has_draft_words),
     HIDING: Entry(lambda m: PublishedPrefillHiding(m.pair), depends_on_time=True),

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from crossspec_lab.bench import statistics
+from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.bench.harness import Run
-from crossspec_lab.bench import statistics
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_ros.telemetry.trace import DRAFT_STAGES
 
 TITLE = "Use of the device"

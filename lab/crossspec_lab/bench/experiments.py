@@ -15,12 +15,12 @@ from typing import Any
 from rich.progress import Progress
 from transformers.utils import logging
 
-from crossspec_lab.bench.held_out import held_out_windows
 from crossspec_lab.bench import ablations, alignment, device, frames, quality, rates, report, stages
+from crossspec_lab.bench.decoders import WAYS
+from crossspec_lab.bench.held_out import held_out_windows
 from crossspec_lab.bench.result import Result
 from crossspec_lab.bench.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.bench.trained import Trained
-from crossspec_lab.bench.decoders import WAYS
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.progress import progress_bars
 from crossspec_ros.captioning.models_digest import models_digest
@@ -32,8 +32,7 @@ from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.paths import tiny_models
 
 EXPERIMENTS: dict[int, ModuleType] = {
-    module.NUMBER: module
-    for module in (frames, stages, alignment, rates, quality, ablations, device)
+    module.NUMBER: module for module in (frames, stages, alignment, rates, quality, ablations, device)
 }
 
 

@@ -15,15 +15,15 @@ from typing import cast
 import numpy as np
 from matplotlib.figure import Figure
 
-from crossspec_lab.bench.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
-from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench import statistics
+from crossspec_lab.bench.decoders import ALONE, HIDING, OURS, SPECVLM, makers
+from crossspec_lab.bench.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
 from crossspec_lab.bench.in_turns import compare
+from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log, paired
 from crossspec_lab.bench.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Result, cells
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, HIDING, SPECVLM, makers
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.world.camera import frame
 from crossspec_lab.world.scene import drive
 from crossspec_ros.models.pair import ModelPair
@@ -36,9 +36,7 @@ TITLE = "Speed-up by the number of frames"
 NUMBER = 1
 FRAMES = (1, 4, 8, 16, 32, 64)
 _WAYS = (OURS, ALONE, SPECVLM, HIDING)
-HEAD_NOTE = (
-    "SpecVLM's head learned with 8 frames, so its figures at other numbers of frames mean little."
-)
+HEAD_NOTE = "SpecVLM's head learned with 8 frames, so its figures at other numbers of frames mean little."
 
 
 def measure(setting: Setting) -> Log:

@@ -20,9 +20,9 @@ from transformers.utils import logging
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
 from crossspec_lab.bench.harness import spread, tell
-from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.trace import Response, read_trace
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.load_decoder import free_memory
@@ -168,7 +168,9 @@ def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[N
 def print_tables(figures: dict[str, Any]) -> None:
     """Everything, a row for each dtype."""
     runs, latency = figures["dtypes"], {d: run["latency"] for d, run in figures["dtypes"].items()}
-    print(f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {SCRIPTED}\n")
+    print(
+        f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {SCRIPTED}\n"
+    )
     print(table("T_verify(n), n tokens in one pass: ms", {d: run["verify_ms"] for d, run in runs.items()}))
     single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
     copies = {"copy_gb_s": figures["copy_gb_s"]}

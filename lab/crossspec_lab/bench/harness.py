@@ -111,7 +111,7 @@ def compared(runs: Mapping[str, Sequence[Run]], alone: str) -> dict[str, Any]:
 
 
 def tokens_per_pass(runs: Sequence[Run]) -> float | None:
-    """Return the tokens of a forward pass of the target; None for a decoder that does not report its passes."""
+    """Return the tokens per forward pass; None for a decoder that does not report its passes."""
     passes = sum(len(run.written.accept_lengths) for run in runs)
     return sum(len(run.written.tokens) for run in runs) / passes if passes else None
 

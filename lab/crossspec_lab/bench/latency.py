@@ -26,10 +26,10 @@ from crossspec_lab.bench.decoders import (
     makers,
 )
 from crossspec_lab.bench.harness import check_windows, compared, ratio, take_turns, tell, waits
-from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.bench.real_time import paced
 from crossspec_lab.bench.recorded import recorded_windows
+from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.timeline import timeline
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
     with ExitStack() as stack:
-        made = {name: make() for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items()}
+        made = {
+            name: make() for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items()
+        }
         decoders = {name: timed(decoder, stack) for name, decoder in made.items()}
         for name, decoder in made.items():
             # What is slow the first time. Those of ours are warm.

@@ -11,13 +11,13 @@ import io
 from collections.abc import Sequence
 
 from crossspec_lab.bench import statistics
+from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, WAYS
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.result import Result, marked
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.stages import ALL
 from crossspec_lab.bench.stages import measure as measure_all
-from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, WAYS
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.world.phrases import claimed
 
 TITLE = "Quality of the captions"

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench import statistics
+from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
+from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.decoders import ALONE, OURS, SPECVLM, makers
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_ros.windows.window import Window
 
 TITLE = "Streaming against a frame budget"

@@ -16,9 +16,9 @@ import torch
 
 from crossspec_lab.bench.predictions import PREDICTIONS
 from crossspec_lab.bench.result import Result, figures_as_json
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import FEW_DRIVES
+from crossspec_lab.bench.tables import Cell, Table
 from crossspec_ros.files import write_report
 from crossspec_ros.paths import PACKAGE, share_dir
 

@@ -9,13 +9,13 @@ from math import isnan
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from crossspec_lab.bench import statistics
+from crossspec_lab.bench.decoders import DECODERS, OURS
 from crossspec_lab.bench.harness import spread
 from crossspec_lab.bench.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
-from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Record, paired
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.tables import Cell, Table, text
-from crossspec_lab.bench.decoders import DECODERS, OURS
 
 _LOSSY = " (lossy)"
 SOONER = "sooner than alone, times"
@@ -78,7 +78,9 @@ def _as_json(interval: Interval) -> dict[str, float | None]:
 def wall_bars(axes: Axes, records: Mapping[str, Sequence[Record]]) -> None:
     """Draw the waits for a caption by decoder; ours and lossy ones have their own colours."""
     rows = {marked(way): spread([1e3 * record.wall_s for record in mine]) for way, mine in records.items()}
-    wait_bars(axes, rows, {OURS: OURS_COLOUR} | {name: LOSSY_COLOUR for name in rows if name.endswith(_LOSSY)})
+    wait_bars(
+        axes, rows, {OURS: OURS_COLOUR} | {name: LOSSY_COLOUR for name in rows if name.endswith(_LOSSY)}
+    )
 
 
 def marked(way: str) -> str:

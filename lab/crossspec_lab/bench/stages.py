@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench import formulae, statistics
+from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, STANDARD, WAYS, makers
 from crossspec_lab.bench.frames import HEAD_NOTE, with_count
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Log, Record, paired
@@ -23,10 +23,9 @@ from crossspec_lab.bench.result import (
     marked,
     wall_bars,
 )
-from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import number
-from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, STANDARD, WAYS, makers
+from crossspec_lab.bench.tables import Cell, Table
 
 TITLE = "Latency breakdown per stage, and all ways side by side"
 NUMBER = 2
@@ -43,7 +42,9 @@ _STAGES = {
 
 def measure(setting: Setting) -> Log:
     """All ways with the target's own number of frames, and those of the prediction with 16."""
-    compare(setting, NUMBER, ALL, makers(setting.models, WAYS), setting.some(setting.size.windows), setting.warm)
+    compare(
+        setting, NUMBER, ALL, makers(setting.models, WAYS), setting.some(setting.size.windows), setting.warm
+    )
     few = setting.some(setting.size.frame_windows)
     changed, windows, warm = with_count(setting, 16, few)
     return compare(changed, NUMBER, AT_16, makers(changed.models, (OURS, ALONE, SPECVLM)), windows, warm)

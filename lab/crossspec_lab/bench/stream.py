@@ -27,9 +27,9 @@ from crossspec_lab.bench.decoders import (
     makers,
 )
 from crossspec_lab.bench.harness import check_windows, tell
-from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
 from crossspec_lab.bench.real_time import Captioned, caption_stream
+from crossspec_lab.bench.tables import table
 from crossspec_ros.windows.window import Window
 
 _NAMES = (OURS, ALONE, SUFFIX, REST, *OTHERS, *OURS_IN_LLAMA, *LLAMA_ALONE)

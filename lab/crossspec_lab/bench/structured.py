@@ -13,7 +13,6 @@ from rich.progress import track
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.bench.decoders import ALONE, GENERATE, OURS
-from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.harness import (
     Decoder,
     check_windows,
@@ -21,8 +20,9 @@ from crossspec_lab.bench.harness import (
     take_turns,
     tell,
 )
-from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
+from crossspec_lab.bench.latency import times
+from crossspec_lab.bench.tables import table
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.scene import Scene

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from crossspec_lab.bench.events import measure, peak_of_window, print_figures
-from crossspec_lab.bench.event_streams import ENCODERS, batches, synthetic
 from crossspec_lab.bench.event_decoders import STAGES, decoder_of, ways
+from crossspec_lab.bench.event_streams import ENCODERS, batches, synthetic
+from crossspec_lab.bench.events import measure, peak_of_window, print_figures
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)

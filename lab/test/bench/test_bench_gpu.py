@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.bench.gpu_windows import EARLIER, ITSELF, NONE, latencies, replay_windows
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.trace import Response, read_trace
+from crossspec_lab.bench.gpu_windows import EARLIER, ITSELF, NONE, latencies, replay_windows
+from crossspec_lab.bench.harness import waits
 from crossspec_lab.bench.random_pair import _filled, random_pair
 from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
-from crossspec_lab.bench.harness import waits
+from crossspec_lab.bench.trace import Response, read_trace
 from tokenizers import Tokenizer
 
 from crossspec_ros.cli import main
@@ -52,7 +52,19 @@ def bench(*arguments: object) -> int:
 @pytest.mark.nightly
 def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "gpu.json"
-    short = ("--tiny", "--dtypes", "float32,nf4", "--heard", 1, "--windows", 2, "--hurried", 1, "--repeats", 1)
+    short = (
+        "--tiny",
+        "--dtypes",
+        "float32,nf4",
+        "--heard",
+        1,
+        "--windows",
+        2,
+        "--hurried",
+        1,
+        "--repeats",
+        1,
+    )
     assert bench("--trace", trace, *short, "--json", out) == 0
     result = json.loads(out.read_text())
     assert set(result["dtypes"]) == {"float32", "nf4"}
@@ -62,7 +74,14 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert run["bandwidth_share"] == pytest.approx(run["bound_ms"] / pass_ms, rel=1e-6)
         assert run["achieved_gb_s"] == pytest.approx(run["pass_bytes"] / pass_ms / 1e6, rel=1e-6)
         latency = run["latency"]
-        assert latency["windows"] == 2 and set(latency["modes"]) == {ITSELF, EARLIER, NONE, ALONE, HIDING, GENERATE}
+        assert latency["windows"] == 2 and set(latency["modes"]) == {
+            ITSELF,
+            EARLIER,
+            NONE,
+            ALONE,
+            HIDING,
+            GENERATE,
+        }
         passes = {name: row["tokens_per_pass"] for name, row in latency["modes"].items()}
         # The memory has learned similar captions, and the rehearsal is the caption.
         assert passes[NONE] > 1 and passes[ITSELF] >= passes[EARLIER]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench import stream as bench_stream
-from crossspec_lab.bench.stream import ALONE, OURS, row
 from crossspec_lab.bench.real_time import Captioned
+from crossspec_lab.bench.stream import ALONE, OURS, row
 
 from crossspec_ros.cli import main
 

@@ -9,11 +9,11 @@ from crossspec_lab.baselines.one_shot import Alone
 from crossspec_lab.baselines.suffix import SuffixDecoding
 from crossspec_lab.bench import quality as caption_quality
 from crossspec_lab.bench.ablations import Chain
+from crossspec_lab.bench.decoders import ALONE, OURS, makers
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.records import Record
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.stages import stage_ms
-from crossspec_lab.bench.decoders import ALONE, OURS, makers
 from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import drive
 

@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crossspec_lab.bench import ablations, alignment, device, frames, quality, rates, report, stages
-from crossspec_lab.bench.experiments import EXPERIMENTS, asked, check_same
-from crossspec_lab.bench.predictions import PREDICTIONS
-from crossspec_lab.bench.records import Log, Record
-from crossspec_lab.bench.result import Result
-from crossspec_lab.bench.tables import Table
-from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.decoders import (
     ALONE,
     GENERATE,
-    OURS,
     HIDING,
+    OURS,
     SEQUENTIAL,
     SPECVLM,
     STANDARD,
     WAYS,
 )
+from crossspec_lab.bench.experiments import EXPERIMENTS, asked, check_same
+from crossspec_lab.bench.predictions import PREDICTIONS
+from crossspec_lab.bench.records import Log, Record
+from crossspec_lab.bench.result import Result
+from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.statistics import Interval
+from crossspec_lab.bench.tables import Table
 from matplotlib.figure import Figure
 from refusals import refused
 
