@@ -24,9 +24,8 @@ DSEC_START_US = DSEC_OFFSET_US + 1_234
 
 def batch_of(t: Any, x: Any, y: Any, p: Any, width: int = 640, height: int = 480) -> EventBatch:
     """Return a batch of these columns."""
-    types = (np.int64, np.uint16, np.uint16, np.uint8)
-    fields = (np.array(values, kind) for values, kind in zip((t, x, y, p), types, strict=True))
-    return EventBatch(*fields, width, height)
+    x, y = np.array(x, np.uint16), np.array(y, np.uint16)
+    return EventBatch(np.array(t, np.int64), x, y, np.array(p, np.uint8), width, height)
 
 
 def random_batch(

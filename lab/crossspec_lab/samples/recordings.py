@@ -63,7 +63,9 @@ def _write_npy(path: Path, is_pickled: bool) -> None:
     if is_pickled:
         np.save(path, np.array({"t": columns.pop("t_us"), **columns}, object))
     else:
-        np.save(path, np.rec.fromarrays([*columns.values()], names=[*columns]))
+        np.save(
+            path, np.rec.fromarrays([*columns.values()], [(name, one.dtype) for name, one in columns.items()])
+        )
 
 
 def _write_prophesee(path: Path, encoding: str) -> None:
