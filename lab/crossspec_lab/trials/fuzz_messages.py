@@ -133,7 +133,9 @@ class FuzzPublisher(GuardedNode):
         self._outlets: list[Publisher] = []
         self._requests: list[Client] = []
         self._unanswered: set[Client] = set()
-        self._pings = [self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES]
+        self._pings: list[Client] = [
+            self.create_client(GetParameters, f"/{node}/get_parameters") for node in NODES
+        ]
         self._frames = self.create_publisher(Image, IMAGE, 10)
         self._events = self.create_publisher(EventPacket, EVENTS, reliable(100))
         self.create_subscription(DiagnosticArray, "/diagnostics", self._take_health, 100)
