@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 LABORATORY = {
     "bench": "measure",
     "experiments": "run the published experiments",
-    "fuzz": "publish unsound messages, read unsound files",
+    "fuzz": "publish invalid messages, read damaged files",
     "synth": "write a drive through the synthetic world",
     "train": "train models",
 }

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import struct
-from functools import cache
-from pathlib import Path
 
 import cv2
 import numpy as np
 from backports import zstd
 from crossspec_lab.evt3_encoder import encode_evt3
-from event_samples import random_batch
-from recording_samples import ROS1_EVENT_PACKET
-from rosbags.rosbag1 import Writer as Writer1
-from rosbags.rosbag2 import CompressionFormat, StoragePlugin, Writer
-from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from crossspec_lab.samples.event_files import random_batch
 
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
-    DVS_EVENTS,
     EVENT_PACKET,
     IMAGE,
     RecordedMessage,
     compressed_image,
     event_packet,
-    image,
     typestore,
 )
-from crossspec_ros.events.dvs import encode_dvs
-from crossspec_ros.recordings.bag import write_bag
 
 MAGIC = b"\x89MCAP0\r\n"
 SECOND = 1_000_000_000
@@ -61,66 +51,6 @@ def string(text="hello"):
     return RecordedMessage(7, "", STRING, bytes(data))
 
 
-def bag_of(path, *messages):
-    with write_bag(path) as write:
-        for topic, message in messages:
-            write(topic, message)
-    return path
-
-
-ROS1_START_NS = 1_500_000_000 * SECOND + 123_456
-ROS1_SIZE = (346, 260)
-_ROS1_EVENT = "uint16 x\nuint16 y\ntime ts\nbool polarity"
-
-
-@cache
-def ros1_types():
-    """The types of ROS 1, those of events as their packages define them."""
-    store = get_typestore(Stores.ROS1_NOETIC)
-    for package in ("dvs_msgs", "prophesee_event_msgs"):
-        store.register(get_types_from_msg(_ROS1_EVENT, f"{package}/msg/Event"))
-        array = f"Header header\nuint32 height\nuint32 width\n{package}/Event[] events"
-        store.register(get_types_from_msg(array, f"{package}/msg/EventArray"))
-    store.register(get_types_from_msg(ROS1_EVENT_PACKET, EVENT_PACKET))
-    return store
-
-
-def ros1_batch(i):
-    return random_batch(300, i, ROS1_START_NS // 1000 + i * 20_000, 20_000, *ROS1_SIZE)
-
-
-def drive():
-    """A second of two event cameras and two cameras, as (topic, message with its CDR)."""
-    rng = np.random.default_rng(0)
-    for i in range(50):
-        stamp = ROS1_START_NS + i * 20_000_000
-        yield "/dvs/events", RecordedMessage(stamp, "events", DVS_EVENTS, encode_dvs(ros1_batch(i), stamp))
-        payload = encode_evt3(ros1_batch(i))
-        packet = event_packet(stamp, payload, "evt3", ROS1_SIZE, i)
-        yield "/event_camera/events", RecordedMessage(stamp, "events", EVENT_PACKET, packet)
-        if i % 2:
-            pixels = rng.integers(0, 256, (9, 16, 3), np.uint8)
-            yield "/cam/image_raw", RecordedMessage(stamp, "image", IMAGE, image(stamp, pixels, "bgr8"))
-        picture = compressed_image(stamp, b"\xff\xd8" + bytes(i) + b"\xff\xd9", "jpeg")
-        yield "/cam/compressed", RecordedMessage(stamp, "image", COMPRESSED_IMAGE, picture)
-
-
-def write_ros1(path, messages, compression=None, types=(), chunk=20_000):
-    """A ROS 1 bag of the messages; `types` are the names of those that another package has."""
-    writer, connections = Writer1(path), {}
-    writer.chunk_threshold = chunk
-    if compression:
-        writer.set_compression(compression)
-    with writer:
-        for topic, message in messages:
-            name = dict(types).get(message.type, message.type)
-            if topic not in connections:
-                connections[topic] = writer.add_connection(topic, name, typestore=ros1_types())
-            raw = typestore().cdr_to_ros1(message.data, message.type)
-            writer.write(connections[topic], message.stamp_ns, bytes(raw))
-    return path
-
-
 EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
 SIZE = (320, 240)
 STEP_US = 10_000
@@ -148,21 +78,6 @@ def raw_image(stamp_ns: int, size=(32, 24), encoding="rgb8", pixels: int | None 
 
 def images(*indices: int):
     return [raw_image(SECOND + i * SECOND // 20) for i in indices]
-
-
-def write(path: Path, messages, storage=StoragePlugin.MCAP, compression=None) -> Path:
-    """A bag of the messages in this order, which is theirs of recording."""
-    writer = Writer(path, version=8, storage_plugin=storage)
-    if compression:
-        writer.set_compression(compression, CompressionFormat.ZSTD)
-    connections, latest_ns = {}, 0
-    with writer:
-        for topic, type_name, recorded_ns, data in messages:
-            if topic not in connections:
-                connections[topic] = writer.add_connection(topic, type_name, typestore=typestore())
-            latest_ns = max(latest_ns, recorded_ns)
-            writer.write(connections[topic], latest_ns, data)
-    return path
 
 
 def in_order(messages):

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from crossspec_lab.samples.event_files import batch_of
 from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
 
 FIELDS = ("t", "x", "y", "p")
-TYPES = (np.int64, np.uint16, np.uint16, np.uint8)
-
-
-def batch_of(t, x, y, p, width=640, height=480) -> EventBatch:
-    fields = (np.array(values, kind) for values, kind in zip((t, x, y, p), TYPES, strict=True))
-    return EventBatch(*fields, width, height)
-
-
-def random_batch(count, seed=0, t_start=0, duration_us=20_000, width=640, height=480) -> EventBatch:
-    rng = np.random.default_rng(seed)
-    return batch_of(
-        np.sort(rng.integers(t_start, t_start + duration_us, count)),
-        rng.integers(0, width, count),
-        rng.integers(0, height, count),
-        rng.integers(0, 2, count),
-        width,
-        height,
-    )
 
 
 def assert_equal(actual: EventBatch, expected: EventBatch) -> None:

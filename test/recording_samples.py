@@ -5,10 +5,8 @@ from __future__ import annotations
 import struct
 from contextlib import closing
 
-import h5py
 import numpy as np
-from crossspec_lab.samples import HEADERS, WRITERS
-from event_samples import random_batch
+from crossspec_lab.samples.event_files import HEADERS, rows_of
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
@@ -16,16 +14,6 @@ from crossspec_ros.events.cdr import EVENT_PACKET, typestore
 from crossspec_ros.events.packet_decoder import PacketDecoder
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
-
-ROS1_EVENT_PACKET = """Header header
-uint32 height
-uint32 width
-uint64 seq
-uint64 time_base
-string encoding
-bool is_bigendian
-uint8[] events"""
-"""`event_camera_msgs/EventPacket` as ROS 1 defines it."""
 
 
 def encode_libcaer(batch, time_base=0):
@@ -58,11 +46,6 @@ def decode_raw(encoding, data):
     return events
 
 
-def events_of(batch):
-    """[(t, x, y, p)] of an EventBatch."""
-    return np.stack([batch.t, batch.x, batch.y, batch.p], axis=1).astype(np.int64).tolist()
-
-
 def clustered(rng, count, start, width=640, height=480):
     """[(t, x, y, p)] with runs of neighbours on a row, in order."""
     events, t = [], start
@@ -78,7 +61,7 @@ def read(source):
     events, damage = [], None
     try:
         for batch in source.batches():
-            events += events_of(batch)
+            events += rows_of(batch)
     except InputError as error:
         damage = str(error)
     return events, damage
@@ -93,36 +76,6 @@ def check_info(path, events):
     assert told == [len(events), sum(p), len(p) - sum(p), t[0], t[-1]]
     assert [finding for finding in report["findings"] if "there are no images" not in finding] == []
     return report["format"]
-
-
-SIZES = {
-    "dsec": (640, 480),
-    "mvsec": (346, 260),
-    "m3ed": (1280, 720),
-    "e2vid": (240, 180),
-    "prophesee": (1280, 720),
-    "v2e": (346, 260),
-}
-
-
-STARTS_US = dict.fromkeys(SIZES, 3 << 24) | {"dsec": 50_000_000_000, "mvsec": 1_504_645_177_420_000}
-
-
-def hdf5_events(layout: str, count: int = 5000, seed: int = 0) -> EventBatch:
-    """Events that a file of this layout can hold, over 0.3 s; those of mvsec begin at its indoor_flying1."""
-    width, height = SIZES[layout]
-    return random_batch(count, seed, STARTS_US[layout], 300_000, width, height)
-
-
-def write_hdf5(path, layout: str, events: EventBatch | None = None):
-    """A file of this layout; returns its path."""
-    with h5py.File(path, "w") as file:
-        WRITERS[layout](file, hdf5_events(layout) if events is None else events)
-    return path
-
-
-def arrays_of(batch, **others):
-    return {"t_us": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
 
 
 def saved(folder, **arrays):

@@ -26,6 +26,8 @@ from crossspec_ros.recordings.tables import (
 )
 
 _MAX_HEADER_LINES = 200
+_MAX_NAMES = 1000
+"""Characters of a line that may name the columns: the search for notes takes the square of their number."""
 _SEPARATOR = re.compile(r"\s*[,;]\s*|\s+")
 # A first line `640 480` as E2VID writes it, `# size: 640x480`, or Prophesee's `%geometry:640,480`.
 _SIZE = re.compile(r"(?:[\s#%]*(?:sensor )?(?:size|geometry)\s*:)?\s*(\d+)\s*[\s,x]\s*(\d+)\s*")
@@ -111,7 +113,7 @@ def _read_head(path: Path, options: ReadOptions) -> _Head:
             elif words and line[0] not in _COMMENT:
                 has_names = True
             is_prophesee |= line.startswith(_PROPHESEE)
-            header = names if find_columns(names := split_header(line)) else header
+            header = names if find_columns(names := split_header(line[:_MAX_NAMES])) else header
         else:
             raise InputError(
                 f"'{path}' has no line of four numbers: give a text file with a line `t x y p` for each event"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from crossspec_ros.cli import Subparsers
 
 
-_TRIALS = ("kills", "soak")
-"""Names of `bench` whose modules are in the folder trials."""
 Option = Callable[..., object]
 """`add_argument` of a command."""
 
@@ -33,7 +31,7 @@ def _bench(subparsers: Subparsers) -> None:
 
     def add(name: str, purpose: str) -> Option:
         bench = what.add_parser(name, help=purpose, description=purpose)
-        measure = lazily(f"crossspec_lab.{'trials' if name in _TRIALS else 'bench'}.{name}:run")
+        measure = lazily(f"crossspec_lab.{'trials' if name == 'soak' else 'bench'}.{name}:run")
         bench.set_defaults(handler=checked(measure))
         return bench.add_argument
 
@@ -71,12 +69,9 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--hurried", type=at_least(0), default=8, help="windows without a pause behind them [8]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
-    kills = add("kills", "memory, goldens and bags after SIGKILL at random moments of their writing")
-    kills("--kills", type=at_least(1), default=200, help="how many processes are killed [200]")
-    kills("--seed", type=at_least(0), default=0, help="of the moments [0]")
     latency("--plot", type=Path, help="draw one window of ours here as a timeline")
     asked = (captions, latency, lossless, stream, structured)
-    for option in (*asked, trace, events, gpu, soak, kills):
+    for option in (*asked, trace, events, gpu, soak):
         option("--json", type=Path, help="write the figures here as well")
     whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
@@ -200,20 +195,20 @@ def _experiments(subparsers: Subparsers) -> None:
 
 
 def _fuzz(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("fuzz", help="unsound messages and files, and what survives them")
+    parser = subparsers.add_parser("fuzz", help="publish invalid messages, read damaged files")
     what = parser.add_subparsers(required=True, metavar="WHAT")
     for name, count, purpose in (
-        ("messages", 100_000, "publish unsound messages of every type to the nodes"),
-        ("files", 2_000, "read damaged recordings of every format"),
+        ("messages", 100_000, "publish invalid messages of every type to the nodes"),
+        ("files", 2_000, "read damaged recordings of every format, up to the first failure"),
     ):
         description = f"{purpose.capitalize()}. The exit code is 1 where a bar is missed."
         fuzz = what.add_parser(name, help=purpose, description=description)
         option = fuzz.add_argument
         option("count", type=at_least(1), nargs="?", default=count, help=f"how many [{count}]")
-        option("--seed", type=int, default=0, help="of what is random [0]")
+        option("--seed", type=int, default=0, help="of the random messages or damages [0]")
         option("--json", type=Path, help="write the figures here as well")
         if name == "files":
-            kept = "where files go that were not handled well [build/findings]"
+            kept = "folder for the smallest file that a reader fails at [build/findings]"
             option("--findings", type=Path, default=Path("build/findings"), help=kept)
         fuzz.set_defaults(handler=checked(lazily("crossspec_lab.trials.fuzz:run")), what=name)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-from event_samples import assert_equal, random_batch
+from crossspec_lab.samples.event_files import random_batch
+from event_samples import assert_equal
 from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.samples.event_files import batch_of, random_batch
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
-from event_samples import assert_equal, batch_of, batches, random_batch
+from event_samples import assert_equal, batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_samples import encode_libcaer

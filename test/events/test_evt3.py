@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
-from event_samples import assert_equal, batch_of, random_batch
+from crossspec_lab.samples.event_files import batch_of, random_batch
+from event_samples import assert_equal
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused

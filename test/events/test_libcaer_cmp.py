@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crossspec_lab.samples.event_files import batch_of, random_batch
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
-from event_samples import assert_equal, batch_of, random_batch
+from event_samples import assert_equal
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused

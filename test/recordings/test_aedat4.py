@@ -7,8 +7,8 @@ from itertools import pairwise
 import dv_processing as dv
 import numpy as np
 import pytest
-from crossspec_lab.samples import write_aedat
-from event_samples import assert_equal, random_batch
+from crossspec_lab.samples.event_files import random_batch, write_aedat
+from event_samples import assert_equal
 from recording_samples import decode
 from refusals import refused
 

@@ -12,8 +12,7 @@ from itertools import product
 import numpy as np
 import pytest
 from bag_samples import packet, picture, string
-from crossspec_lab.samples import DSEC_START_US, write_sequence
-from event_samples import random_batch
+from crossspec_lab.samples.event_files import DSEC_START_US, random_batch, write_sequence
 from recording_samples import saved
 from refusals import refused
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer

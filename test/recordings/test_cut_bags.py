@@ -9,7 +9,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 from backports import zstd
-from bag_samples import EVENTS, by_topic, drive, mcap, nth, sound, write, write_ros1
+from bag_samples import EVENTS, by_topic, mcap, nth, sound
+from crossspec_lab.samples.bags import drive, write_ros1, write_ros2
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.errors import InputError
@@ -31,7 +32,7 @@ def bag(request, tmp_path):
         return write_ros1(tmp_path / "bag.bag", drive()), 75
     storage = StoragePlugin.SQLITE3 if request.param == "sqlite3" else StoragePlugin.MCAP
     packed = CompressionMode.STORAGE if request.param == "mcap in chunks" else None
-    return next(write(tmp_path / "bag", sound(), storage, packed).glob("bag.*")), 120
+    return next(write_ros2(tmp_path / "bag", sound(), storage, packed).glob("bag.*")), 120
 
 
 def test_zeroed_bytes_lose_nothing_silently(bag):
@@ -61,7 +62,7 @@ def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, kind):
         file = tmp_path / "a.mcap.zstd"
         file.write_bytes(zstd.compress(mcap(tmp_path / "a.mcap", messages, chunks=0).read_bytes()))
     else:
-        (file,) = write(tmp_path / "bag", messages, StoragePlugin.MCAP, kind).glob("*.mcap")
+        (file,) = write_ros2(tmp_path / "bag", messages, StoragePlugin.MCAP, kind).glob("*.mcap")
     expected, data = played(file)[0], file.read_bytes()
     file.write_bytes(data[: int(len(data) * 0.6)])
     found, losses = played(file)
@@ -109,7 +110,7 @@ def test_broken_chunk_of_an_indexed_mcap_repeats_no_message(tmp_path):
 
 
 def test_journal_of_a_killed_sqlite_recorder_plays(tmp_path):
-    (file,) = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3).glob("*.db3")
+    (file,) = write_ros2(tmp_path / "bag", sound(), StoragePlugin.SQLITE3).glob("*.db3")
     copy = tmp_path / "copy.db3"
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA journal_mode = WAL")
@@ -124,7 +125,7 @@ def test_journal_of_a_killed_sqlite_recorder_plays(tmp_path):
 
 
 def test_packed_file_is_unpacked_once(tmp_path, monkeypatch):
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.FILE)
+    bag = write_ros2(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.FILE)
     opened, open_zstd = [], bag_module.zstd.open
     monkeypatch.setattr(bag_module.zstd, "open", lambda *args: opened.append(args) or open_zstd(*args))
     assert len(played(bag)[0]) == 120 and len(opened) == 1
@@ -143,7 +144,7 @@ def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("late_ms", [0, 35])
 def test_each_message_twice_plays_once(tmp_path, late_ms):
     again = [(topic, kind, log_ns + late_ms * 10**6, data) for topic, kind, log_ns, data in sound()]
-    bag = write(tmp_path / "bag", sorted([*sound(), *again], key=lambda message: message[2]))
+    bag = write_ros2(tmp_path / "bag", sorted([*sound(), *again], key=lambda message: message[2]))
     with closing(open_here(bag)) as recording:
         for _ in range(2):
             assert len([*recording.messages()]) == 120

@@ -9,9 +9,15 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from crossspec_lab.samples import DSEC_OFFSET_US, DSEC_START_US, write_sequence
+from crossspec_lab.samples.event_files import (
+    DSEC_OFFSET_US,
+    DSEC_START_US,
+    batch_of,
+    random_batch,
+    write_sequence,
+)
 from crossspec_lab.world.synth import write_events_h5
-from event_samples import assert_equal, batch_of, random_batch
+from event_samples import assert_equal
 from recording_samples import played
 from refusals import refused
 

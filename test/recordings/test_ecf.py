@@ -8,8 +8,9 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
+from crossspec_lab.samples.event_files import random_batch
 from ecf_encoder import CHUNK, encode_ecf, write_ecf
-from event_samples import assert_equal, batches, random_batch
+from event_samples import assert_equal, batches
 from hypothesis import given
 from hypothesis import strategies as st
 from recording_samples import played

@@ -7,9 +7,18 @@ from contextlib import closing
 import h5py
 import numpy as np
 import pytest
-from crossspec_lab.samples import WRITERS, bgr, gray, picture_stamps
-from event_samples import assert_equal, random_batch
-from recording_samples import SIZES, hdf5_events, played, write_hdf5
+from crossspec_lab.samples.event_files import (
+    SIZES,
+    WRITERS,
+    bgr,
+    gray,
+    hdf5_events,
+    picture_stamps,
+    random_batch,
+    write_hdf5,
+)
+from event_samples import assert_equal
+from recording_samples import played
 from refusals import refused
 
 from crossspec_ros.errors import InputError

@@ -7,9 +7,10 @@ from contextlib import closing
 import cv2
 import numpy as np
 import pytest
-from bag_samples import bag_of, packet, picture
-from crossspec_lab.samples import picture_stamps
-from recording_samples import arrays_of, hdf5_events, saved, write_hdf5
+from bag_samples import packet, picture
+from crossspec_lab.samples.bags import bag_of
+from crossspec_lab.samples.event_files import columns_of, hdf5_events, picture_stamps, write_hdf5
+from recording_samples import saved
 from refusals import refused
 
 from crossspec_ros.cli import main
@@ -33,7 +34,7 @@ def pictures(folder, names=NAMES):
 
 @pytest.fixture
 def recording(tmp_path):
-    return saved(tmp_path, **arrays_of(EVENTS))
+    return saved(tmp_path, **columns_of(EVENTS))
 
 
 def images_of(recording, folder):
@@ -191,7 +192,7 @@ def write_events(folder, name):
         (folder / name).write_text(lines(f"{t:.6f} {x} {y} {p}" for t, x, y, p in rows))
     else:
         for number, part in enumerate((EVENTS[:2500], EVENTS[2500:])):
-            np.savez(folder / f"{number:06}.npz", **arrays_of(part))
+            np.savez(folder / f"{number:06}.npz", **columns_of(part))
 
 
 @pytest.mark.parametrize("name", ["events.txt", "npz", "events.h5"])

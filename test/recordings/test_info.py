@@ -12,20 +12,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from bag_samples import (
-    BATCHES,
-    EVENTS,
-    IMAGES,
-    SECOND,
-    by_topic,
-    images,
-    in_order,
-    nth,
-    raw_image,
-    sound,
-    write,
-)
+from bag_samples import BATCHES, EVENTS, IMAGES, SECOND, by_topic, images, in_order, nth, raw_image, sound
 from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.samples.bags import write_ros2
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
 from crossspec_ros.cli import main
@@ -64,7 +53,7 @@ def string(recorded_ns: int):
 @pytest.mark.parametrize("compression", [None, CompressionMode.MESSAGE, CompressionMode.FILE])
 def test_a_sound_bag_of_any_storage(tmp_path, storage, compression) -> None:
     chatter = map(string, range(SECOND, 2 * SECOND, SECOND // 10))
-    bag = write(tmp_path / "bag", in_order([*sound(), *chatter]), storage, compression)
+    bag = write_ros2(tmp_path / "bag", in_order([*sound(), *chatter]), storage, compression)
     report = survey(bag)
     assert report["findings"] == []
     assert storage.name.lower() in report["format"]
@@ -81,7 +70,7 @@ def test_a_sound_bag_of_any_storage(tmp_path, storage, compression) -> None:
 
 def test_the_command_prints_and_writes_the_same(boxed, tmp_path, capsys) -> None:
     file = tmp_path / "info.json"
-    bag = write(tmp_path / "bag", [nth(i) for i in range(50)])
+    bag = write_ros2(tmp_path / "bag", [nth(i) for i in range(50)])
     assert main(["info", str(bag), "--json", str(file)]) == 0
     report, captured = json.loads(file.read_text()), capsys.readouterr()
     assert all(finding in captured.out for finding in report["findings"]) and captured.err == ""
@@ -90,7 +79,7 @@ def test_the_command_prints_and_writes_the_same(boxed, tmp_path, capsys) -> None
 
 
 def test_info_prints_zeros_only_if_verbose(tmp_path, capsys) -> None:
-    bag = write(tmp_path / "bag", sound())
+    bag = write_ros2(tmp_path / "bag", sound())
     assert main(["info", str(bag)]) == 0
     brief = capsys.readouterr().out
     first, *lines = brief.splitlines()
@@ -114,7 +103,7 @@ def test_windows_are_those_that_a_camera_has_stamps_in(tmp_path, capsys, stamps_
     cut = stamps_s.index(None) if None in stamps_s else len(stamps_s)
     messages = [raw_image(round(stamp * SECOND)) for stamp in stamps_s[:cut]]
     messages += [nth(0, stamp_us=round((stamp - 1) * 1e6)) for stamp in stamps_s[cut + 1 :]]
-    assert main(["info", str(write(tmp_path / "bag", messages))]) == 0
+    assert main(["info", str(write_ros2(tmp_path / "bag", messages))]) == 0
     assert capsys.readouterr().out.splitlines()[1] == told
 
 
@@ -126,7 +115,7 @@ def test_dvs_arrays_and_compressed_images(tmp_path) -> None:
         ("/dvs/events", DVS_EVENTS, SECOND + i, encode_dvs(later(i, 1_000_000), SECOND + i)) for i in range(3)
     ]
     bag = [*arrays, (IMAGES, COMPRESSED_IMAGE, SECOND, compressed_image(SECOND, PICTURE, "png"))]
-    report = survey(write(tmp_path / "bag", bag))
+    report = survey(write_ros2(tmp_path / "bag", bag))
     events, pictures = by_topic(report)["/dvs/events"], by_topic(report)[IMAGES]
     assert report["findings"] == []
     assert events["sha256"] == digest(EventBatch.concat(BATCHES[:3])) and events["encodings"] == {"dvs": 3}
@@ -191,7 +180,7 @@ def padded(stamp_ns: int):
     ],
 )
 def test_info_finds_what_is_wrong(tmp_path, messages, finding) -> None:
-    findings = survey(write(tmp_path / "bag", messages))["findings"]
+    findings = survey(write_ros2(tmp_path / "bag", messages))["findings"]
     assert any(finding in sentence for sentence in findings), findings
     # Each finding has a remedy.
     assert all(": " in sentence for sentence in findings)
@@ -209,7 +198,7 @@ def test_strays_and_gaps_are_no_missing_images(tmp_path) -> None:
         (*raw_image(wrong.get(i, stamp))[:2], stamp, raw_image(wrong.get(i, stamp))[3])
         for i, stamp in enumerate(stamps)
     ]
-    report = survey(write(tmp_path / "bag", in_order(recorded + [nth(i) for i in range(100)])))
+    report = survey(write_ros2(tmp_path / "bag", in_order(recorded + [nth(i) for i in range(100)])))
     topic, findings = by_topic(report)[IMAGES], "\n".join(report["findings"])
     assert (topic["stray_stamps"], topic["gaps"]) == (2, 1)
     assert (topic["first_stamp_ns"], topic["last_stamp_ns"]) == (stamps[0], stamps[-1])
@@ -227,7 +216,7 @@ def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -
         marks = [encode_dvs(EventBatch.empty(0, 0), s * SECOND) for s in (3, 4)]
     # Recorded in the middle of a loop, so that one comes first as well.
     ends = [(EVENTS, kind, at_s * SECOND, mark) for at_s, mark in zip((1, 4), marks, strict=True)]
-    bag = write(tmp_path / "bag", [ends[0], *messages, ends[1]])
+    bag = write_ros2(tmp_path / "bag", [ends[0], *messages, ends[1]])
     report = survey(bag)
     assert report["findings"] == []
     assert by_topic(report)[EVENTS]["resolutions"].keys() == {"320x240"}
@@ -237,7 +226,7 @@ def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind) -
 
 def test_a_database_is_read_whatever_it_is_called(tmp_path) -> None:
     """rosbags makes a URI of its name."""
-    bag = write(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
+    bag = write_ros2(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
     folder = tmp_path / "run#1?%62"
     folder.mkdir()
     (folder / "ab.db3").write_bytes(b"another")

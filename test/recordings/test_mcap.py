@@ -7,7 +7,8 @@ from contextlib import closing
 
 import pytest
 from backports import zstd
-from bag_samples import by_topic, drive, mcap, ros1_types, sound, write
+from bag_samples import by_topic, mcap, sound
+from crossspec_lab.samples.bags import drive, ros1_types, write_ros2
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 from test_info import string
 
@@ -25,7 +26,7 @@ def played(path):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    return played(write(tmp_path_factory.mktemp("bag") / "bag", sound()))[0]
+    return played(write_ros2(tmp_path_factory.mktemp("bag") / "bag", sound()))[0]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_channels_of_other_encodings_are_listed_and_the_rest_plays(
     messages = sorted([*sound(), string(1_500_000_000)], key=lambda message: message[2])
     path = mcap(tmp_path / "a.mcap", messages, String=(encoding, schema, "{}", ""))
     if in_folder:
-        told = write(tmp_path / "bag", messages)
+        told = write_ros2(tmp_path / "bag", messages)
         path = path.rename(told / "bag.mcap").parent
         metadata = told / "metadata.yaml"
         head, tail = metadata.read_text().rsplit("serialization_format: cdr", 1)
@@ -105,7 +106,7 @@ def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path):
 @pytest.mark.parametrize("suffix", [".zstd", ".zst"])
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, suffix, in_folder):
-    bag = write(tmp_path / "bag", sound(), storage, CompressionMode.FILE)
+    bag = write_ros2(tmp_path / "bag", sound(), storage, CompressionMode.FILE)
     (bag / "metadata.yaml").unlink()
     (file,) = bag.iterdir()
     file = file.rename(file.with_suffix(suffix))
@@ -133,7 +134,9 @@ def test_partly_packed_split_bag_plays_in_order(tmp_path, expected):
 
 
 def test_the_messages_of_a_file_that_are_packed_one_by_one_play(tmp_path, expected):
-    (file,) = write(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.MESSAGE).glob("*.mcap")
+    (file,) = write_ros2(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.MESSAGE).glob(
+        "*.mcap"
+    )
     assert played(file) == (expected, [])
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from event_samples import assert_equal, random_batch
-from recording_samples import arrays_of, decode, packets_of, saved
+from crossspec_lab.samples.event_files import columns_of, random_batch
+from event_samples import assert_equal
+from recording_samples import decode, packets_of, saved
 from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
@@ -140,7 +141,7 @@ def test_invalid_arrays_are_refused(tmp_path, wrong, code):
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.999, None])
 def test_damaged_files_are_refused(tmp_path, events, keep):
-    path = saved(tmp_path, **arrays_of(events))
+    path = saved(tmp_path, **columns_of(events))
     data = bytearray(path.read_bytes())
     if keep is None:
         data[len(data) // 2] ^= 0xFF
@@ -202,7 +203,7 @@ def drive(events, since_us=0):
     ],
 )
 def test_one_invalid_or_late_event_costs_no_other(tmp_path, events, name, index, value, left, finding):
-    arrays = arrays_of(drive(events, 1_400_200_000))
+    arrays = columns_of(drive(events, 1_400_200_000))
     arrays = {name: array.astype(np.int64) for name, array in arrays.items()}
     arrays[name][index] = value
     report = survey(saved(tmp_path, **arrays))
@@ -214,8 +215,8 @@ def test_one_invalid_or_late_event_costs_no_other(tmp_path, events, name, index,
 def test_numbered_files_are_one_recording(tmp_path, events, names):
     whole = drive(events)
     for name, part in zip(names, (whole[:2000], whole[2000:]), strict=True):
-        np.savez(tmp_path / f"{name}.npz", **arrays_of(part))
-    np.savez(tmp_path / f"{names[0][:-1]}8.npz", **arrays_of(whole[:0]))
+        np.savez(tmp_path / f"{name}.npz", **columns_of(part))
+    np.savez(tmp_path / f"{names[0][:-1]}8.npz", **columns_of(whole[:0]))
     recording = open_here(tmp_path)
     assert recording.format == "3 files npz, times in us, 346x260 assumed"
     assert_equal(decode(recording.messages()), whole)
@@ -223,14 +224,14 @@ def test_numbered_files_are_one_recording(tmp_path, events, names):
 
 def test_files_of_other_names_are_refused(tmp_path, events):
     for name in ("cat", "dog"):
-        np.savez(tmp_path / f"{name}.npz", **arrays_of(events))
+        np.savez(tmp_path / f"{name}.npz", **columns_of(events))
     with refused("npz-names-differ"):
         open_here(tmp_path)
 
 
 def test_numbered_files_that_begin_anew_are_a_loss(tmp_path, events):
     for number in range(2):
-        np.savez(tmp_path / f"{number}.npz", **arrays_of(drive(events[:2000] if number else events)))
+        np.savez(tmp_path / f"{number}.npz", **columns_of(drive(events[:2000] if number else events)))
     recording = open_here(tmp_path)
     assert_equal(decode(recording.messages()), drive(events))
     assert "earlier times" in recording.losses[0]

@@ -9,8 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_lab.samples import HEADERS, encode_dat, encode_raw
-from event_samples import batch_of
+from crossspec_lab.samples.event_files import HEADERS, batch_of, encode_dat, encode_raw
 from recording_samples import check_info, clustered, decode_raw, read
 from refusals import refused
 

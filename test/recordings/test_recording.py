@@ -12,10 +12,11 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from bag_samples import bag_of, packet, picture, readable_picture, string
+from bag_samples import packet, picture, readable_picture, string
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_lab.samples import DSEC_START_US, write_sequence
-from event_samples import assert_equal, random_batch
+from crossspec_lab.samples.bags import bag_of
+from crossspec_lab.samples.event_files import DSEC_START_US, random_batch, write_sequence
+from event_samples import assert_equal
 from refusals import refused
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 from rosbags.typesys import get_types_from_msg

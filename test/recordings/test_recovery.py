@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.samples.event_files import batch_of
 from crossspec_lab.world.libcaer_cmp_encoder import encode_libcaer_cmp
-from event_samples import batch_of
 
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.evt3 import Evt3Decoder

@@ -6,8 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 import pytest
-from bag_samples import ROS1_START_NS, drive, ros1_batch, write_ros1
-from recording_samples import ROS1_EVENT_PACKET
+from crossspec_lab.samples.bags import ROS1_EVENT_PACKET, ROS1_START_NS, drive, ros1_batch, write_ros1
 from refusals import refused
 from rosbags.rosbag1 import Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -69,7 +68,7 @@ def test_a_bag_that_was_written_topic_after_topic_is_read(tmp_path):
 def test_event_arrays_of_other_packages_are_read(tmp_path):
     array = "prophesee_event_msgs/msg/EventArray"
     messages = [message for message in drive() if message[0] == "/dvs/events"]
-    bag = write_ros1(tmp_path / "prophesee.bag", messages, types={DVS_EVENTS: array}.items())
+    bag = write_ros1(tmp_path / "prophesee.bag", messages, types={DVS_EVENTS: array})
     recording = open_here(bag)
     assert recording.event_type == DVS_EVENTS
     assert [message.data for message in recording.messages()] == [message.data for _, message in messages]

@@ -99,6 +99,14 @@ def test_options_name_columns_and_unit(tmp_path, content, options, event):
     assert read(TextEvents(tmp_path / "x.txt", options)) == ([event], None)
 
 
+@pytest.mark.timeout(20)
+def test_long_line_of_brackets_takes_no_time(tmp_path):
+    path = tmp_path / "events.txt"
+    path.write_text("#" + "[" * 100_000 + "\n0.001 3 4 1\n")
+    events, damage = read(TextEvents(path, ReadOptions("t,x,y,p", "s")))
+    assert (events, damage) == ([[1000, 3, 4, 1]], None)
+
+
 @pytest.mark.parametrize("columns", ["t,x,y", "a,b,t,x,y,p", "t,x,y,q"])
 def test_options_that_do_not_fit_are_refused(tmp_path, columns):
     (tmp_path / "x.txt").write_text("5 1 2 1\n")

@@ -7,9 +7,10 @@ from contextlib import closing
 import cv2
 import numpy as np
 import pytest
-from bag_samples import bag_of, mcap
+from bag_samples import mcap
 from crossspec_lab.evt3_encoder import encode_evt3
-from event_samples import random_batch
+from crossspec_lab.samples.bags import bag_of
+from crossspec_lab.samples.event_files import random_batch
 from refusals import refused
 
 from crossspec_ros.cli import main

@@ -1,1 +1,1 @@
-"""Fuzzers, kills, faults and soak runs of real processes."""
+"""Fuzzers, and soak runs of real processes with faults."""

@@ -1,4 +1,4 @@
-"""Processes that a trial starts: what they say, what they are told, what they take, and their end."""
+"""Processes that a trial starts: their output, their input and their end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _STARTUP_S = 120.0
 
 
 class Child:
-    """A Python process, the lines that it has written so far, and those of JSON among them.
+    """A Python process, the lines of its output so far (`said`), and the JSON objects among them (`lines`).
 
-    `arguments` are those of Python, such as `-m MODULE`. What it says beside goes into `log`, or to our own
-    standard error. It ends with the thread that starts it at the latest.
+    `arguments` are those of Python, such as `-m MODULE`. Its errors go to the file `log`, or to the errors of
+    this process. The kernel ends it with the thread that starts it.
     """
 
     def __init__(
@@ -41,35 +41,31 @@ class Child:
             self.process: subprocess.Popen[str] = start(
                 command, os.environ if environment is None else environment, stderr=errors, **pipes
             )
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
+        threading.Thread(target=self._read, daemon=True).start()
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Write a line to its input."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
     def wait(self, condition: Callable[[], object], complaint: str) -> None:
-        """Return once it holds, which its lines must tell; RuntimeError with the complaint after two minutes,
-        or where the process ends before."""
+        """Wait until its output makes the condition true.
+
+        Raises RuntimeError with the complaint after two minutes, or if the process ends before.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or condition(), _STARTUP_S)
             if not condition():
                 why = "before its process ended" if self._is_over else f"within {_STARTUP_S:g} s"
-                raise RuntimeError(f"{complaint} {why}: see {self._log or 'what it said above'}")
-
-    def heard(self, timeout_s: float = _END_S) -> list[dict[str, Any]]:
-        """All lines of JSON, once it has ended; those so far after the timeout."""
-        self._reading.join(timeout_s)
-        return self.lines
+                raise RuntimeError(f"{complaint} {why}: see {self._log or 'its output above'}")
 
     def end(self) -> None:
-        """Interrupt it, and kill it where that does not help."""
+        """Interrupt it, and kill it if it does not end."""
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(_END_S)
@@ -77,7 +73,7 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.process.kill()
         self.process.wait()
 
@@ -95,13 +91,13 @@ class Child:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads so far."""
+    """Return the user and system time of all threads so far."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of this host that nobody listened to a moment ago."""
+    """Return free TCP ports of this host."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [server.getsockname()[1] for server in sockets]
     for server in sockets:

@@ -1,16 +1,17 @@
 """`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows.
 
 A quiet soak ends with a kill of the camera's software. With `--faults` a fault comes every half minute, each
-in its turn. A window that closed must be reported, and captions must come again by themselves.
+in its turn. Every closed window must be reported, and captions must return without help.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,16 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.bench.harness import tell
-from crossspec_lab.trials.bars import MemoryWatch, is_whole, memory_bars
-from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak
+from crossspec_lab.trials.bars import MemoryWatch, is_complete, memory_bars
+from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak, SoakNode
+from crossspec_ros.environment import ros_environment
+from crossspec_ros.ros.run import run as run_node
 
 EVERY_S = 30.0
 """Seconds from one fault to the next."""
-MOST_RECONNECT_S = 2.0
-MOST_BESIDE_MODELS_MS = 15.0
-MOST_WAITING_MS = 1100.0
+MAX_RECONNECT_S = 2.0
+MAX_BESIDE_MODELS_MS = 15.0
+MAX_WAITING_MS = 1100.0
 """Longest wait before a caption begins: then the next window takes its place, and the lag is this and one
 inference."""
 _CALM_S = 5.0
@@ -36,7 +39,8 @@ _WARM_UP_S = 560.0
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the figures and write them where requested; 1 where a bar is missed."""
+    """Print the figures and write them where requested; return 1 if a bar is missed."""
+    os.environ.update(ros_environment(isolated=True))
     figures = soak(args.seconds, args.rate, args.models, args.faults)
     print(json.dumps(figures, indent=1))
     tell(args, figures)
@@ -46,18 +50,39 @@ def run(args: argparse.Namespace) -> int:
 def soak(
     seconds: float, rate: float = 5.0, models: Path | None = None, faults: bool = False
 ) -> dict[str, Any]:
-    """Figures of `seconds` at `rate` million events a second and 25 frames, on Linux.
+    """Return figures of `seconds` at `rate` million events a second and 25 frames, on Linux.
 
     `windows` and `events` compare what the writer sent until it was killed with what was counted and
-    captioned, `rss` has each process's memory in MB and its slope in MB a minute, `beside_models_ms` what no
-    model took of the time from close to caption, and `reconnect_s` the time from the return of the killed
+    captioned, `rss` has each process's memory in MB and its slope in MB a minute, `beside_models_ms` the time
+    from close to caption in which no model worked, and `reconnect_s` the time from the return of the killed
     writer to both of its streams being read again. `captioned` and `unreported` count all closed windows, and
-    `again_s` has for each fault the longest time from its end to a caption. Raises RuntimeError when nothing
-    starts.
+    `again_s` has for each fault the longest time from its end to a caption. Exits with a sentence if the
+    nodes do not start.
     """
+    figures: dict[str, Any] = {"seconds": seconds, "rate_mev_s": rate}
+    run_node(SoakNode, [], lambda node: figures.update(_measure(node, seconds, rate, models, faults)))
+    if "rss" not in figures:
+        # run_node returns after Ctrl-C.
+        raise KeyboardInterrupt
+    bars = {
+        "nodes live": not figures["ended"],
+        "reports": figures["unreported"] == 0 < figures["captioned"],
+        "captions again": all(s is not None and s < MAX_AGAIN_S for s in figures["again_s"].values()),
+        "the memory is saved": figures.pop("is_saved"),
+        **({} if faults else _quiet_bars(figures)),
+        **(memory_bars(figures["rss"]) if seconds > 2 * _WARM_UP_S else {}),
+    }
+    figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
+    figures["holds"] = not figures["missed_bars"]
+    return figures
+
+
+def _measure(
+    node: SoakNode, seconds: float, rate: float, models: Path | None, faults: bool
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         memory_file = Path(folder) / "memory.json"
-        running = Soak(stack, rate, models, memory=str(memory_file))
+        running = Soak(stack, node, rate, models, memory=str(memory_file))
         first, schedule = running.writer, [("none", seconds), (KILLED, MAX_AGAIN_S)]
         if faults:
             names = list(running.faults)
@@ -72,49 +97,32 @@ def soak(
         watch.stop()
         end_s = time.time()
         codes = {name: node.process.poll() for name, node in running.nodes.items()}
-        lines, reconnect_s = list(running.collector.lines), running.writer.lines[0]["picked_up_s"]
+        reconnect_s = running.writer.lines[0]["picked_up_s"]
         stack.close()
         is_saved = memory_file.exists()
-    is_long = seconds > 2 * _WARM_UP_S
-    rss = watch.figures(_WARM_UP_S if is_long else seconds / 4)
-    figures: dict[str, Any] = {
-        "seconds": seconds,
-        "rate_mev_s": rate,
-        **_compare({line["end_s"]: line for line in first.lines[2:-1]}, lines),
+    return {
+        **_compare({line["end_s"]: line for line in first.lines[2:-1]}, node.closed, node.reports),
         "writer_behind_s": max(line["behind_s"] for line in first.lines[1:]),
-        "rss": rss,
+        "rss": watch.figures(_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4),
         "reconnect_s": reconnect_s,
-        **_outcomes(lines, end_s - _CALM_S),
+        **_outcomes([end for end in node.closed if end < end_s - _CALM_S], node.reports),
         "again_s": {
             name: max(known) if (known := [*filter(None, values)]) == values else None
             for name, values in waits_s.items()
         },
         "ended": {name: code for name, code in codes.items() if code is not None},
+        "is_saved": is_saved,
     }
-    bars = {
-        "nodes live": not figures["ended"],
-        "reports": figures["unreported"] == 0 < figures["captioned"],
-        "captions again": all(s is not None and s < MAX_AGAIN_S for s in figures["again_s"].values()),
-        "the memory is saved": is_saved,
-    }
-    if not faults:
-        bars |= _quiet_bars(figures)
-    if is_long:
-        bars |= memory_bars(rss)
-    figures["missed_bars"] = [name for name, is_met in bars.items() if not is_met]
-    figures["holds"] = not figures["missed_bars"]
-    return figures
 
 
-def _outcomes(lines: list[dict[str, Any]], until_s: float) -> dict[str, int]:
-    """Count the windows that closed before `until_s`: captioned, reported otherwise, and not reported."""
-    reports = {line["report_s"]: line["values"] for line in lines if "report_s" in line}
-    closed = [line["closed_s"] for line in lines if "closed_s" in line and line["closed_s"] < until_s]
-    captioned = sum(end in reports and is_whole(reports[end]) for end in closed)
-    unreported = sum(end not in reports for end in closed)
+def _outcomes(ends_s: Iterable[float], reports: Mapping[float, Any]) -> dict[str, int]:
+    """Count the closed windows, by their ends: captioned, reported otherwise, and not reported."""
+    found = [reports.get(end) for end in ends_s]
+    captioned = sum(report is not None and is_complete(report) for report in found)
+    unreported = sum(report is None for report in found)
     return {
         "captioned": captioned,
-        "reported_otherwise": len(closed) - captioned - unreported,
+        "reported_otherwise": len(found) - captioned - unreported,
         "unreported": unreported,
     }
 
@@ -125,20 +133,24 @@ def _quiet_bars(figures: Mapping[str, Any]) -> dict[str, bool]:
     return {
         "captions": windows["captioned"] > 0 and windows["missed"] == 0,
         "skipped windows": windows["skipped"] == 0,
-        "queue": queue is None or queue["max"] < MOST_WAITING_MS,
+        "queue": queue is None or queue["max"] < MAX_WAITING_MS,
         "losses": events["sent"] == events["counted"] and not figures["lost_packets"],
-        "reconnection": figures["reconnect_s"] < MOST_RECONNECT_S,
-        "beside models": beside is None or beside["median"] < MOST_BESIDE_MODELS_MS,
+        "reconnection": figures["reconnect_s"] < MAX_RECONNECT_S,
+        "beside models": beside is None or beside["median"] < MAX_BESIDE_MODELS_MS,
     }
 
 
-def _compare(sent: Mapping[int, Mapping[str, Any]], lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Compare the windows that were sent, by their ends, with the collector's lines."""
-    closed = {line["closed_s"]: line for line in lines if "closed_s" in line}
-    reports = {line["report_s"]: line["values"] for line in lines if "report_s" in line}
+def _compare(
+    sent: Mapping[int, Mapping[str, Any]], closed: Mapping[float, Any], reports: Mapping[float, Any]
+) -> dict[str, Any]:
+    """Compare the windows that were sent with the closed and the reported ones, all by their ends."""
     windows = [closed[end] for end in sent if end in closed]
     reported = [reports[end] for end in sent if end in reports]
-    stages = [values["stages"] for values in reported if values["outcome"] == "captioned"]
+    stages = [
+        {stage.name: stage.ms for stage in report.stages}
+        for report in reported
+        if report.outcome == "captioned"
+    ]
     return {
         "windows": {
             "sent": len(sent),
@@ -149,9 +161,9 @@ def _compare(sent: Mapping[int, Mapping[str, Any]], lines: list[dict[str, Any]])
         },
         "events": {
             "sent": sum(line["events"] for line in sent.values()),
-            "counted": sum(window["events"] for window in windows),
+            "counted": sum(window.events for window in windows),
         },
-        "lost_packets": sum(window["lost_packets"] for window in windows),
+        "lost_packets": sum(window.lost_packets for window in windows),
         "caption_ms": _spread([each["total"] for each in stages]),
         "beside_models_ms": _spread([each["beside_models"] for each in stages]),
         "queue_ms": _spread([each["queue"] for each in stages]),

@@ -1,4 +1,4 @@
-"""Processes of a soak and the faults that they meet."""
+"""Processes of a soak, the node that collects their reports, and the faults that they meet."""
 
 from __future__ import annotations
 
@@ -7,33 +7,69 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
+from crossspec_msgs.msg import WindowClosed, WindowReport
 
-from crossspec_lab.trials.bars import is_whole
+from crossspec_lab.trials.bars import is_complete
 from crossspec_lab.trials.processes import Child, free_ports
-from crossspec_ros.environment import ros_environment
+from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.paths import share_dir
+from crossspec_ros.ros.messages import RELIABLE
+from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.replay import command
+from crossspec_ros.ros.run import NodeError
 
 LOG = Path(tempfile.gettempdir()) / "crossspec_soak.log"
 """Log of the last soak's processes."""
 MAX_AGAIN_S = 10.0
-"""From the end of a fault to the caption of the first whole window after it."""
+"""From the end of a fault to the caption of the first complete window after it."""
 KILLED = "the camera's software is killed"
+_STARTUP_S = 120.0
 _AWAY_S, _STEP_S = 2.0, 5
 _DISK_S = 65.0
 """The caption memory is saved each minute."""
 
 
-class Soak:
-    """A writer of dv network streams, the nodes of a live camera, and a collector of reports."""
+class SoakNode(GuardedNode):
+    """Collects the closed windows and the reports, by the ends of their windows in seconds."""
 
-    def __init__(self, stack: ExitStack, rate: float, models: Path | None, memory: str) -> None:
-        """Start all processes, which end with the stack; raises RuntimeError where they do not come up."""
+    def __init__(self, **options: Any) -> None:
+        super().__init__("soak", **options)
+        self.closed: dict[float, WindowClosed] = {}
+        self.reports: dict[float, WindowReport] = {}
+        for kind, topic, messages in (
+            (WindowClosed, "synchronizer/window_closed", self.closed),
+            (WindowReport, "captioner/report", self.reports),
+        ):
+            self.create_subscription(kind, topic, _keeper(messages), RELIABLE)
+
+    def wait(self) -> None:
+        """Wait for synchronizer and captioner; raises NodeError if they do not start."""
+        end_s = time.monotonic() + _STARTUP_S
+        while not all(map(self.count_publishers, ("synchronizer/window_closed", "captioner/report"))):
+            if time.monotonic() > end_s:
+                raise NodeError(f"synchronizer and captioner did not start: see {LOG}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Do nothing: the node has no threads."""
+
+
+def _keeper(messages: dict[float, Any]) -> Callable[[Any], None]:
+    return lambda message: messages.update({to_ns(message.header.stamp) / 1e9: message})
+
+
+class Soak:
+    """A writer of dv network streams and the nodes of a live camera; `collector` has their reports."""
+
+    def __init__(
+        self, stack: ExitStack, collector: SoakNode, rate: float, models: Path | None, memory: str
+    ) -> None:
+        """Start all processes, which end with the stack; raises NodeError or RuntimeError on failure."""
         LOG.unlink(missing_ok=True)
-        self._stack, self._rate = stack, rate
-        self._environment = ros_environment(isolated=True)
+        self._stack, self.collector, self._rate = stack, collector, rate
         self._ports = free_ports(2)
         source, frames = f"tcp://127.0.0.1:{self._ports[0]}", f"127.0.0.1:{self._ports[1]}"
         pair = {"models.folder": str(models.resolve())} if models else {}
@@ -44,48 +80,43 @@ class Soak:
         }
         config = share_dir() / "config" / "live.yaml"
         self._commands = {node: command(node, config, values)[1:] for node, values in parameters.items()}
-        remaps = ["-r", "report:=captioner/report", "-r", "window_closed:=synchronizer/window_closed"]
-        self.collector = self._child(["-m", "crossspec_lab.trials.soak_collector", "--ros-args", *remaps])
         self.nodes = {name: self._child(command) for name, command in self._commands.items()}
-        self.collector.wait(lambda: self.collector.lines, "synchronizer and captioner did not come up")
+        collector.wait()
         self.writer = self._serve()
         self.faults: dict[str, Callable[[], None]] = {
             "none": lambda: None,
             KILLED: self._kill_writer,
-            "its clock steps 5 s ahead": lambda: self.writer.tell(str(_STEP_S)),
+            "its clock steps 5 s ahead": lambda: self.writer.send(str(_STEP_S)),
             "dv_camera is killed": self._kill_camera,
-            "its clock steps 5 s back": lambda: self.writer.tell(str(-_STEP_S)),
+            "its clock steps 5 s back": lambda: self.writer.send(str(-_STEP_S)),
             "a full disk": self._fill_disk,
         }
 
     def meet(self, fault: str, lasts_s: float) -> float | None:
-        """Cause a fault, and let `lasts_s` pass from its begin; return the seconds from its end to a caption.
+        """Cause a fault, and let `lasts_s` pass from its start; return the seconds from its end to a caption.
 
-        The caption is of a whole window that began after the fault's end; None where none comes.
+        The caption is of a complete window that began after the fault's end; None if none comes.
         """
         began_s = time.time()
         self.faults[fault]()
         ended_s = time.time()
         again_s: float | None = None
-        looked = 0
         while (now_s := time.time()) < max(began_s + lasts_s, ended_s + MAX_AGAIN_S):
-            lines = self.collector.lines[looked:]
-            looked += len(lines)
-            reports = (line for line in lines if "report_s" in line)
             if again_s is None and any(
-                is_whole(one["values"]) and one["report_s"] - 1 >= ended_s for one in reports
+                is_complete(report) and to_ns(report.window_start) / 1e9 >= ended_s
+                for report in [*self.collector.reports.values()][-10:]
             ):
                 again_s = now_s - ended_s
             time.sleep(0.05)
         return again_s
 
     def _child(self, arguments: Sequence[str]) -> Child:
-        child = Child(arguments, LOG, self._environment)
+        child = Child(arguments, LOG)
         self._stack.callback(child.end)
         return child
 
     def _serve(self) -> Child:
-        """A writer to which dv_camera has connected; raises RuntimeError where it does not."""
+        """Start a writer, and wait until dv_camera has connected to it."""
         ports = map(str, self._ports)
         writer = self._child(["-m", "crossspec_lab.trials.soak_writer", *ports, "--rate", str(self._rate)])
         writer.wait(lambda: writer.lines, "dv_camera did not connect")

@@ -1,8 +1,8 @@
-"""A camera's software for the soak: serves events and frames as dv network streams, from its start on.
+"""Software of a camera for the soak: it serves events and frames as dv network streams.
 
-`python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT --rate 5`; a line of JSON comes out when
-clients have connected to both ports, and one for each second of the stream. A number of seconds on its input
-steps the clock of its stamps so far.
+`python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT --rate 5` prints a line of JSON when
+clients have connected to both ports, and one for each second of the stream. An integer on its input steps the
+clock of its stamps by so many seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DOUBLINGS = 6
 
 
 def main() -> None:
-    """Serve until killed; stamps are this host's clock."""
+    """Serve until killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("events_port", type=int)
     parser.add_argument("frames_port", type=int)
@@ -51,12 +51,13 @@ def main() -> None:
         time.sleep(0.005)
     print(json.dumps({"picked_up_s": time.monotonic() - up_s}), flush=True)
     sent, t_us = 0, time.time_ns() // 1000 // FRAME_US * FRAME_US
-    clock = _Clock()
+    clock = [0]  # microseconds ahead of the host's
+    threading.Thread(target=_listen, args=(clock,), daemon=True).start()
     while True:
         time.sleep(max(0.0, (t_us + _CHUNK_US) / 1e6 - time.time()))
         if t_us % FRAME_US == 0:
-            frames.writeFrame(dv.Frame(t_us + clock.ahead_us, pictures[t_us // FRAME_US % len(pictures)]))
-        chunk = _events(t_us + clock.ahead_us, args.rate)
+            frames.writeFrame(dv.Frame(t_us + clock[0], pictures[t_us // FRAME_US % len(pictures)]))
+        chunk = _events(t_us + clock[0], args.rate)
         events.writeEvents(chunk)
         sent, t_us = sent + chunk.size(), t_us + _CHUNK_US
         if t_us % 1_000_000 == 0:
@@ -65,20 +66,14 @@ def main() -> None:
             sent = 0
 
 
-class _Clock:
-    """Lead of the stamps' clock over the host's."""
-
-    def __init__(self) -> None:
-        self.ahead_us = 0
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        for line in sys.stdin:
-            self.ahead_us += int(line) * 1_000_000
+def _listen(clock: list[int]) -> None:
+    """Step the clock by the seconds of each line of the input."""
+    for line in sys.stdin:
+        clock[0] += int(line) * 1_000_000
 
 
 def _pictures(recording: Path) -> list[np.ndarray]:
-    """The frames of a recording, (H, W, 3) uint8 BGR."""
+    """Return the frames of a recording, (H, W, 3) uint8 BGR."""
     pictures = []
     for message in open_recording(recording).messages():
         if message.kind == "image":
@@ -88,7 +83,7 @@ def _pictures(recording: Path) -> list[np.ndarray]:
 
 
 def _events(start_us: int, rate: float) -> dv.EventStore:
-    """Ten milliseconds of events; each comes 64 times, because Python makes too few events for any camera."""
+    """Return 10 ms of events, each 64 times, because Python makes too few events for any camera."""
     unique = math.ceil(rate * _STEP_US / 2**_DOUBLINGS)
     chunk = dv.EventStore()
     for t_us in range(start_us, start_us + _CHUNK_US, _STEP_US):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import distributions
+from types import SimpleNamespace
 
 import pytest
 from crossspec_lab.trials.soak import _outcomes, soak
@@ -15,12 +16,13 @@ JAZZY = os.environ.get("ROS_DISTRO") == "jazzy" or "ros-jazzy-rclpy" in {d.name 
 MOST_LOST = 20 if JAZZY else 0
 
 
+def report(source="target"):
+    return SimpleNamespace(caption=SimpleNamespace(source=source), events=9, missing_images=0)
+
+
 def test_every_closed_window_has_an_outcome():
-    whole = {"source": "target", "events": 9, "missing_images": 0}
-    lines = [{"ready": True}, *({"closed_s": float(second)} for second in range(10))]
-    lines += [{"report_s": float(s), "values": whole} for s in range(10) if s not in (3, 5)]
-    lines.append({"report_s": 3.0, "values": whole | {"source": ""}})
-    assert _outcomes(lines, 8.0) == {"captioned": 6, "reported_otherwise": 1, "unreported": 1}
+    reports = {float(s): report() for s in range(8) if s not in (3, 5)} | {3.0: report(source="")}
+    assert _outcomes(range(8), reports) == {"captioned": 6, "reported_otherwise": 1, "unreported": 1}
 
 
 @pytest.mark.realtime

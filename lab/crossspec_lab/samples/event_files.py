@@ -1,16 +1,18 @@
-"""Small valid files of the formats of event cameras, written as their specifications have them."""
+"""Files of event cameras, written as their specifications define them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import h5py
 import hdf5plugin
 import numpy as np
 
+from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.world.synth import write_events_h5
 from crossspec_ros.events.batch import EventBatch
 
@@ -18,6 +20,38 @@ Events = Sequence[Sequence[int]]
 """(t, x, y, p) of each event."""
 DSEC_OFFSET_US = 50_000_000_000
 DSEC_START_US = DSEC_OFFSET_US + 1_234
+
+
+def batch_of(t: Any, x: Any, y: Any, p: Any, width: int = 640, height: int = 480) -> EventBatch:
+    """Return a batch of these columns."""
+    x, y = np.array(x, np.uint16), np.array(y, np.uint16)
+    return EventBatch(np.array(t, np.int64), x, y, np.array(p, np.uint8), width, height)
+
+
+def random_batch(
+    count: int,
+    seed: int = 0,
+    t_start: int = 0,
+    duration_us: int = 20_000,
+    width: int = 640,
+    height: int = 480,
+) -> EventBatch:
+    """Return `count` random events in order."""
+    rng = np.random.default_rng(seed)
+    t = np.sort(rng.integers(t_start, t_start + duration_us, count))
+    x, y, p = (rng.integers(0, top, count) for top in (width, height, 2))
+    return batch_of(t, x, y, p, width, height)
+
+
+def rows_of(batch: EventBatch) -> list[list[int]]:
+    """Return [(t, x, y, p)] of a batch."""
+    return np.stack([batch.t, batch.x, batch.y, batch.p], axis=1).astype(np.int64).tolist()
+
+
+def columns_of(batch: EventBatch, **others: Any) -> dict[str, Any]:
+    """Return the arrays of a batch by their names in an `.npz` file, and others."""
+    return {"t_us": batch.t, "x": batch.x, "y": batch.y, "p": batch.p, **others}
+
 
 HEADERS = {
     "EVT2": b"% evt 2.0\n% format EVT2;height=480;width=640\n% geometry 640x480\n% end\n",
@@ -56,7 +90,9 @@ def evt21_words(events: Events) -> list[list[int]]:
 
 def encode_raw(encoding: str, events: Events) -> bytes:
     """Encode [(t, x, y, p)] as a `.raw` file of one of `HEADERS`."""
-    if encoding == "EVT2":
+    if encoding == "EVT3":
+        data = encode_evt3(batch_of(*np.array(events).T))
+    elif encoding == "EVT2":
         data = struct.pack(f"<{len(words)}I", *words) if (words := evt2_words(events)) else b""
     else:
         order = slice(None, None, 1 if encoding == "EVT21 legacy" else -1)
@@ -169,6 +205,29 @@ WRITERS: dict[str, Callable[[h5py.File, EventBatch], None]] = {
     "v2e": write_v2e,
 }
 """Writers of HDF5 files by layout."""
+
+
+SIZES = {
+    "dsec": (640, 480),
+    "mvsec": (346, 260),
+    "m3ed": (1280, 720),
+    "e2vid": (240, 180),
+    "prophesee": (1280, 720),
+    "v2e": (346, 260),
+}
+_STARTS_US = dict.fromkeys(SIZES, 3 << 24) | {"dsec": 50_000_000_000, "mvsec": 1_504_645_177_420_000}
+
+
+def hdf5_events(layout: str, count: int = 5000, seed: int = 0) -> EventBatch:
+    """Return events that a file of this layout can hold, over 0.3 s; mvsec's begin at its indoor_flying1."""
+    return random_batch(count, seed, _STARTS_US[layout], 300_000, *SIZES[layout])
+
+
+def write_hdf5(path: Path, layout: str, events: EventBatch | None = None) -> Path:
+    """Write a file of this layout."""
+    with h5py.File(path, "w") as file:
+        WRITERS[layout](file, hdf5_events(layout) if events is None else events)
+    return path
 
 
 def write_sequence(folder: Path, batch: EventBatch, frames: int = 3, t_offset: int = DSEC_OFFSET_US) -> Path:

@@ -1,0 +1,1 @@
+"""Small valid recordings of every format, for fuzzers and tests."""
