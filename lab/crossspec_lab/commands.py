@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossspec_lab.train.tiny import FAMILIES, PAIR
 from crossspec_ros.cli import add_flags, checked, lazily
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.recording import FORMATS
@@ -125,8 +124,8 @@ def _train_tiny(models: Subparsers) -> None:
     parser = models.add_parser("tiny", help=purpose)
     _folders(parser, "the models", "build/models", "windows and checkpoints", "build/tiny")
     _shrink(parser)
-    families = f"of the target; another than {PAIR}'s is trained without the draft, which serves all [{PAIR}]"
-    parser.add_argument("--family", choices=FAMILIES, default=PAIR, help=families)
+    family = "of the target; qwen3_vl is trained without the draft, which serves both [video_llava]"
+    parser.add_argument("--family", choices=("video_llava", "qwen3_vl"), default="video_llava", help=family)
     parser.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
     parser.set_defaults(handler=lazily("crossspec_lab.train.tiny:run"))
 
@@ -144,7 +143,7 @@ def _train_smol(models: Subparsers) -> None:
     parser = models.add_parser("smol", help=purpose, description=purpose)
     _folders(parser, "the checkpoint", "build/smol_target", "windows and checkpoints", "build/smol")
     _shrink(parser)
-    parser.add_argument("--device", default="cpu", help="where it trains: cpu, cuda or cuda:N [cpu]")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains [cpu]")
     parser.set_defaults(handler=lazily("crossspec_lab.train.smol:run"))
 
 

@@ -41,4 +41,4 @@ class Trained(HeadTraining):
 
     @cached_property
     def _pairs(self) -> PairShards:
-        return self.extracted(synthetic(self.work, self.windows, self.progress), "pairs", self.windows)
+        return self.extracted(synthetic(self.work, self.windows), "pairs", self.windows)

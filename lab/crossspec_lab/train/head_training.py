@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from crossspec_lab.bench.recorded import windows_of
 from crossspec_lab.heads.head import Head, Sizes, TargetReader
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         if args.recordings:
             windows = recorded(pair, args)
         else:
-            windows = synthetic(args.work, args.windows, progress, pair.draft is not None)
+            windows = synthetic(args.work, args.windows, pair.draft is not None)
         pairs = training.extracted(windows, "pairs", args.windows)
         if len(pairs) < args.windows:
             progress.console.print(f"{len(pairs)} windows with frames in the recordings, of {args.windows}")
@@ -115,8 +115,7 @@ class HeadTraining:
 
     def extracted(self, windows: Iterable[Window], folder: str, count: int) -> PairShards:
         """Return the states of both models on the first `count` of these windows."""
-        task = self.progress.add_task(f"extracting {folder}", total=count)
-        report = partial(_report, self.progress, task)
+        report = self._bar(f"extracting {folder}", count)
         with closing(PairExtractor(self.pair, self.question)) as extractor:
             return extract(extractor, windows, self.work / folder, count, report, self.origin)
 
@@ -127,25 +126,26 @@ class HeadTraining:
         torch.manual_seed(self.seed)
         head = make()
         head.to(self.pair.target.device).load(self.pair.target)
-        task = self.progress.add_task(f"training {name}", total=steps)
-        report = partial(_report, self.progress, task)
+        report = self._bar(f"training {name}", steps)
         best = fit_head(head, pairs, steps, self.work / name, report, self.seed)
         report(steps)
         return head.eval().requires_grad_(False), best
 
+    def _bar(self, description: str, total: int) -> Callable[[int], None]:
+        task = self.progress.add_task(description, total=total)
+        return lambda done: self.progress.update(task, completed=done)
 
-def synthetic(work: Path, count: int, progress: Progress, has_events: bool = True) -> Iterator[Window]:
-    """Windows of drives that the tiny models did not see, drawn to disk first."""
-    work.mkdir(parents=True, exist_ok=True)
-    names = list(dataset.DRAWN)[: 1 + has_events]
-    tasks = {name: progress.add_task(f"drawing {name}", total=count) for name in names}
-    frames, *events = dataset.build_unseen(
-        work, count, lambda name, done: _report(progress, tasks[name], done), names
-    )
-    for i, shown in enumerate(frames):
-        images = np.array(events[0][i]) if events else np.zeros((0, *shown.shape[1:]), np.uint8)
-        stamps = tuple(i * SECOND + k * SECOND // len(shown) for k in range(len(shown)))
-        yield Window(i, i * SECOND, (i + 1) * SECOND, images, np.array(shown), stamps)
+
+def synthetic(work: Path, count: int, has_events: bool = True) -> Iterator[Window]:
+    """Yield windows of drives that the tiny models did not see; `work` keeps them."""
+    seeds = range(dataset.UNSEEN, dataset.UNSEEN + count)
+    draws = (dataset.frame_window, dataset.event_window)[: 1 + has_events]
+    drawn, *events = (dataset.DrawnWindows(work / "windows", draw, seeds) for draw in draws)
+    for i in range(count):
+        frames = drawn[i]["images"]
+        images = events[0][i]["images"] if events else np.zeros((0, *frames.shape[1:]), np.uint8)
+        stamps = tuple(i * SECOND + k * SECOND // len(frames) for k in range(len(frames)))
+        yield Window(i, i * SECOND, (i + 1) * SECOND, images, frames, stamps)
 
 
 def recorded(pair: ModelPair, args: argparse.Namespace) -> Iterator[Window]:
@@ -153,7 +153,3 @@ def recorded(pair: ModelPair, args: argparse.Namespace) -> Iterator[Window]:
     for path in args.recordings:
         recording = ReplaySetup(path, args.config, vars(args))
         yield from (window for window in windows_of(pair, recording) if len(window.frames))
-
-
-def _report(progress: Progress, task: TaskID, done: int) -> None:
-    progress.update(task, completed=done)

@@ -1,4 +1,4 @@
-"""SmolLM2 that learns to see: a small SigLIP tower and SmolVLM's connector, and low-rank changes."""
+"""SmolLM2 that learns to read frames: a small SigLIP tower, SmolVLM's connector, and low-rank changes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,34 @@ from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalG
 
 from crossspec_lab.train import smol_base
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
-from crossspec_lab.train.tiny_eyes import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH
-from crossspec_lab.world.dataset import FRAMES, SIDE
+from crossspec_lab.train.shown_words import ShownWords
+from crossspec_lab.train.tiny_tower import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH, copy_tiny_tower
+from crossspec_lab.train.training import window_rng
+from crossspec_lab.world import english
+from crossspec_lab.world.dataset import FRAMES, SIDE, frame_window, scenes_of
+from crossspec_lab.world.phrases import QUESTION
+from crossspec_lab.world.questions import ANSWERS, answer
 from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, SmolVLMArchitecture
+from crossspec_ros.paths import tiny_models
 
-Said = tuple[str, str]
+Answered = tuple[str, str]
 """A question and its answer."""
 
 _LAYERS, _SCALE = LAYERS + 2, 1
 _RANK, _ALPHA = 8, 16
+_TOWER_FRAMES = 2
+"""Frames of a window in a step of the tower alone: the others resemble them."""
+_TOWER_LOSS_SHARE = 0.1
+"""Share of the tower's loss beside that of captions."""
+_STANDING = 2
+"""Standing questions about a window besides its caption."""
+_MEASURED = 64
+"""Windows whose first frames adapt the tiny target's tower."""
 _LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"
 
 
 def added_tokens(first: int) -> dict[str, int]:
-    """SmolVLM2's tokens behind SmolLM2's own, by their ids."""
+    """Return SmolVLM2's tokens behind SmolLM2's own, by their ids."""
     tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     reserved = [f"<|reserved_special_token_{i}|>" for i in range(88)]
     names = [GLOBAL, *tiles, AROUND, IMAGE, *reserved, END]
@@ -42,12 +56,17 @@ def added_tokens(first: int) -> dict[str, int]:
 
 
 class SmolStudent(nn.Module):
-    """A SmolVLM2 whose tower, connector, added tokens and low-rank changes learn; its language model does
-    not."""
+    """A SmolVLM2 with a frozen language model; its tower, connector, added tokens and low-rank changes learn.
+
+    While `is_reading` is False, the tower and the connector learn alone.
+    """
+
+    draw = staticmethod(frame_window)
 
     def __init__(self, folder: Path, device: str) -> None:
-        """Make the model; `folder` gets the files that its checkpoint has beside the weights."""
+        """Make the model, and write the files of its checkpoint besides the weights to `folder`."""
         super().__init__()
+        self.is_reading = False
         base, tokenizer = smol_base.base_model()
         _write_configs(base.config, folder)
         self.tokenizer: Tokenizer = tokenizer.backend_tokenizer
@@ -71,51 +90,64 @@ class SmolStudent(nn.Module):
         """(vocabulary, width) embeddings of the base's own words."""
         self.register_buffer("words", words, persistent=False)
         rows = words.mean(0).repeat(len(added), 1) + 0.02 * torch.randn(len(added), words.shape[1])
-        # The end of a turn is what the base knows as such.
+        # The base has an end of a turn already.
         rows[-1] = words[base.config.eos_token_id]
         self.rows = nn.Parameter(rows)
+        self.shown = ShownWords(words, self.tokenizer)
         module.to(device)
         self.to(device)
 
-    def features(self, windows: NDArray[np.uint8]) -> Tensor:
-        """(batch, frames, tokens, width) of (batch, frames, H, W, 3) uint8 frames."""
-        pixels = self.target.pixels(windows.reshape(-1, *windows.shape[2:]))
-        with self._halved():
-            seen = self.target.module.model.get_image_features(pixels[:, None]).pooler_output
-        return torch.stack(list(seen)).float().unflatten(0, windows.shape[:2])
+    def begin_as_tiny_tower(self) -> None:
+        """Copy the tiny target's vision tower."""
+        frames = np.stack([frame_window(seed)[0] for seed in range(_MEASURED)])
+        copy_tiny_tower(self.tower, tiny_models() / "target", self.target.pixels(frames))
 
-    def seeing(self) -> list[nn.Parameter]:
-        """Parameters of the tower and the connector."""
+    def tower_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the tower and the connector."""
         return [*self.tower.parameters(), *self.connector.parameters()]
 
-    def reading(self) -> list[nn.Parameter]:
-        """Parameters of the language model's changes."""
+    def language_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the language model's changes."""
         return [*self.low_rank.parameters(), self.rows]
 
-    def _halved(self) -> torch.autocast:
-        """Arithmetic in bfloat16 where the device has it."""
-        device = self.rows.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
+    def forward(self, images: Tensor, seeds: Tensor) -> dict[str, Tensor]:
+        """Return the `loss` on windows; in evaluation of captions it is theirs, in nats a token."""
+        drives = seeds.tolist()
+        rngs = [window_rng(seed, self.training) for seed in drives]
+        frames = list(range(FRAMES))
+        if not self.is_reading:
+            frames = rngs[0].permutation(FRAMES)[:_TOWER_FRAMES].tolist()
+        features = self.features(images[:, frames].cpu().numpy())
+        tower_loss = self.shown(features, drives, frames)
+        if not self.is_reading:
+            return {"loss": tower_loss}
+        loss = self.caption_loss(features, [_answers(*one) for one in zip(drives, rngs, strict=True)])
+        return {"loss": loss + _TOWER_LOSS_SHARE * tower_loss if self.training else loss}
 
-    def loss(self, features: Tensor, said: Sequence[Sequence[Said]]) -> Tensor:
-        """Cross entropy of the answers, in nats a token."""
-        with self._halved():
-            hidden, wanted = self._read(features, said)
-            chosen = wanted != IGNORED
-            hidden = hidden[chosen]
-            # Not one matrix: its gradient would be that of all words, of which only the added rows learn.
-            logits = torch.cat([hidden @ self.words.T, hidden @ self.rows.T], 1)
+    def features(self, windows: NDArray[np.uint8]) -> Tensor:
+        """Return the (batch, frames, tokens, width) features of (batch, frames, H, W, 3) uint8 frames."""
+        pixels = self.target.pixels(windows.reshape(-1, *windows.shape[2:]))
+        features = self.target.module.model.get_image_features(pixels[:, None]).pooler_output
+        return torch.stack(list(features)).float().unflatten(0, windows.shape[:2])
+
+    def caption_loss(self, features: Tensor, rows: Sequence[Sequence[Answered]]) -> Tensor:
+        """Return the cross entropy of the answers about each window, in nats a token."""
+        hidden, wanted = self._read(features, rows)
+        chosen = wanted != IGNORED
+        hidden = hidden[chosen]
+        # One matrix of both would have a gradient for all words, of which only the added rows learn.
+        logits = torch.cat([hidden @ self.words.T, hidden @ self.rows.T], 1)
         return F.cross_entropy(logits.float(), wanted[chosen])
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        """Embeddings of (...) ids, (..., width)."""
+        """Return the (..., width) embeddings of (...) ids."""
         own = len(self.words)
         added = F.embedding((ids - own).clamp(min=0), self.rows)
         return torch.where((ids < own)[..., None], F.embedding(ids.clamp(max=own - 1), self.words), added)
 
-    def _read(self, features: Tensor, said: Sequence[Sequence[Said]]) -> tuple[Tensor, Tensor]:
+    def _read(self, features: Tensor, rows: Sequence[Sequence[Answered]]) -> tuple[Tensor, Tensor]:
         before = self._before(features)
-        packed = pack([[self._ids(*one) for one in row] for row in said], before.shape[1], features.device)
+        packed = pack([[self._ids(*one) for one in row] for row in rows], before.shape[1], features.device)
         inputs = torch.cat([before, self._embedded(packed.tokens)], 1)
         body = self.target.module.model.text_model
         hidden = body(
@@ -127,22 +159,22 @@ class SmolStudent(nn.Module):
         return hidden, packed.wanted
 
     def _before(self, features: Tensor) -> Tensor:
-        """Embeddings of the opening and the frames with what is around them."""
+        """Return the embeddings of the opening and of the frames between their markers."""
         batch = len(features)
 
-        def said(ids: Sequence[int]) -> Tensor:
+        def words(ids: Sequence[int]) -> Tensor:
             return self._embedded(torch.tensor(ids, device=features.device)).expand(batch, -1, -1)
 
-        parts = [said(self.target.prompt_ids("")[0])]
+        parts = [words(self.target.prompt_ids("")[0])]
         for i in range(features.shape[1]):
             *ids, last = self.target.around(i)
-            parts += [said(ids), features[:, i], said([last])]
+            parts += [words(ids), features[:, i], words([last])]
         return torch.cat(parts, 1)
 
     def _ids(self, question: str, answer: str) -> AnswerIds:
-        asked = self.target.prompt_ids(question)[1]
+        before = self.target.prompt_ids(question)[1]
         ids = self.tokenizer.encode(f" {answer}{END}", add_special_tokens=False).ids
-        return AnswerIds([*asked, *ids], [False] * len(asked) + [True] * len(ids))
+        return AnswerIds([*before, *ids], [False] * len(before) + [True] * len(ids))
 
     def save(self, out: Path, configs: Path) -> None:
         """Write the checkpoint as changes of its base, in peft's format and bfloat16."""
@@ -167,6 +199,13 @@ class SmolStudent(nn.Module):
         (out / smol_base.CONFIG).write_text(json.dumps(options, indent=1))
         for file in configs.glob("*.json"):
             shutil.copy(file, out)
+
+
+def _answers(seed: int, rng: np.random.Generator) -> list[Answered]:
+    """Return the caption of a window and its answers to some standing questions."""
+    scene = scenes_of(seed)[-2]
+    questions = rng.choice(list(ANSWERS), _STANDING, replace=False).tolist()
+    return [(QUESTION, english.caption(scene, rng)), *((one, answer(one, scene)) for one in questions)]
 
 
 def _write_configs(base: Any, folder: Path) -> None:
@@ -213,4 +252,4 @@ def _write_configs(base: Any, folder: Path) -> None:
         "size": {"longest_edge": 4 * SIDE},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1))
-    assert FRAMES == 8, "as SmolVLM's prompt says"
+    assert FRAMES == 8, "SmolVLM's prompt names eight frames"

@@ -1,21 +1,18 @@
 """Draw a scene as a camera sees it: flat-shaded perspective, sub-pixel motion, painter's algorithm.
 
-Paints have the same luma for every hue, and light multiplies every colour, so that neither colour nor
-light level
-reaches an event camera, which sees changes of log intensity only. The event camera's picture is therefore
-drawn in plain daylight.
+Paints of every hue have the same luma, and light multiplies every colour. An event camera sees changes of log
+intensity only, so neither reaches it, and its picture is drawn in plain daylight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from crossspec_lab.world.canvas import HORIZON, Canvas, Color, Rgb
+from crossspec_lab.world.canvas import HORIZON, Canvas, Color, Point, Rgb
 from crossspec_lab.world.scene import EGO_SPEED, Person, Scene, Signal, Vehicle
 
 Painter = Callable[[], None]
@@ -42,15 +39,12 @@ DASHES_M = 6.0
 
 
 def draw(scenes: list[Scene], seed: int, t: float, width: int, height: int, in_color: bool) -> Rgb:
-    """The picture at `t` seconds into the drive.
+    """Return the (height, width, 3) uint8 RGB picture at `t` seconds into the drive.
 
     Args:
         scenes: the drive; scene k covers [k, k+1) seconds.
         seed: of the drive; decides textures and the camera's vibration.
-        in_color: False draws what matters to an event camera: daylight, whatever the light is.
-
-    Returns:
-        (height, width, 3) uint8 RGB.
+        in_color: False draws the picture of an event camera, in daylight.
     """
     index = min(int(t), len(scenes) - 1)
     scene, before = scenes[index], scenes[max(index - 1, 0)]
@@ -86,7 +80,7 @@ def _light(scene: Scene) -> Color:
 
 
 def _shake(seed: int, t: float, ego: str) -> tuple[float, float]:
-    # A running engine and an uneven road: without it what keeps its place in the picture would make no event.
+    # An engine and an uneven road: without vibration, things at rest in the picture would make no event.
     strength = 0.0022 if ego == "still" else 0.003
     phase = seed % 97
     x = np.sin(2 * np.pi * 7.3 * t + phase) + 0.6 * np.sin(2 * np.pi * 11.9 * t + 2 * phase)
@@ -95,8 +89,7 @@ def _shake(seed: int, t: float, ego: str) -> tuple[float, float]:
 
 
 def _presence(thing: Vehicle | Person | Signal, before: object, after: object, tau: float) -> float:
-    """1 while a thing is there; ramps at the boundary where it enters or leaves the drive, as out of and
-    into haze."""
+    """Return the opacity of a thing, which ramps where it enters or leaves the drive, as in haze."""
     entering = getattr(before, "identity", None) != thing.identity
     leaving = getattr(after, "identity", None) != thing.identity
     alpha = min(1.0, tau / 0.12) if entering else 1.0
@@ -112,38 +105,33 @@ def _faded(canvas: Canvas, alpha: float, paint: Painter) -> None:
     cv2.addWeighted(canvas.image, max(alpha, 0.0), below, 1 - max(alpha, 0.0), 0, dst=canvas.image)
 
 
-def _strip(
-    canvas: Canvas, x0: float, x1: float, z: NDArray[np.floating], color: Color, y: float = 0.0
-) -> None:
-    left = [(x0, y, float(d)) for d in z]
-    right = [(x1, y, float(d)) for d in z[::-1]]
-    canvas.polygon(left + right, color)
+def _strip(canvas: Canvas, start: Point, end: Point, z: Sequence[float], color: Color) -> None:
+    """Draw a band along the road between two lines, each at its x and y."""
+    canvas.polygon([(*start, d) for d in z] + [(*end, d) for d in z[::-1]], color)
 
 
-_DEPTHS = np.array([1.2, 2.0, 3.0, 4.5, 6.5, 9.0, 13.0, 18.0, 26.0, 38.0, 60.0])
+_DEPTHS = (1.2, 2.0, 3.0, 4.5, 6.5, 9.0, 13.0, 18.0, 26.0, 38.0, 60.0)
+_SOIL: dict[str, Color] = {
+    "trees": (92, 112, 70),
+    "open fields": (150, 150, 80),
+    "buildings": (125, 122, 120),
+    "tunnel walls": (60, 58, 55),
+}
 
 
 def _ground(canvas: Canvas, scene: Scene, travelled: float, in_color: bool) -> None:
     horizon = round(canvas.height * (HORIZON + canvas.shake[1]))
-    sky = (
-        (40.0, 38.0, 36.0)
-        if scene.tunnel
-        else _SKY.get(scene.light if in_color else "cloudy", (170, 170, 190))
-    )
-    soil = {
-        "trees": (92.0, 112.0, 70.0),
-        "open fields": (150.0, 150.0, 80.0),
-        "buildings": (125.0, 122.0, 120.0),
-    }
-    canvas.fill(0, horizon - 1, sky)
-    canvas.fill(horizon, canvas.height, soil.get(scene.background, (60.0, 58.0, 55.0)))
-    _strip(canvas, -4.4, 1.55, _DEPTHS, (84, 84, 86))
+    sky = _SKY.get(scene.light if in_color else "cloudy", (170, 170, 190))
+    canvas.fill(0, horizon - 1, (40, 38, 36) if scene.tunnel else sky)
+    canvas.fill(horizon, canvas.height, _SOIL[scene.background])
+    _strip(canvas, (-4.4, 0), (1.55, 0), _DEPTHS, (84, 84, 86))
     for x in (-4.25, 1.35):
-        _strip(canvas, x, x + 0.13, _DEPTHS, (190, 190, 185))
+        _strip(canvas, (x, 0), (x + 0.13, 0), _DEPTHS, (190, 190, 185))
     start = -(travelled % DASHES_M)
     for z in np.arange(start, 42, DASHES_M).tolist():
         if z + 2.2 > 1.3:
-            _strip(canvas, -1.62, -1.45, np.linspace(max(z, 1.3), z + 2.2, 3), (200, 200, 195))
+            depths = np.linspace(max(z, 1.3), z + 2.2, 3).tolist()
+            _strip(canvas, (-1.62, 0), (-1.45, 0), depths, (200, 200, 195))
 
 
 def _roadside(canvas: Canvas, scene: Scene, seed: int, travelled: float) -> list[tuple[float, Painter]]:
@@ -179,23 +167,19 @@ def _building(canvas: Canvas, side: int, z: float, wobble: float) -> None:
     if far <= near:
         return
     grey = 96 + 70 * wobble
-    canvas.polygon(
-        [(x, 0, near), (x, 0, far), (x, height, far), (x, height, near)], (grey, grey * 0.95, grey * 0.9)
-    )
+    canvas.wall(x, (0, height), (near, far), (grey, grey * 0.95, grey * 0.9))
     for k in range(3):
         z0 = z + 1 + 2.6 * k
         for y in (1.2, 4.0):
             if z0 > 1.0:
-                canvas.polygon(
-                    [(x, y, z0), (x, y, z0 + 1.4), (x, y + 1.6, z0 + 1.4), (x, y + 1.6, z0)], (52, 56, 64)
-                )
+                canvas.wall(x, (y, y + 1.6), (z0, z0 + 1.4), (52, 56, 64))
 
 
 def _post(canvas: Canvas, side: int, z: float, wobble: float) -> None:
     x = _side_x(side, -6.8, 4.6)
     canvas.upright(x, 0, z, 0.16, 1.0, (72, 60, 48))
     for y in (0.45, 0.85):
-        canvas.polygon([(x, y, z), (x, y, z + 5.5), (x, y + 0.07, z + 5.5), (x, y + 0.07, z)], (88, 76, 60))
+        canvas.wall(x, (y, y + 0.07), (z, z + 5.5), (88, 76, 60))
 
 
 _ROADSIDE: dict[str, tuple[float, Callable[[Canvas, int, float, float], None]]] = {
@@ -207,17 +191,13 @@ _ROADSIDE: dict[str, tuple[float, Callable[[Canvas, int, float, float], None]]] 
 
 def _tunnel(canvas: Canvas, travelled: float) -> None:
     for x in (-5.8, 4.2):
-        for y0, y1, color in ((0.0, 1.1, (96.0, 94.0, 90.0)), (1.1, 4.6, (134.0, 130.0, 122.0))):
-            canvas.polygon(
-                [(x, y0, float(z)) for z in _DEPTHS] + [(x, y1, float(z)) for z in _DEPTHS[::-1]], color
-            )
+        _strip(canvas, (x, 0), (x, 1.1), _DEPTHS, (96, 94, 90))
+        _strip(canvas, (x, 1.1), (x, 4.6), _DEPTHS, (134, 130, 122))
     spacing = 6.0
     for z in np.arange(-(travelled % spacing), 44, spacing).tolist():
         if z > 1.0:
             for x in (-5.75, 4.15):
-                canvas.polygon(
-                    [(x, 3.2, z), (x, 3.2, z + 1.6), (x, 3.7, z + 1.6), (x, 3.7, z)], (255, 236, 180), True
-                )
+                canvas.wall(x, (3.2, 3.7), (z, z + 1.6), (255, 236, 180), True)
             canvas.upright((-5.8 + 4.2) / 2, 4.5, z, 10.0, 0.25, (74, 72, 68))
 
 
@@ -233,12 +213,8 @@ def _draw_vehicle(canvas: Canvas, vehicle: Vehicle, z: float, t: float, tau: flo
         canvas.upright(x, 1.55, z, 1.6, 0.65, dark)
     else:
         canvas.upright(x, 0.25, z, 1.85, 0.8, paint)
-        canvas.polygon(
-            [(x - 0.85, 1.05, z), (x + 0.85, 1.05, z), (x + 0.62, 1.6, z), (x - 0.62, 1.6, z)], paint
-        )
-        canvas.polygon(
-            [(x - 0.68, 1.08, z), (x + 0.68, 1.08, z), (x + 0.52, 1.48, z), (x - 0.52, 1.48, z)], dark
-        )
+        canvas.trapezoid(x, z, (0.85, 1.05), (0.62, 1.6), paint)
+        canvas.trapezoid(x, z, (0.68, 1.08), (0.52, 1.48), dark)
     lamp = (255.0, 250.0, 225.0) if vehicle.place == "oncoming" else (200.0, 28.0, 24.0)
     for side in (-0.72, 0.72):
         canvas.upright(x + side, 0.62, z, 0.28, 0.18, lamp, vehicle.place != "parked")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import h5py
 import hdf5plugin
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from crossspec_lab.world.camera import EVENTS_HZ, FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.phrases import QUESTION, attributes, caption
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _write(out, args.seconds, args.seed)
     except BaseException:
-        # An interrupted sequence would look whole.
+        # An interrupted sequence would look complete.
         shutil.rmtree(out, ignore_errors=True)
         raise
     print(f"{out}: {args.seconds} s of drive {args.seed}")
@@ -53,25 +53,17 @@ def _write(out: Path, seconds: int, seed: int) -> None:
     h5.parent.mkdir(parents=True)
     batches: list[EventBatch] = []
     stamps_us: list[int] = []
-    seen = events(scenes, seed, 0, seconds)
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bar as progress:
-        task = progress.add_task("drawing the drive", total=seconds)
-        for second in range(seconds):
-            for tick in range(round(1 / FRAME_PERIOD_S)):
-                t = second + tick * FRAME_PERIOD_S
-                picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
-                file = frames / f"{len(stamps_us):06d}.png"
-                file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
-                stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
-            batches += islice(seen, EVENTS_HZ)
-            progress.advance(task)
-            # A log has at most ten lines of it.
-            if bar.disable and (second + 1) * 10 // seconds > second * 10 // seconds:
-                print(f"crossspec: {second + 1} of {seconds} s drawn", file=sys.stderr, flush=True)
-    whole = EventBatch.concat(batches)
-    shifted = EventBatch(whole.t + _START_S * 1_000_000, whole.x, whole.y, whole.p, whole.width, whole.height)
-    write_events_h5(h5, shifted, _START_S * 1_000_000)
+    drawn = events(scenes, seed, 0, seconds)
+    for second in track(range(seconds), "drawing the drive", console=Console(stderr=True), transient=True):
+        for tick in range(round(1 / FRAME_PERIOD_S)):
+            t = second + tick * FRAME_PERIOD_S
+            picture = cv2.cvtColor(frame(scenes, seed, t), cv2.COLOR_RGB2BGR)
+            file = frames / f"{len(stamps_us):06d}.png"
+            file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+            stamps_us.append(_START_S * 1_000_000 + round(t * 1e6))
+        batches += islice(drawn, EVENTS_HZ)
+    batch = EventBatch.concat(batches)
+    write_events_h5(h5, replace(batch, t=batch.t + _START_S * 1_000_000), _START_S * 1_000_000)
     np.savetxt(out / "images/timestamps.txt", np.array(stamps_us), fmt="%d")
     windows = [
         {"start_ns": (_START_S + i) * 10**9, "caption": caption(scene), "attributes": attributes(scene)}

@@ -1,11 +1,10 @@
-"""Frames show words, and a tower learns where these lie."""
+"""A tower learns the positions of the words that frames show."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from types import SimpleNamespace
 
-import numpy as np
 import torch
 from crossspec_lab.train.shown_words import TOKENS, ShownWords, shown
 from crossspec_lab.world.dataset import FRAMES, frame_times, scenes_of
@@ -18,29 +17,29 @@ def encoded(text: str, add_special_tokens: bool) -> SimpleNamespace:
     return SimpleNamespace(ids=[ord(letter) for letter in text])
 
 
-def test_features_where_the_words_lie_cost_least() -> None:
+def test_loss_is_least_at_the_shown_words() -> None:
     words = torch.randn(128, 16, generator=torch.Generator().manual_seed(0))
     tokenizer = SimpleNamespace(encode=encoded)
-    learned = ShownWords(SEEDS, words, tokenizer)  # type: ignore[arg-type]
-    mean, rows = words.mean(0), np.array([3, 5])
+    learned = ShownWords(words, tokenizer)  # type: ignore[arg-type]
+    mean, rows = words.mean(0), [3, 5]
 
     def word(name: str) -> torch.Tensor:
         return words[[ord(letter) for letter in f" {name}"]].mean(0) - mean
 
     wanted = torch.zeros(len(rows), FRAMES, TOKENS, 16)
-    for i, row in enumerate(rows.tolist()):
+    for i, row in enumerate(rows):
         for j, second in enumerate(frame_times(row)):
             for k, token in enumerate(shown(scenes_of(row)[-2], second)):
                 wanted[i, j, k] = mean + sum(weight * word(name) for name, weight in token.items())
-    frames = np.array([6, 1])
+    frames = [6, 1]
     least, blind, swapped = (
-        float(learned.loss(features[:, frames], rows, frames))
+        float(learned(features[:, frames], rows, frames))
         for features in (wanted, mean.expand_as(wanted), wanted.flip(0))
     )
     assert 4 * least < min(blind, swapped)
 
 
-def test_dashes_tell_how_fast_we_are() -> None:
+def test_dashes_show_the_own_speed() -> None:
     for seed in SEEDS:
         scene = scenes_of(seed)[-2]
         numbers = [

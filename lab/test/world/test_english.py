@@ -1,4 +1,4 @@
-"""Free English says of a scene what is true, in many forms, and what it says can be read back."""
+"""Free English describes a scene truly, in many forms, and its attributes can be read back."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from crossspec_lab.world.questions import ANSWERS, answer
 SCENES = [scenes_of(seed)[-2] for seed in range(600)]
 
 
-def test_every_caption_claims_the_attributes_of_its_scene_however_it_is_said() -> None:
+def test_caption_claims_exactly_its_scenes_attributes() -> None:
     for seed, scene in enumerate(SCENES):
         for rng in (None, np.random.default_rng(seed)):
-            said = caption(scene, rng)
-            assert claimed(said) == attributes(scene), said
+            text = caption(scene, rng)
+            assert claimed(text) == attributes(scene), text
 
 
-def test_captions_are_of_many_forms_and_the_same_scene_is_described_the_same() -> None:
+def test_captions_have_many_forms_and_are_deterministic() -> None:
     captions = [caption(scene) for scene in SCENES]
     assert captions == [caption(scene) for scene in SCENES]
     assert len(set(captions)) > 0.9 * len({str(sorted(attributes(scene).items())) for scene in SCENES})
-    assert len({said.split()[0] for said in captions}) > 10
+    assert len({text.split()[0] for text in captions}) > 10
 
 
 @pytest.mark.parametrize("question", ANSWERS)
-def test_answers_to_standing_questions_differ_with_what_is_asked(question: str) -> None:
+def test_answers_to_standing_questions_differ(question: str) -> None:
     answers = {answer(question, scene) for scene in SCENES}
     assert 2 < len(answers) < 60
-    assert all(said.endswith(".") for said in answers)
+    assert all(text.endswith(".") for text in answers)

@@ -24,7 +24,7 @@ SEEDS = st.integers(0, 2**31)
 
 @given(SEEDS)
 @settings(max_examples=300)
-def test_a_caption_claims_exactly_its_scenes_attributes(seed: int) -> None:
+def test_fixed_caption_claims_its_scenes_attributes(seed: int) -> None:
     for scene in drive(seed, 4):
         assert claimed(caption(scene)) == attributes(scene)
 
@@ -41,7 +41,7 @@ def test_captions_are_35_to_55_tokens_long() -> None:
 
 @given(SEEDS)
 @settings(max_examples=100)
-def test_things_move_continuously_and_stay_in_front_of_the_camera(seed: int) -> None:
+def test_things_move_continuously_in_front_of_the_camera(seed: int) -> None:
     scenes = drive(seed, 8)
     for before, scene in itertools.pairwise(scenes):
         assert scene.travelled == pytest.approx(before.travelled + EGO_SPEED[before.ego])
@@ -58,7 +58,7 @@ def test_every_paint_has_the_same_luma() -> None:
     assert max(lumas) - min(lumas) < 2
 
 
-def test_what_the_event_camera_sees_does_not_depend_on_the_light() -> None:
+def test_event_picture_does_not_depend_on_light() -> None:
     scenes = drive(3, 2)
     bright, dark = (
         [replace(s, background="trees", light=light) for s in scenes] for light in ("cloudy", "night")
@@ -72,7 +72,7 @@ def _gray(level: int) -> np.ndarray:
     return np.full((12, 16, 3), level, np.uint8)
 
 
-def test_a_still_picture_makes_noise_only_and_a_change_makes_events_of_its_sign() -> None:
+def test_changes_make_events_of_their_sign() -> None:
     sensor = DvsSensor(_gray(80), 0, seed=1, noise_hz=0)
     assert len(sensor.step(_gray(80), 5_000)) == 0
     brighter = sensor.step(_gray(160), 10_000)

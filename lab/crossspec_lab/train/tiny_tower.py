@@ -1,7 +1,7 @@
-"""The tiny target's vision tower as the beginning of another: it knows the synthetic world already.
+"""The tiny target's vision tower, which knows the synthetic world, as the beginning of a SigLIP tower.
 
-Of CLIP's tower, SigLIP's lacks the class token and the norm before the layers; the norm becomes part of the
-patches' weights, with the deviation that it has on average.
+A SigLIP tower has neither the class token of CLIP's nor its norm before the layers. The norm becomes part of
+the patches' weights, with its mean deviation.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch.nn import functional as F
 from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
 
 LAYERS = 3
-"""Layers that are taken: the fourth of CLIP's tower is not what Video-LLaVA reads."""
+"""Layers to copy: Video-LLaVA does not read the fourth of CLIP's tower."""
 WIDTH, HEADS, PATCH = 192, 4, 16
 ACTIVATION = "quick_gelu"
 _PREFIX = "video_tower."
 
 
-def take_tiny_eyes(tower: Any, folder: Path, pixels: Tensor) -> None:
-    """Put the weights of the target in `folder` into a SigLIP `tower` of as many layers or more.
+def copy_tiny_tower(tower: Any, folder: Path, pixels: Tensor) -> None:
+    """Copy the weights of the target in `folder` into a SigLIP `tower` of at least as many layers.
 
     Args:
-        pixels: (n, 3, H, W) of -1..1, some frames that the tower will see.
+        pixels: (n, 3, H, W) frames in -1..1, of which the mean deviation is measured.
     """
     stored = load_file(folder / "model.safetensors")
     tiny = {
@@ -44,15 +44,15 @@ def take_tiny_eyes(tower: Any, folder: Path, pixels: Tensor) -> None:
             elif "out_proj" in name or "fc2" in name:
                 # A new layer changes little at first.
                 state[name] = 0.1 * state[name]
-    patches, places = (tiny[f"embeddings.{name}_embedding.weight"] for name in ("patch", "position"))
+    patches, positions = (tiny[f"embeddings.{name}_embedding.weight"] for name in ("patch", "position"))
     mean, deviation = torch.tensor(CLIP_MEAN), torch.tensor(CLIP_STD)
     offset = (patches * ((0.5 - mean) / deviation)[:, None, None]).sum((1, 2, 3))
-    patches, places = patches / (2 * deviation)[:, None, None], places[1:]
-    seen = F.conv2d(pixels.cpu(), patches, offset, stride=PATCH).flatten(2).mT + places
+    patches, positions = patches / (2 * deviation)[:, None, None], positions[1:]
+    embedded = F.conv2d(pixels.cpu(), patches, offset, stride=PATCH).flatten(2).mT + positions
     gain, added = tiny["pre_layrnorm.weight"], tiny["pre_layrnorm.bias"]
-    spread = seen.var(-1, unbiased=False).sqrt().mean()
+    spread = embedded.var(-1, unbiased=False).sqrt().mean()
     norm = gain[:, None] * (torch.eye(WIDTH) - 1 / WIDTH) / spread
     state["embeddings.patch_embedding.weight"] = torch.einsum("ij,j...->i...", norm, patches)
     state["embeddings.patch_embedding.bias"] = norm @ offset + added
-    state["embeddings.position_embedding.weight"] = places @ norm.T
+    state["embeddings.position_embedding.weight"] = positions @ norm.T
     tower.load_state_dict(state)

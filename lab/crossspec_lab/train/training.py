@@ -1,0 +1,123 @@
+"""One training for every recipe: `transformers.Trainer` schedules, evaluates, logs and resumes it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from safetensors.torch import save_model
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from crossspec_lab.world.dataset import HELD_OUT, Draw, DrawnWindows
+
+BETAS = (0.9, 0.98)
+_SHARE = 0.05
+"""Share of the steps between checkpoints, and between evaluations."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes and rates of a training; the `held_out` windows are evaluated only."""
+
+    windows: int
+    steps: int
+    batch: int
+    learning_rate: float
+    warmup_steps: int = 50
+    weight_decay: float = 0.02
+    held_out: int = 192
+
+    def shrunk(self, divisor: int) -> Recipe:
+        """Return the recipe with data and steps divided, to try a command."""
+        return replace(
+            self,
+            windows=max(self.windows // divisor, self.batch),
+            steps=max(self.steps // divisor, 1),
+            warmup_steps=self.warmup_steps // divisor,
+            held_out=max(self.held_out // divisor, 8),
+        )
+
+
+class Student(Protocol):
+    """A module whose call returns its `loss` on windows; `seeds` are those of their drives."""
+
+    draw: Draw
+
+    def __call__(self, images: Tensor, seeds: Tensor) -> dict[str, Tensor]: ...
+
+
+class _Trainer(Trainer):
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the weights. The library's own saving refuses tied ones of modules that are not its own."""
+        assert output_dir is not None
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        save_model(self.model, f"{output_dir}/model.safetensors")
+
+
+def train(
+    student: Student,
+    recipe: Recipe,
+    work: Path,
+    name: str,
+    device: str = "cpu",
+    optimizer: torch.optim.Optimizer | None = None,
+    callbacks: tuple[TrainerCallback, ...] = (),
+) -> None:
+    """Train a student. An interrupted training continues from its last checkpoint in `work`/`name`.
+
+    Args:
+        work: folder of drawn windows and checkpoints.
+        optimizer: one in place of AdamW with the recipe's rate on all parameters.
+    """
+    learned, held_out = (
+        DrawnWindows(work / "windows", student.draw, seeds)
+        for seeds in (range(recipe.windows), range(HELD_OUT, HELD_OUT + recipe.held_out))
+    )
+    is_on_cpu = device == "cpu"
+    arguments = TrainingArguments(
+        output_dir=str(work / name),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.batch,
+        per_device_eval_batch_size=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="cosine_with_min_lr",
+        lr_scheduler_kwargs={"min_lr_rate": 0.02},
+        warmup_steps=recipe.warmup_steps,
+        weight_decay=recipe.weight_decay,
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        seed=7,
+        use_cpu=is_on_cpu,
+        bf16=not is_on_cpu,
+        dataloader_num_workers=os.cpu_count() or 1,
+        dataloader_persistent_workers=True,
+        dataloader_pin_memory=not is_on_cpu,
+        remove_unused_columns=False,
+        label_names=["seeds"],
+        prediction_loss_only=True,
+        logging_steps=_SHARE / 5,
+        eval_strategy="steps",
+        eval_steps=_SHARE,
+        save_steps=_SHARE,
+        save_total_limit=1,
+    )
+    trainer = _Trainer(
+        cast(nn.Module, student),
+        arguments,
+        train_dataset=cast(Any, learned),
+        eval_dataset=cast(Any, held_out),
+        optimizers=(optimizer, None),
+        callbacks=list(callbacks),
+    )
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(work / name)))
+
+
+def window_rng(seed: int, is_training: bool) -> np.random.Generator:
+    """Return the random numbers of a window: others at each step of training, equal at each evaluation."""
+    return np.random.default_rng([seed, int(torch.randint(1 << 62, ())) if is_training else 0])
