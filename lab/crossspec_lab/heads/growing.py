@@ -35,7 +35,8 @@ def grow(
     nodes: list[tuple[int, int, float]] = []
     # Probability of the path, negated; parent, probability of the token, tokens from the root.
     heap: list[tuple[float, int, float, tuple[int, ...]]] = []
-    parent, path, path_prob = ROOT, (), 1.0
+    path: tuple[int, ...] = ()
+    parent, path_prob = ROOT, 1.0
     while len(nodes) < budget:
         for token, prob in children(path):
             if path_prob * prob >= min_prob:
@@ -73,15 +74,15 @@ def grow_levels(
     level, log_probs = [ROOT], first[None]
     for left in range(depth - 1, -1, -1):
         found = [
-            ((paths[node] if node != ROOT else 1.0) * prob, token, node, prob)
+            ((paths[node] if node != ROOT else 1.0) * prob, (token, node, prob))
             for node, row in zip(level, ranked(log_probs), strict=True)
             for token, prob in row
         ]
         begin = len(nodes)
         # The sort is stable, so that the first of equal ones stays first.
-        for path, *node in sorted(found, key=lambda one: -one[0])[: max(WIDTH, budget)]:
+        for path, new in sorted(found, key=lambda one: -one[0])[: max(WIDTH, budget)]:
             if path >= min_prob:
-                nodes.append(tuple(node))
+                nodes.append(new)
                 paths.append(path)
         level = list(range(begin, min(begin + WIDTH, len(nodes))))
         if not level or not left:
