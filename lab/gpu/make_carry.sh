@@ -22,7 +22,7 @@ get() {
 
 cp -f "$DATA/qwen3_vl_4b.tar.xz" .gpu/
 cp -f "$TRACE" .gpu/trace.jsonl
-get .whl transformers==5.23.0
+for package in transformers==5.23.0 pytest pluggy iniconfig; do get .whl "$package"; done
 get "$WORK" bitsandbytes==0.50.2
 # bitsandbytes has 43 MB of libraries for other versions of CUDA; those of 13.0 and of the CPU stay, 4 MB.
 python3 - "$WORK" <<'PY'

@@ -68,7 +68,8 @@ else
   TRACE=.gpu/trace.jsonl HEARD=100 QWEN=/tmp/qwen3_vl_4b
 fi
 
-step smoke 110 "$PYTHON" -m crossspec_lab.bench.gpu_smoke "$DEVICE" "$OUT/smoke.json" 2
+GPU_DEVICE=$DEVICE step smoke 110 "$PYTHON" -m pytest -o addopts= --noconftest -p no:cacheprovider -v -m gpu \
+  lab/test/bench/test_gpu_device.py
 bench bf16 200 20 --dtypes bf16
 bench qwen3vl 130 12 --dtypes bf16 --target "$QWEN"
 bench nf4 150 12 --dtypes nf4

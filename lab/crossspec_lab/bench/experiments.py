@@ -15,7 +15,7 @@ from typing import Any
 from rich.progress import Progress
 from transformers.utils import logging
 
-from crossspec_lab.bench import ablations, alignment, device, frames, quality, rates, report, stages
+from crossspec_lab.bench import ablations, alignment, device, frames, quality, report, stages, stream
 from crossspec_lab.bench.decoders import WAYS
 from crossspec_lab.bench.held_out import held_out_windows
 from crossspec_lab.bench.result import Result
@@ -32,7 +32,7 @@ from crossspec_ros.models.video_llava import VideoLlava
 from crossspec_ros.paths import tiny_models
 
 EXPERIMENTS: dict[int, ModuleType] = {
-    module.NUMBER: module for module in (frames, stages, alignment, rates, quality, ablations, device)
+    module.NUMBER: module for module in (frames, stages, alignment, stream, quality, ablations, device)
 }
 
 

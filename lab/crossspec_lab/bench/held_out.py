@@ -73,20 +73,11 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
     raise AssertionError("a window with data closes")
 
 
-def live(
-    decoder: PrefillHiddenDecoder,
-    window: Window,
-    trace: Trace,
-    options: Options = OPTIONS,
-    on_draft: Callable[[str], None] | None = None,
-    opened_ns: int | None = None,
-) -> Caption:
-    """Live through the window's second and caption it; the trace gets the marks "last_frame" and "closed".
+def live(decoder: PrefillHiddenDecoder, window: Window, trace: Trace, options: Options = OPTIONS) -> Caption:
+    """Caption the window in real time, and mark "last_frame" and "closed" in the trace.
 
-    Frames come at their stamps, event images at the ends of slices of equal time. The target rehearses in
-    between. The answer begins with the last frame, and is returned once the window has closed. The window
-    opened at `opened_ns` (`perf_counter_ns`), by default now; images that should have come since then come at
-    once.
+    Frames come at their stamps, and event images at the ends of slices of equal time. The target rehearses in
+    between. The answer begins with the last frame, and is returned after the window has closed.
     """
     length, slices = window.end_ns - window.start_ns, len(window.event_images)
     arrivals: list[tuple[int, Callable[[], Future[None] | None]]] = []
@@ -97,15 +88,15 @@ def live(
         if is_last:
             arrivals.append((stamp_ns - window.start_ns, partial(decoder.begin, window.index, options)))
     for i, image in enumerate(window.event_images):
-        draft = partial(decoder.stream_event_image, window.index, image, options, on_draft)
+        draft = partial(decoder.stream_event_image, window.index, image, options)
         arrivals.append(((i + 1) * length // slices, draft))
-    opened = time.perf_counter_ns() if opened_ns is None else opened_ns
+    opened = time.perf_counter_ns()
     last_ns = opened + max((stamp - window.start_ns for stamp in window.frame_stamps_ns), default=length)
     for offset, arrive in sorted(arrivals, key=lambda arrival: arrival[0]):
         sleep_until(opened + offset)
         arrive()
     sleep_until(opened + length)
-    # Not now: what is still to be read when the second is over counts as waiting.
+    # The time of an image that comes late counts as waiting, so the marks are the planned times.
     trace.mark("last_frame", last_ns)
     trace.mark("closed", opened + length)
     return decoder.caption(window, options, trace)

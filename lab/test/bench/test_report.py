@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crossspec_lab.bench import ablations, alignment, device, frames, quality, rates, report, stages
+from crossspec_lab.bench import ablations, alignment, device, frames, quality, report, stages, stream
 from crossspec_lab.bench.decoders import (
     ALONE,
     GENERATE,
@@ -46,7 +46,7 @@ def synthetic(setting: Setting, number: int) -> Log:
                 *alignment.levels(setting.trained.sizes),
             )
         },
-        4: {str(rate): rates._WAYS for rate in rates.RATES},
+        4: {str(rate): stream.RATE_DECODERS for rate in stream.RATES},
         6: {
             ablations.TIMED: (*ablations._OUT, ALONE),
             ablations.COUNTED: tuple(ablations._OUT),
