@@ -1,7 +1,7 @@
-"""`crossspec bench all`: the benchmarks that README and docs show, of the tiny pair and smol, on one machine.
+"""`crossspec bench all`: the benchmarks of README and docs, of the tiny pair and smol, on one machine.
 
-Each benchmark is a process of its own, one after the other, for they are timings. What is there already is
-kept, so that an interrupted run goes on; the identity of machine and weights stands beside it.
+Each benchmark is a process of its own, and they run one after the other, because they are timings. Results
+that exist are kept, so that an interrupted run goes on. A file records the machine and the weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crossspec_ros.paths import share_dir
 
 _SMOL_FOLDER = share_dir() / "models" / "smol"
 _SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
-"""Target of the runs that need a language model beside the package; it takes both cores."""
+"""Target of the runs that need a language model outside the package; it takes both cores."""
 _SMOL_RUNS = "smol_"
 """Beginning of the names of these runs."""
 RUNS: dict[str, tuple[str, ...]] = {
@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "captions": ("captions", "--windows", "240"),
     "stream": ("stream", "--windows", "60"),
     "lossless": ("lossless",),
+    "structured": ("structured", "--windows", "60"),
     "events": ("events",),
     "smol_captions": ("captions", "--windows", "240", *_SMOL),
     "smol_stream": ("stream", "--windows", "30", *_SMOL),
@@ -37,7 +38,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run all, or those that are named, where there is no JSON yet; 1 where one of them failed."""
+    """Run the named benchmarks, by default all, that have no JSON yet; return 1 if one of them fails."""
     if unknown := [name for name in args.which if name not in RUNS]:
         raise InputError(f"there is no run '{unknown[0]}': name some of {', '.join(RUNS)}, or none for all")
     models = share_dir() / "models"

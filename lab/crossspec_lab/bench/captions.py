@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import log
@@ -91,8 +92,7 @@ def _measure(
     drafts.submit(draft.run, Trace()).result()
     wanted = attributes(scene)
     for name, text in (("target", target.text), ("draft", draft.text)):
-        claims = phrases.claimed(text) | english.claimed(text)
-        tally.right[name].update(key for key, value in wanted.items() if claims.get(key) == value)
+        tally.right[name].update(right_attributes(text, wanted))
         tally.exact[name] += text in (phrases.caption(scene), english.caption(scene))
     for key, value in wanted.items():
         tally.values[key][_visible_context(key, scene), value] += 1
@@ -101,6 +101,12 @@ def _measure(
         forced = forced_states(drafts.model, draft, target.token_ids)
         guesses = drafts.model.logits(forced).argmax(-1).tolist()
         tally.guesses += zip(target.token_ids, guesses, strict=True)
+
+
+def right_attributes(text: str, wanted: Mapping[str, str]) -> list[str]:
+    """Return the names of the attributes whose wanted values the caption claims."""
+    claims = phrases.claimed(text) | english.claimed(text)
+    return [name for name, value in wanted.items() if claims.get(name) == value]
 
 
 @torch.inference_mode()

@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.decoders import ALONE, HIDING, OURS, SPECVLM, makers
-from crossspec_lab.bench.held_out import FIRST_SEED, WINDOWS_PER_DRIVE
+from crossspec_lab.bench.held_out import FIRST_SEED
 from crossspec_lab.bench.in_turns import compare
 from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log, paired
 from crossspec_lab.bench.result import CLOSE, FIRST, SOONER, TOKENS, WALL, Result, cells
 from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.statistics import WINDOWS_PER_DRIVE
 from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.world.camera import frame
 from crossspec_lab.world.scene import drive
@@ -93,7 +94,7 @@ def result(setting: Setting, log: Log) -> Result:
             rows[f"{count}: {way}"] = row | {
                 "tokens a caption": float(np.mean([len(r.tokens) for r in mine]))
             }
-    title = "by frames and way; times are medians with their 95 % interval"
+    title = "by frames and decoder; times: median (10th to 90th percentile); ratios with their 95 % interval"
     found.tables.append(Table(title, rows, "frames: way"))
     found.plots["frames"] = _draw(setting, log)
     found.notes.append(

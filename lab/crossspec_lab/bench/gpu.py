@@ -19,9 +19,10 @@ from transformers.utils import logging
 
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
-from crossspec_lab.bench.harness import spread, tell
+from crossspec_lab.bench.harness import tell
 from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
+from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.trace import Response, read_trace
 from crossspec_lab.world.phrases import QUESTION

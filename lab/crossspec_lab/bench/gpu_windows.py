@@ -19,9 +19,10 @@ from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.harness import Decoder, Run, compared, ratio, spread, take_turns, waits
+from crossspec_lab.bench.harness import Decoder, Run, compared, ratio, take_turns, waits
 from crossspec_lab.bench.held_out import event_shape, timed
 from crossspec_lab.bench.scripted_pair import Teller
+from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.trace import Response, replay
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.load_decoder import speculative_decoder

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.statistics import median, spread
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.telemetry.trace import Trace
@@ -124,14 +125,14 @@ def _stages(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def ratio(one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Ratios of waits of one to the other, case by case."""
-    return spread(np.maximum(one, _LEAST_MS) / np.maximum(other, _LEAST_MS))
+    """Return the spread of the ratios of waits, case by case.
 
-
-def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """The median and the outer deciles of what was measured several times."""
-    low, middle, high = np.percentile(np.asarray(values), (10, 50, 90))
-    return {"median": float(middle), "p10": float(low), "p90": float(high)}
+    `low` and `high` are the ends of the 95 % interval of the median, if there are enough drives for one.
+    """
+    ratios = np.maximum(one, _LEAST_MS) / np.maximum(other, _LEAST_MS)
+    found = median(ratios.tolist())
+    ends = {} if np.isnan(found.low) else {"low": found.low, "high": found.high}
+    return spread(ratios) | ends
 
 
 def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from crossspec_lab.baselines.written import Baseline, Written
 from crossspec_lab.bench.harness import Decoder
+from crossspec_lab.bench.statistics import WINDOWS_PER_DRIVE
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.dataset import HELD_OUT
 from crossspec_lab.world.phrases import QUESTION
@@ -32,7 +33,6 @@ from crossspec_ros.windows.window import FRAMES, Window
 
 OPTIONS = Options(QUESTION)
 FIRST_SEED = HELD_OUT + 500_000
-WINDOWS_PER_DRIVE = 4
 _IDLE_S = 0.1
 """Pause before a decoder that begins at the last frame: ours too comes from idling."""
 _POLL_S = 2e-4

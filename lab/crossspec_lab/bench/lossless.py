@@ -19,8 +19,9 @@ from crossspec_lab.baselines.llama import has_llama_model
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
-from crossspec_lab.bench.harness import Decoder, check_windows, spread, take_turns, tell
+from crossspec_lab.bench.harness import Decoder, check_windows, take_turns, tell
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, stream
+from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import table
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head

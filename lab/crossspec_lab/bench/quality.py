@@ -11,6 +11,7 @@ import io
 from collections.abc import Sequence
 
 from crossspec_lab.bench import statistics
+from crossspec_lab.bench.captions import right_attributes
 from crossspec_lab.bench.decoders import ALONE, DECODERS, OURS, SPECVLM, WAYS
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.result import Result, marked
@@ -49,9 +50,9 @@ def _words(text: str) -> str:
 
 
 def attributes_right(record: Record) -> float:
-    """The share of what the true caption claims that the caption claims too."""
-    wanted, said = claimed(record.truth), claimed(record.text)
-    return sum(said.get(name) == value for name, value in wanted.items()) / len(wanted)
+    """Return the share of the true caption's claims that the caption makes too."""
+    wanted = claimed(record.truth)
+    return len(right_attributes(record.text, wanted)) / len(wanted)
 
 
 def result(setting: Setting, log: Log) -> Result:

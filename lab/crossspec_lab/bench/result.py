@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.decoders import DECODERS, OURS
-from crossspec_lab.bench.harness import spread
 from crossspec_lab.bench.plots import LOSSY_COLOUR, OURS_COLOUR, wait_bars
 from crossspec_lab.bench.records import Record, paired
-from crossspec_lab.bench.statistics import Interval
+from crossspec_lab.bench.statistics import Interval, spread
 from crossspec_lab.bench.tables import Cell, Table, text
 
 _LOSSY = " (lossy)"
@@ -29,15 +28,18 @@ P = "p of the difference"
 def cells(
     names: Sequence[str], mine: Sequence[Record], others: Sequence[Record], seed: int
 ) -> dict[str, Cell]:
-    """The columns of these names, of one way's records beside another's of the same windows."""
+    """Return the named columns of a decoder, compared with another one on the same windows.
+
+    Times are spreads, and ratios have bootstrap intervals.
+    """
     mine, others = paired(mine, others)
     walls, than = ([record.wall_s for record in records] for records in (mine, others))
     told = [record for record in mine if record.passes]
     found = {
         SOONER: lambda: statistics.speed(than, walls, seed),
-        WALL: lambda: statistics.median([1e3 * wall for wall in walls], seed),
-        CLOSE: lambda: statistics.median([1e3 * record.from_close_s for record in mine], seed),
-        FIRST: lambda: statistics.median([1e3 * record.first_token_s for record in mine], seed),
+        WALL: lambda: spread([1e3 * wall for wall in walls]),
+        CLOSE: lambda: spread([1e3 * record.from_close_s for record in mine]),
+        FIRST: lambda: spread([1e3 * record.first_token_s for record in mine]),
         TOKENS: lambda: _tokens(told, seed) if told else None,
         P: lambda: statistics.paired_p(walls, than),
     }

@@ -76,7 +76,10 @@ def _all(setting: Setting, log: Log) -> Table:
         row = cells([SOONER, WALL, CLOSE, TOKENS, P], mine, theirs, setting.seed)
         equal = sum(a.tokens == b.tokens for a, b in zip(mine, theirs, strict=True))
         rows[marked(way)] = row | {"equal": f"{equal} of {len(mine)}"}
-    title = f"{len(alone)} windows, all ways in one run; medians with their 95 % interval"
+    title = (
+        f"{len(alone)} windows, all decoders in one run; times: median (10th to 90th percentile); ratios with "
+        f"their 95 % interval"
+    )
     return Table(title, rows, "way")
 
 
@@ -94,7 +97,7 @@ def _by_stage(setting: Setting, log: Log, found: Result) -> Table:
     for stage in (*_STAGES, "total", "hidden"):
         row = rows[stage.replace("_", " ")] = {}
         for key, way in (("ours", OURS), ("specvlm", SPECVLM), ("alone", ALONE)):
-            row[way] = statistics.median(stage_ms(log.rows(AT_16, way), stage), setting.seed)
+            row[way] = statistics.spread(stage_ms(log.rows(AT_16, way), stage))
             found.figures[f"{key}_{stage}"] = row[way]
     return Table(
         "milliseconds by stage, 16 frames (ours works while the window is open, so stages "

@@ -1,7 +1,7 @@
-"""Certainty of figures: bootstrap intervals, and paired tests of one way against another.
+"""Spreads, bootstrap intervals, and paired tests of one decoder against another.
 
-Windows of a drive are alike, and whoever remembers learns from one to the next. So whole drives are drawn,
-and tests compare drives; samples have the windows of a drive one after the other.
+Windows of a drive are alike, and a memory learns from one to the next. So the bootstrap draws whole drives,
+and tests compare drives. Samples have the windows of a drive one after the other.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE
-
+WINDOWS_PER_DRIVE = 4
 _DRAWS = 1000
 _LEAST = 0.0001
 """Smallest figure that is printed."""
@@ -82,6 +81,12 @@ def resampled(
 def _drives(windows: int) -> list[np.ndarray]:
     """The rows of each drive."""
     return np.array_split(np.arange(windows), range(WINDOWS_PER_DRIVE, windows, WINDOWS_PER_DRIVE))
+
+
+def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return the median, the 10th and the 90th percentile."""
+    low, middle, high = np.percentile(np.asarray(values), (10, 50, 90))
+    return {"median": float(middle), "p10": float(low), "p90": float(high)}
 
 
 def median(sample: Sequence[float], seed: int = 0) -> Interval:

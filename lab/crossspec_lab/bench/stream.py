@@ -31,7 +31,7 @@ from crossspec_lab.bench.decoders import (
     makers,
 )
 from crossspec_lab.bench.harness import check_windows, tell
-from crossspec_lab.bench.held_out import WINDOWS_PER_DRIVE, held_out_windows, measured_pair
+from crossspec_lab.bench.held_out import held_out_windows, measured_pair
 from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
@@ -95,7 +95,7 @@ def row(records: Sequence[Record], alone: Sequence[Record]) -> dict[str, float |
     done, theirs = _captions(records), {one.window: one.tokens for one in _captions(alone)}
     late, index = np.array([1e3 * one.wall_s for one in done]), np.array([one.window for one in done])
     # A window is new if the caption before it is of another drive. Dropped windows do not count.
-    drives = index // WINDOWS_PER_DRIVE
+    drives = index // statistics.WINDOWS_PER_DRIVE
     is_new = np.diff(drives, prepend=drives[0]) > 0
     is_same = ~is_new & (index > 0)
     both = [one for one in done if one.window in theirs]

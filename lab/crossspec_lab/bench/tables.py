@@ -40,10 +40,11 @@ def table(title: str, rows: Mapping[str, Mapping[str, Cell]]) -> str:
 
 
 def text(cell: Cell) -> str:
-    """Return a cell as it is printed; a spread with the 10th and the 90th percentile."""
+    """Return a cell as it is printed: a spread with its percentiles, a ratio also with its 95 % interval."""
     if cell is None:
         return "-"
     if isinstance(cell, Mapping):
-        ends = " to ".join(number(end) for name, end in cell.items() if name != "median")
-        return f"{number(cell['median'])} ({ends})"
+        ends = " to ".join(number(end) for name, end in cell.items() if name not in ("median", "low", "high"))
+        interval = f", 95 %: {number(cell['low'])} to {number(cell['high'])}" if "low" in cell else ""
+        return f"{number(cell['median'])} ({ends}){interval}"
     return number(cell) if isinstance(cell, float) else str(cell)

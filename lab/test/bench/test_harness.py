@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.harness import Run, compared, spread, take_turns, waits
-from crossspec_lab.bench.tables import Table
+from crossspec_lab.bench.harness import Run, compared, ratio, take_turns, waits
+from crossspec_lab.bench.statistics import spread
+from crossspec_lab.bench.tables import Table, text
 
 from crossspec_ros.cli import main
 from crossspec_ros.telemetry.trace import Trace
@@ -54,7 +55,14 @@ def test_times_are_from_the_close_and_from_the_last_frame() -> None:
     assert figures["early"]["stages_ms"]["answer"] == 40
 
 
-def test_the_table_has_what_there_is() -> None:
+def test_ratio_has_an_interval_with_enough_drives() -> None:
+    assert set(ratio([2.0] * 8, [1.0] * 8)) == {"median", "p10", "p90"}
+    found = ratio([20.0, 30.0] * 10, [10.0] * 20)
+    assert 2 <= found["low"] <= found["median"] <= found["high"] <= 3
+    assert "2.50 (2.00 to 3.00), 95 %: 2." in text(found)
+
+
+def test_table_has_the_columns_of_all_rows() -> None:
     found = spread([1.0, 2.0, 3.0])
     assert found["median"] == 2 and found["p10"] == pytest.approx(1.2)
     lines = Table("", {"a|": {"x": found, "n": 1}, "b": {"y": "z"}}, "way").texts()
