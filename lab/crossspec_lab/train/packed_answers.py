@@ -1,6 +1,6 @@
-"""Answers about a window in one row behind its frames: each sees the frames and itself alone.
+"""Answers about a window in one row behind its frames; each attends to the frames and itself only.
 
-So the frames are read once, whatever is asked about them.
+So one pass over the frames serves all questions about them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 IGNORED = -100
-"""Target of a state that learns nothing."""
+"""Label of a state without a target."""
 
 
 @dataclass(frozen=True)
 class AnswerIds:
-    """Token ids from behind the frames to the end of an answer, and which of them are learnt."""
+    """Token ids from behind the frames to the end of an answer; `learned` marks the targets among them."""
 
     ids: list[int]
-    learnt: list[bool]
+    learned: list[bool]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def pack(rows: Sequence[Sequence[AnswerIds]], frames: int, device: torch.device)
             positions[i, at:end] = torch.arange(frames, frames + count)
             mask[i, at:end, :frames] = True
             mask[i, at:end, at:end] = torch.ones(count, count, dtype=torch.bool).tril()
-            # Each state says the next token.
-            wanted[i, at : end - 1] = ids[1:].where(torch.tensor(answer.learnt[1:]), IGNORED)
+            # The target of a state is the next token.
+            wanted[i, at : end - 1] = ids[1:].where(torch.tensor(answer.learned[1:]), IGNORED)
             at = end
     return PackedAnswers(
         tokens[:, frames:].to(device), wanted.to(device), positions.to(device), mask[:, None].to(device)

@@ -15,6 +15,7 @@ import torch
 from crossspec_lab.train.outputs import new_files
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.training import BETAS, Recipe, train
+from crossspec_ros.paths import share_dir
 
 _TOWER = Recipe(8_000, 1_500, 64, 1e-3, weight_decay=0.01, held_out=64)
 _CAPTIONS = replace(_TOWER, steps=300, batch=4)
@@ -25,8 +26,7 @@ _TOWER_SHARE = 0.2
 def run(args: argparse.Namespace) -> int:
     """Train into `args.out`; `args.work` keeps windows and checkpoints, from which a run resumes."""
     torch.manual_seed(7)
-    configs = args.work / "configs"
-    student = SmolStudent(configs, args.device)
+    student = SmolStudent(share_dir() / "models" / "smol", args.device)
     student.begin_as_tiny_tower()
     train(student, _TOWER.shrunk(args.shrink), args.work, "tower", args.device)
     student.is_reading = True
@@ -40,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
     )
     train(student, recipe, args.work, "captions", args.device, optimizer)
     with new_files(args.out) as scratch:
-        student.save(scratch, configs)
+        student.save(scratch)
     print(f"trained: {args.out}")
     return 0

@@ -17,25 +17,23 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import GenerationConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
+from transformers import SmolVLMForConditionalGeneration
 
 from crossspec_lab.train import smol_base
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
 from crossspec_lab.train.shown_words import ShownWords
-from crossspec_lab.train.tiny_tower import ACTIVATION, HEADS, LAYERS, PATCH, WIDTH, copy_tiny_tower
+from crossspec_lab.train.tiny_tower import copy_tiny_tower
 from crossspec_lab.train.training import window_rng
 from crossspec_lab.world import english
-from crossspec_lab.world.dataset import FRAMES, SIDE, frame_window, scenes_of
+from crossspec_lab.world.dataset import FRAMES, frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.questions import ANSWERS, answer
-from crossspec_ros.models.smolvlm import AROUND, END, GLOBAL, IMAGE, SmolVLM, SmolVLMArchitecture
+from crossspec_ros.models.smolvlm import END, SmolVLM, SmolVLMArchitecture
 from crossspec_ros.paths import tiny_models
 
 Answered = tuple[str, str]
 """A question and its answer."""
 
-_LAYERS, _SCALE = LAYERS + 2, 1
-_RANK, _ALPHA = 8, 16
 _TOWER_FRAMES = 2
 """Frames of a window in a step of the tower alone: the others resemble them."""
 _TOWER_LOSS_SHARE = 0.1
@@ -44,43 +42,35 @@ _STANDING = 2
 """Standing questions about a window besides its caption."""
 _MEASURED = 64
 """Windows whose first frames adapt the tiny target's tower."""
-_LINEAR = r"model\.text_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj"
-
-
-def added_tokens(first: int) -> dict[str, int]:
-    """Return SmolVLM2's tokens behind SmolLM2's own, by their ids."""
-    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
-    reserved = [f"<|reserved_special_token_{i}|>" for i in range(88)]
-    names = [GLOBAL, *tiles, AROUND, IMAGE, *reserved, END]
-    return {name: first + i for i, name in enumerate(names)}
 
 
 class SmolStudent(nn.Module):
     """A SmolVLM2 with a frozen language model; its tower, connector, added tokens and low-rank changes learn.
 
+    It has the architecture and the tokens of the checkpoint in `source`, which has changes of the same base.
     While `is_reading` is False, the tower and the connector learn alone.
     """
 
     draw = staticmethod(frame_window)
 
-    def __init__(self, folder: Path, device: str) -> None:
-        """Make the model, and write the files of its checkpoint besides the weights to `folder`."""
+    def __init__(self, source: Path, device: str) -> None:
         super().__init__()
-        self.is_reading = False
+        self.source, self.is_reading = source, False
         base, tokenizer = smol_base.base_model()
-        _write_configs(base.config, folder)
         self.tokenizer: Tokenizer = tokenizer.backend_tokenizer
-        added = added_tokens(base.config.vocab_size)
+        ids = json.loads((source / "added_tokens.json").read_text())
+        added = sorted(ids, key=ids.__getitem__)
         self.tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in added])
-        known = SmolVLMArchitecture.of_folder(folder)
-        module: Any = SmolVLMForConditionalGeneration(known.config)
+        architecture = SmolVLMArchitecture.of_folder(source)
+        module: Any = SmolVLMForConditionalGeneration(architecture.config)
         tensors = smol_base.base_tensors(base)
         words = tensors.pop(smol_base.EMBEDDINGS)
         module.load_state_dict(tensors, strict=False)
         module.requires_grad_(False)
-        config = LoraConfig(r=_RANK, lora_alpha=_ALPHA, target_modules=_LINEAR)
+        options = json.loads((source / smol_base.CONFIG).read_text())
+        config = LoraConfig(**{name: options[name] for name in ("r", "lora_alpha", "target_modules")})
         self._changed: tuple[Any, ...] = (get_peft_model(module, config),)
-        self.target: SmolVLM = known.model(module, self.tokenizer)
+        self.target: SmolVLM = architecture.model(module, self.tokenizer)
         self.tower, self.connector = module.model.vision_model, module.model.connector
         self.tower.requires_grad_(True)
         self.connector.requires_grad_(True)
@@ -176,7 +166,7 @@ class SmolStudent(nn.Module):
         ids = self.tokenizer.encode(f" {answer}{END}", add_special_tokens=False).ids
         return AnswerIds([*before, *ids], [False] * len(before) + [True] * len(ids))
 
-    def save(self, out: Path, configs: Path) -> None:
+    def save(self, out: Path) -> None:
         """Write the checkpoint as changes of its base, in peft's format and bfloat16."""
         changed = self._changed[0]
         low_rank = get_peft_model_state_dict(changed, save_embedding_layers=False)
@@ -189,16 +179,8 @@ class SmolStudent(nn.Module):
         out.mkdir(parents=True, exist_ok=True)
         stored = {name: tensor.to("cpu", torch.bfloat16).contiguous() for name, tensor in state.items()}
         save_file(stored, out / smol_base.WEIGHTS, metadata={"format": "pt"})
-        options = {
-            "peft_type": "LORA",
-            "base_model_name_or_path": smol_base.BASE,
-            "r": _RANK,
-            "lora_alpha": _ALPHA,
-            "target_modules": _LINEAR,
-        }
-        (out / smol_base.CONFIG).write_text(json.dumps(options, indent=1))
-        for file in configs.glob("*.json"):
-            shutil.copy(file, out)
+        for file in self.source.glob("*.json"):
+            shutil.copyfile(file, out / file.name)
 
 
 def _answers(seed: int, rng: np.random.Generator) -> list[Answered]:
@@ -206,50 +188,3 @@ def _answers(seed: int, rng: np.random.Generator) -> list[Answered]:
     scene = scenes_of(seed)[-2]
     questions = rng.choice(list(ANSWERS), _STANDING, replace=False).tolist()
     return [(QUESTION, english.caption(scene, rng)), *((one, answer(one, scene)) for one in questions)]
-
-
-def _write_configs(base: Any, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    added = added_tokens(base.vocab_size)
-    text = {
-        name: getattr(base, name)
-        for name in (
-            *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-            *("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters"),
-            *("max_position_embeddings", "bos_token_id"),
-        )
-    }
-    config = SmolVLMConfig(
-        text_config={
-            **text,
-            "model_type": "llama",
-            "vocab_size": base.vocab_size + len(added),
-            "tie_word_embeddings": True,
-            "eos_token_id": added[END],
-            "pad_token_id": base.eos_token_id,
-        },
-        vision_config={
-            "hidden_size": WIDTH,
-            "intermediate_size": 4 * WIDTH,
-            "num_hidden_layers": _LAYERS,
-            "num_attention_heads": HEADS,
-            "hidden_act": ACTIVATION,
-            "image_size": SIDE,
-            "patch_size": PATCH,
-        },
-        scale_factor=_SCALE,
-        image_token_id=added[IMAGE],
-        tie_word_embeddings=True,
-    )
-    config.save_pretrained(folder)
-    GenerationConfig(eos_token_id=added[END], bos_token_id=base.bos_token_id).save_pretrained(folder)
-    (folder / "added_tokens.json").write_text(json.dumps(added, indent=0))
-    processor = {
-        "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
-        "resample": 1,
-        "max_image_size": {"longest_edge": SIDE},
-        "size": {"longest_edge": 4 * SIDE},
-    }
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1))
-    assert FRAMES == 8, "SmolVLM's prompt names eight frames"

@@ -19,8 +19,6 @@ from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
 
 LAYERS = 3
 """Layers to copy: Video-LLaVA does not read the fourth of CLIP's tower."""
-WIDTH, HEADS, PATCH = 192, 4, 16
-ACTIVATION = "quick_gelu"
 _PREFIX = "video_tower."
 
 
@@ -48,10 +46,10 @@ def copy_tiny_tower(tower: Any, folder: Path, pixels: Tensor) -> None:
     mean, deviation = torch.tensor(CLIP_MEAN), torch.tensor(CLIP_STD)
     offset = (patches * ((0.5 - mean) / deviation)[:, None, None]).sum((1, 2, 3))
     patches, positions = patches / (2 * deviation)[:, None, None], positions[1:]
-    embedded = F.conv2d(pixels.cpu(), patches, offset, stride=PATCH).flatten(2).mT + positions
+    embedded = F.conv2d(pixels.cpu(), patches, offset, stride=patches.shape[-1]).flatten(2).mT + positions
     gain, added = tiny["pre_layrnorm.weight"], tiny["pre_layrnorm.bias"]
     spread = embedded.var(-1, unbiased=False).sqrt().mean()
-    norm = gain[:, None] * (torch.eye(WIDTH) - 1 / WIDTH) / spread
+    norm = gain[:, None] * (torch.eye(len(gain)) - 1 / len(gain)) / spread
     state["embeddings.patch_embedding.weight"] = torch.einsum("ij,j...->i...", norm, patches)
     state["embeddings.patch_embedding.bias"] = norm @ offset + added
     state["embeddings.position_embedding.weight"] = positions @ norm.T

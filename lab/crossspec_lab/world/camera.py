@@ -1,5 +1,4 @@
-"""Recordings of a drive by the two cameras: frames at 20 Hz and events, on one time axis that starts with
-the drive."""
+"""Recordings of a drive by two cameras: frames at 20 Hz and events; their time starts with the drive."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ EVENTS_HZ = 200
 
 
 def frame(scenes: list[Scene], seed: int, t: float, size: tuple[int, int] = FRAME_SIZE) -> NDArray[np.uint8]:
-    """The RGB frame (H, W, 3) uint8 at `t` seconds."""
+    """Return the (H, W, 3) uint8 RGB frame at `t` seconds."""
     return draw(scenes, seed, t, *size, in_color=True)
 
 
 def events(
     scenes: list[Scene], seed: int, start_s: int, end_s: int, rate_hz: int = EVENTS_HZ
 ) -> Iterator[EventBatch]:
-    """Events of [start_s, end_s), a batch for each of the `rate_hz` pictures a second that the pixels see."""
+    """Yield the events of [start_s, end_s), a batch for each of the pixels' `rate_hz` pictures a second."""
     step_us = 1_000_000 // rate_hz
     sensor = DvsSensor(
         draw(scenes, seed, start_s, *SENSOR_SIZE, in_color=False), start_s * 1_000_000 - 1, seed

@@ -1,7 +1,7 @@
 """Captions of a scene in free English, and the attributes that any text claims.
 
-Each thing can be said in six ways. Which one is said follows mostly from what else is in the picture, as
-people choose words; a share is drawn, so that a model that learns these captions is not sure of every word.
+There are six phrasings of each thing. The other things in the picture decide most of them, as people choose
+words. A share is drawn, so that a model that learns these captions is not sure of every word.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from crossspec_lab.world.phrases import attributes
 from crossspec_lab.world.scene import Scene
 
 _DRAWN_SHARE = 0.25
-"""Share of the ways to say a thing that are drawn, whatever the picture shows."""
+"""Share of the phrasings that are drawn."""
 
 Ways = Sequence[str]
 
 _WAYS: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
-"""Ways to say each thing; those of a thing with several values stand under each value."""
+"""Phrasings of each thing; a thing with several values has them under each value."""
 _ORDERS = tuple(permutations(range(4)))
 
 
 def caption(scene: Scene, rng: np.random.Generator | None = None) -> str:
-    """The caption of a window; with `rng` a share of the ways to say things is drawn."""
-    told = attributes(scene)
-    road, background, light = told["road"], told["background"], told["light"]
+    """Return the caption of a window; with `rng` a share of the phrasings is drawn."""
+    truth = attributes(scene)
+    road, background, light = truth["road"], truth["background"], truth["light"]
 
-    def said(ways: Ways, thing: str, *seen: str) -> str:
+    def phrase(ways: Ways, thing: str, *seen: str) -> str:
         return ways[_index(len(ways), rng, thing, *seen)]
 
-    light_words = said(_WAYS["light"][light], "light", road, scene.ego)
-    road_words = said(_WAYS["road"][road], "road", background, light)
-    setting = said(_WAYS["setting"], "setting", light, scene.ego).format(
+    light_words = phrase(_WAYS["light"][light], "light", road, scene.ego)
+    road_words = phrase(_WAYS["road"][road], "road", background, light)
+    setting = phrase(_WAYS["setting"], "setting", light, scene.ego).format(
         light=light_words,
         Light=_capital(light_words),
         road=road_words,
         Road=_capital(road_words),
-        background=said(_WAYS["background"][background], "background", road, scene.ego),
+        background=phrase(_WAYS["background"][background], "background", road, scene.ego),
     )
     if v := scene.vehicle:
-        vehicle = said(_WAYS["vehicle"], "vehicle", v.kind, background).format(
+        vehicle = phrase(_WAYS["vehicle"], "vehicle", v.kind, background).format(
             color=v.color,
             kind=v.kind,
-            place=said(_WAYS["place"][v.place], "place", v.color, background),
-            motion=said(_WAYS["motion"][v.motion], "motion", v.color, v.place),
+            place=phrase(_WAYS["place"][v.place], "place", v.color, background),
+            motion=phrase(_WAYS["motion"][v.motion], "motion", v.color, v.place),
         )
     else:
-        vehicle = said(_WAYS["no vehicle"], "no vehicle", road, background)
+        vehicle = phrase(_WAYS["no vehicle"], "no vehicle", road, background)
     if p := scene.person:
-        dress = said(_WAYS["dress"], "dress", p.color, road).format(p.color)
-        person = said(_WAYS["person"][p.action], "person", p.color, background).format(dress)
+        dress = phrase(_WAYS["dress"], "dress", p.color, road).format(p.color)
+        person = phrase(_WAYS["person"][p.action], "person", p.color, background).format(dress)
     else:
-        person = said(_WAYS["nobody"], "nobody", road, light)
+        person = phrase(_WAYS["nobody"], "nobody", road, light)
     if s := scene.signal:
-        state = said(_WAYS["signal"], "signal", light, s.color).format(s.color)
+        state = phrase(_WAYS["signal"], "signal", light, s.color).format(s.color)
     else:
-        state = said(_WAYS["state"][scene.ego], "state", background, road)
+        state = phrase(_WAYS["state"][scene.ego], "state", background, road)
     sentences = setting, vehicle, person, state
-    return " ".join(sentences[i] for i in _ORDERS[_index(len(_ORDERS), rng, "order", told["person"], light)])
+    return " ".join(sentences[i] for i in _ORDERS[_index(len(_ORDERS), rng, "order", truth["person"], light)])
 
 
 def _index(count: int, rng: np.random.Generator | None, thing: str, *seen: str) -> int:
-    """Index of the way in which a thing is said, given what else is seen."""
+    """Return the index of a thing's phrasing; the other things that are seen decide it."""
     if rng is not None and rng.random() < _DRAWN_SHARE:
         return int(rng.integers(count))
     return crc32(" ".join((thing, *seen)).encode()) % count
@@ -80,7 +80,7 @@ def _capital(words: str) -> str:
 
 
 def _pattern(ways: Ways) -> re.Pattern[str]:
-    """Pattern of a thing said in any of these ways, whatever stands in their gaps."""
+    """Return the pattern of a thing in any of these phrasings, with anything in their gaps."""
     return re.compile("|".join(re.sub(r"\\\{\w*\\\}", ".{1,30}?", re.escape(way)) for way in ways), re.I)
 
 
@@ -103,7 +103,7 @@ _SHOWN = re.compile(_pattern(_WAYS["signal"]).pattern.replace(".{1,30}?", "(red|
 
 
 def claimed(text: str) -> dict[str, str]:
-    """The attributes that any text claims, by the ways above; what it does not claim is absent."""
+    """Return the attributes that any text claims in these phrasings."""
     found: dict[str, str] = {}
     for attribute, values in _CLAIMS.items():
         for value, pattern in values.items():

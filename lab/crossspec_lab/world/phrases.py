@@ -1,7 +1,7 @@
 """Captions of a scene, and the attributes that a caption claims.
 
-Order, length (35-55 tokens) and vocabulary follow the captions that Video-LLaVA-7B gives over DSEC: an
-enumeration of the key elements, then where the vehicle is, then the circumstances.
+Order, length (35-55 tokens) and vocabulary follow the captions of Video-LLaVA-7B on DSEC: an enumeration of
+the key elements, then the vehicle's place, then the circumstances.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _PERSON = {
 _EGO = {"still": "we are standing still", "slow": "we are moving slowly", "fast": "we are moving fast"}
 
 COLOR_ATTRIBUTES = ("vehicle color", "person color", "light", "signal color")
-"""Attributes that only colour frames can tell: events carry neither colour nor light level."""
+"""Attributes that only frames show: events carry neither colour nor light level."""
 
 
 def caption(scene: Scene) -> str:
-    """The one true caption of a window."""
+    """Return the one true caption of a window."""
     road, vehicle = _ROAD[scene.road], scene.vehicle
     person = _PERSON[scene.person.action].format(scene.person.color) if scene.person else "nobody on foot"
     light = "dim" if scene.tunnel else scene.light
@@ -49,7 +49,7 @@ def caption(scene: Scene) -> str:
 
 
 def attributes(scene: Scene) -> dict[str, str]:
-    """The attributes a caption of this scene must get right; those that do not apply are left out."""
+    """Return the attributes that a caption of this scene must get right, without those that do not apply."""
     found = {
         "vehicle": scene.vehicle.kind if scene.vehicle else "none",
         "person": scene.person.action if scene.person else "none",
@@ -72,7 +72,7 @@ def attributes(scene: Scene) -> dict[str, str]:
 
 
 def claimed(text: str) -> dict[str, str]:
-    """The attributes that any text claims, by the grammar's phrases; what it does not claim is absent."""
+    """Return the attributes that any text claims in the grammar's phrases."""
     elements, _, rest = text.partition(" on both sides.")
     words = elements.split()
     found: dict[str, str] = {}

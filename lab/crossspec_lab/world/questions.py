@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from crossspec_lab.world.phrases import attributes
@@ -31,74 +31,53 @@ FORM_QUESTION = "Fill in what is in this scene."
 
 
 def truth(scene: Scene) -> dict[str, str]:
-    """The one true answer to the schema about a window."""
-    vehicle, person, signal = scene.vehicle, scene.person, scene.signal
+    """Return the one true answer to the schema about a window."""
+    claims = attributes(scene)
     return {
-        "vehicle": vehicle.kind if vehicle else NONE,
-        "colour": vehicle.color if vehicle else NONE,
-        "place": vehicle.place if vehicle else NONE,
-        "motion": vehicle.motion if vehicle else NONE,
-        "person": person.action if person else NONE,
-        "light": "dim" if scene.tunnel else scene.light,
-        "signal": signal.color if signal else NONE,
+        "vehicle": claims["vehicle"],
+        "colour": claims.get("vehicle color", NONE),
+        "place": claims.get("vehicle place", NONE),
+        "motion": claims.get("vehicle motion", NONE),
+        "person": claims["person"],
+        "light": claims["light"],
+        "signal": claims.get("signal color", NONE),
         "speed": scene.ego,
     }
 
 
-def _person_answer(told: Mapping[str, str], scene: Scene) -> str:
-    return f"Yes, {told['person']}." if scene.person else "No."
-
-
-def _vehicle_answer(told: Mapping[str, str], scene: Scene) -> str:
-    if not scene.vehicle:
-        return "None."
-    return f"A {told['vehicle color']} {told['vehicle']}, {told['vehicle motion']}."
-
-
-def _signal_answer(told: Mapping[str, str], scene: Scene) -> str:
-    return f"It is {told['signal color']}." if scene.signal else "There is none."
-
-
-ANSWERS = {
-    "Is there a person, and where?": _person_answer,
-    "Which vehicle is there?": _vehicle_answer,
-    "What does the traffic light show?": _signal_answer,
-    "What is the light like?": lambda told, scene: f"It is {told['light']}.",
-    "How fast are we?": lambda told, scene: {
-        "still": "We stand still.",
-        "slow": "Slow.",
-        "fast": "Fast.",
-    }[scene.ego],
+_SPEEDS = {"still": "We stand still.", "slow": "Slow.", "fast": "Fast."}
+ANSWERS: dict[str, Callable[[Mapping[str, str]], str]] = {
+    "Is there a person, and where?": lambda f: "No." if f["person"] == NONE else f"Yes, {f['person']}.",
+    "Which vehicle is there?": lambda f: (
+        "None." if f["vehicle"] == NONE else f"A {f['colour']} {f['vehicle']}, {f['motion']}."
+    ),
+    "What does the traffic light show?": lambda f: (
+        "There is none." if f["signal"] == NONE else f"It is {f['signal']}."
+    ),
+    "What is the light like?": lambda f: f"It is {f['light']}.",
+    "How fast are we?": lambda f: _SPEEDS[f["speed"]],
 }
-"""Standing questions, each with what answers it."""
+"""Standing questions, each with its answer from the form of a window."""
 
 
 def answer(question: str, scene: Scene) -> str:
-    """The one true answer to a standing question about a window."""
-    return ANSWERS[question](attributes(scene), scene)
+    """Return the one true answer to a standing question about a window."""
+    return ANSWERS[question](truth(scene))
 
 
-def _is_on_road(scene: Scene) -> bool:
-    return scene.person is not None and scene.person.action in ("crossing", "cycling")
-
-
-YES_OR_NO = {
-    "Is a person on the road?": _is_on_road,
-    "Is anybody in sight?": lambda scene: scene.person is not None,
-    "Is a vehicle in front of us?": lambda scene: (
-        scene.vehicle is not None and scene.vehicle.place == "ahead"
-    ),
-    "Is a vehicle coming closer?": lambda scene: (
-        scene.vehicle is not None and scene.vehicle.motion == "closer"
-    ),
-    "Is the traffic light red?": lambda scene: scene.signal is not None and scene.signal.color == "red",
-    "Is it dark?": lambda scene: scene.tunnel or scene.light == "night",
-    "Are we moving?": lambda scene: scene.ego != "still",
-    "Does the road bend?": lambda scene: scene.road != "straight",
+YES_OR_NO: dict[str, Callable[[Mapping[str, str]], bool]] = {
+    "Is a person on the road?": lambda f: f["person"] in ("crossing", "cycling"),
+    "Is anybody in sight?": lambda f: f["person"] != NONE,
+    "Is a vehicle in front of us?": lambda f: f["place"] == "ahead",
+    "Is a vehicle coming closer?": lambda f: f["motion"] == "closer",
+    "Is the traffic light red?": lambda f: f["signal"] == "red",
+    "Is it dark?": lambda f: f["light"] in ("dim", "night"),
+    "Are we moving?": lambda f: f["speed"] != "still",
+    "Does the road bend?": lambda f: f["road"] != "straight",
 }
-"""Standing questions whose answer is `yes` or `no`, each with what tells."""
+"""Standing questions with the answer `yes` or `no`, from the form and the attributes of a window."""
 
 
 def yes_or_no(question: str, scene: Scene) -> str:
-    """The true one of `yes` and `no` to a question of `YES_OR_NO` about a window."""
-    return "yes" if YES_OR_NO[question](scene) else "no"
+    """Return the true one of `yes` and `no` to a question of `YES_OR_NO` about a window."""
+    return "yes" if YES_OR_NO[question](attributes(scene) | truth(scene)) else "no"

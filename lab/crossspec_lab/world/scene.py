@@ -1,12 +1,13 @@
-"""Events of a drive: one `Scene` a window, chained so that consecutive windows resemble each other.
+"""A drive: one `Scene` a window, chained so that consecutive windows resemble each other.
 
-Everything a caption can say is constant within a window and changes at its boundary (with short
-transitions in the picture), so a window has one true caption. Lengths are metres, the camera is at depth 0
-and looks along +z, the ego lane is centred on x = 0, traffic keeps to the right.
+All attributes of a caption are constant within a window, so it has one true caption. They change at its
+boundary, with short transitions in the picture. Lengths are metres. The camera is at depth 0 and looks along
++z, the ego lane is centred on x = 0, traffic keeps to the right.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,7 +77,7 @@ class Scene:
 
 
 def drive(seed: int, windows: int) -> list[Scene]:
-    """The first `windows` scenes of the drive with this seed; a longer drive begins with the same scenes."""
+    """Return the first `windows` scenes of the drive with this seed; longer drives begin with the same."""
     rng = np.random.default_rng([seed, 0xD51])
     scenes: list[Scene] = []
     previous: Scene | None = None
@@ -87,7 +88,7 @@ def drive(seed: int, windows: int) -> list[Scene]:
 
 
 def _choice(
-    rng: np.random.Generator, options: tuple[str, ...], weights: tuple[float, ...] | None = None
+    rng: np.random.Generator, options: Sequence[str], weights: tuple[float, ...] | None = None
 ) -> str:
     return options[int(rng.choice(len(options), p=weights))]
 
@@ -141,11 +142,8 @@ def _drive_ahead(rng: np.random.Generator, vehicle: Vehicle, z0: float) -> Vehic
         possible.append("closer")
     if z0 * ratio <= _FAR + 1:
         possible.append("away")
-    motion = (
-        vehicle.motion
-        if vehicle.z1 and vehicle.motion in possible and _keep(rng, 0.5)
-        else _choice(rng, tuple(possible))
-    )
+    keeps = vehicle.z1 and vehicle.motion in possible and _keep(rng, 0.5)
+    motion = vehicle.motion if keeps else _choice(rng, possible)
     z1 = z0 / ratio if motion == "closer" else z0 * ratio if motion == "away" else z0
     return replace(vehicle, motion=motion, z0=z0, z1=z1)
 
@@ -176,7 +174,7 @@ def _person(
     clear = vehicle is None or parked or (vehicle.place == "ahead" and min(vehicle.z0, vehicle.z1) > 10.5)
     if clear and speed < 9:
         possible.append("crossing")
-    action = _choice(rng, tuple(possible))
+    action = _choice(rng, possible)
     color = _choice(rng, PERSON_COLORS)
     if action == "crossing":
         z = float(rng.uniform(7, 9))

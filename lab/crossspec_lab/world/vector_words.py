@@ -1,4 +1,4 @@
-"""Segments of events in one line, in the vector words that EVT 3.0 and `libcaer_cmp` have."""
+"""Segments of events in one line, in the vector words of EVT 3.0 and `libcaer_cmp`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from crossspec_ros.compiled import FIELDS, compiled
 
 @compiled(f"UniTuple(int64, 2)({FIELDS}, uint16[::1], UniTuple(int64, 2), UniTuple(int64, 4))")
 def put_segment(t: Any, line: Any, along: Any, p: Any, words: Any, place: Any, kinds: Any) -> tuple[int, int]:
-    """Put the events that may share vector words; return the places behind them, in words and in events.
+    """Put the events that may share vector words; return the positions behind them.
 
-    `place` has those of the first. The events have one time, line and polarity, and each lies ahead of the
-    last, with gaps that leave no mask empty. `kinds` are the words of a base, a mask and a single event,
-    and the bits of a mask; where single words are fewer, they are taken.
+    `place` has the positions of the first, in words and in events. The events have one time, line and
+    polarity, and each lies ahead of the last, with gaps that leave no mask empty. `kinds` are the words of a
+    base, a mask and a single event, and the bits of a mask. The fewer words win, single or vector.
     """
     (count, start), (base, vector, single, bits) = place, kinds
     end = start + 1

@@ -30,7 +30,7 @@ def test_answers_and_form_values_are_learned(student: AnswerStudent) -> None:
     scene, tokenizer = dataset.scenes_of(dataset.HELD_OUT)[-2], student.target.tokenizer
     answers = student.answers(scene, np.random.default_rng(1))
     captioned, full, values, *standing = (
-        tokenizer.decode([i for i, is_learned in zip(one.ids, one.learnt, strict=True) if is_learned])
+        tokenizer.decode([i for i, is_learned in zip(one.ids, one.learned, strict=True) if is_learned])
         for one in answers
     )
     truth = questions.truth(scene)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from crossspec_lab.train import smol, smol_base, smol_student
+from crossspec_lab.train import smol, smol_base
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.tiny_tower import LAYERS, copy_tiny_tower
 from crossspec_lab.world import dataset
@@ -21,7 +22,29 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture
-from crossspec_ros.paths import tiny_models
+from crossspec_ros.paths import share_dir, tiny_models
+
+
+@pytest.fixture(autouse=True)
+def share(base: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Replace the shipped checkpoint by one of the small base."""
+    share, base = tmp_path / "share", smol_base.base_model()[0].config
+    source = share / "models" / "smol"
+    shutil.copytree(share_dir() / "models" / "smol", source, ignore=shutil.ignore_patterns("heads", "*.png"))
+    shift = base.vocab_size - 49_152
+    tokens = json.loads((source / "added_tokens.json").read_text())
+    (source / "added_tokens.json").write_text(json.dumps({name: i + shift for name, i in tokens.items()}))
+    config = json.loads((source / "config.json").read_text())
+    config["image_token_id"] += shift
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim")
+    text = {name: getattr(base, name) for name in (*sizes, "num_key_value_heads", "rms_norm_eps")}
+    vocabulary = base.vocab_size + len(tokens)
+    config["text_config"] |= text | {"vocab_size": vocabulary, "eos_token_id": vocabulary - 1}
+    (source / "config.json").write_text(json.dumps(config))
+    generation = {"eos_token_id": vocabulary - 1, "bos_token_id": 1}
+    (source / "generation_config.json").write_text(json.dumps(generation))
+    monkeypatch.setattr(smol, "share_dir", lambda: share)
+    return share
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +83,8 @@ def base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def student(tmp_path: Path) -> SmolStudent:
-    return SmolStudent(tmp_path / "configs", "cpu").eval()
+def student(share: Path) -> SmolStudent:
+    return SmolStudent(share / "models" / "smol", "cpu").eval()
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +99,7 @@ def test_stored_changes_complete_to_the_student(
     for parameter in student.parameters():
         parameter.copy_((parameter + 0.02 * torch.randn_like(parameter)).bfloat16().float())
     stored = tmp_path / "stored"
-    student.save(stored, tmp_path / "configs")
+    student.save(stored)
     assert {file.name for file in stored.iterdir()} >= {smol_base.CONFIG, smol_base.WEIGHTS, "config.json"}
     complete(stored)
     known = target_architecture(stored)
@@ -122,4 +145,4 @@ def test_training_writes_a_checkpoint(tmp_path: Path) -> None:
 
 def test_added_tokens_have_the_published_ids(shared: Path) -> None:
     published = json.loads((shared / "data/checkpoints/smolvlm2_500m/added_tokens.json").read_text())
-    assert smol_student.added_tokens(49_152) == published
+    assert json.loads((share_dir() / "models/smol/added_tokens.json").read_text()) == published
