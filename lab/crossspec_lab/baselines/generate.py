@@ -53,7 +53,7 @@ class TransformersGenerate:
         with trace.span("decode"):
             out = model.generate(
                 **inputs,
-                # SmolVLM2's own config says that it has none.
+                # SmolVLM2's config switches the cache off.
                 use_cache=True,
                 do_sample=False,
                 max_new_tokens=self._limit,

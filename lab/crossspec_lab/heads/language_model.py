@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
 from crossspec_lab.heads.growing import Row, by_depth, grow, log_softmax, ranked
-from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
+from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.model_runner import ModelRunner
@@ -38,13 +38,33 @@ class LanguageModel(Head):
     A trained projector maps the target's frame embeddings, and the head learns the target's own responses. It
     reads the question first, then frames as they come, then the response. Where the target departs from the
     draft, the head drafts again from there.
+
+    With a `draft_vocabulary` it writes only these of the target's tokens (FR-Spec, Zhao et al., 2025). For a
+    target of 49,000 tokens, a read-out of all would take longer than the rest of the head.
     """
 
     kind = "language_model"
     needs = frozenset({"frames"})
 
-    def __init__(self, sizes: Sizes, width: int, layers: int, heads: int, inner: int) -> None:
-        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner)
+    def __init__(
+        self,
+        sizes: Sizes,
+        width: int,
+        layers: int,
+        heads: int,
+        inner: int,
+        draft_vocabulary: Sequence[int] = (),
+    ) -> None:
+        vocabulary = {"draft_vocabulary": list(draft_vocabulary)} if draft_vocabulary else {}
+        super().__init__(sizes, width=width, layers=layers, heads=heads, inner=inner, **vocabulary)
+        ids = torch.tensor(draft_vocabulary or range(sizes.tokens))
+        # (target's vocabulary,) rows of the head's embeddings; the last row stands for all other tokens.
+        rows = torch.full((sizes.tokens,), len(ids))
+        rows[ids] = torch.arange(len(ids))
+        self._ids: Tensor
+        self._rows_of: Tensor
+        self.register_buffer("_ids", ids, persistent=False)
+        self.register_buffer("_rows_of", rows, persistent=False)
         self.project = nn.Sequential(nn.Linear(sizes.width, width), nn.GELU(), nn.Linear(width, width))
         config = LlamaConfig(
             hidden_size=width,
@@ -52,7 +72,7 @@ class LanguageModel(Head):
             num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=heads,
-            vocab_size=sizes.tokens,
+            vocab_size=len(ids) + bool(draft_vocabulary),
             max_position_embeddings=8192,
             pad_token_id=None,
         )
@@ -71,14 +91,22 @@ class LanguageModel(Head):
         """Return the cross entropy of the response, for most windows without the last group of frames."""
         is_early = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
         mask = torch.where(is_early.to(pairs.frames.device), pairs.early_mask, pairs.frame_mask)
-        return token_loss(self.forced_logits(pairs, mask), pairs.tokens)
+        logits = self.forced_logits(pairs, mask)
+        rows = self._rows_of[pairs.tokens.clamp(min=0)]
+        is_written = pairs.is_token & (rows < len(self._ids))
+        if not is_written.any():
+            # The mean over no token is NaN.
+            return logits.sum() * 0
+        return token_loss(logits, rows.where(is_written, rows.new_tensor(IGNORED)))
 
     def logits(self, pairs: Pairs) -> Tensor:
         """Return logits without the last group of frames, as it drafts."""
-        return self.forced_logits(pairs, pairs.early_mask)
+        written = self.forced_logits(pairs, pairs.early_mask)
+        logits = written.new_full((*written.shape[:2], self.sizes.tokens), -torch.inf)
+        return logits.index_copy_(2, self._ids, written)
 
     def forced_logits(self, pairs: Pairs, frame_mask: Tensor) -> Tensor:
-        """Return (b, t, vocabulary) logits of the response, with the frames in the mask (b, f)."""
+        """Return (b, t, draft vocabulary) logits of the response, with the frames in the mask (b, f)."""
         b = len(pairs.tokens)
         question = self._words(pairs.question).expand(b, -1, -1)
         response = self._words(pairs.tokens[:, :-1].clamp(min=0))
@@ -160,20 +188,21 @@ class LanguageModel(Head):
         log_probs: list[Tensor] = []
         while self._hidden is not None and len(log_probs) < tokens:
             log_probs.append(log_softmax(self._read_out(self._hidden)[0]))
-            token = int(log_probs[-1].argmax())
+            token = int(self._ids[log_probs[-1].argmax()])
             self._chain.append(token)
             is_over = token in self._target[0].spec.eos_ids or len(self._chain) - self._base >= LONGEST
             self._hidden = None if is_over else self._read(self._words((token,)))
         if log_probs:
-            self._rows += ranked(torch.stack(log_probs))
+            rows = ranked(torch.stack(log_probs))
+            self._rows += [[(int(self._ids[i]), prob) for i, prob in row] for row in rows]
         return self._hidden is not None
 
     def _words(self, ids: Sequence[int] | Tensor) -> Tensor:
-        return self.model.embed_tokens(torch.as_tensor(ids, device=self.device))
+        return self.model.embed_tokens(self._rows_of[torch.as_tensor(ids, device=self.device)])
 
     def _read_out(self, hidden: Tensor) -> Tensor:
         # The head is the transposed table of embeddings.
-        return hidden @ self.model.embed_tokens.weight.T
+        return hidden @ self.model.embed_tokens.weight[: len(self._ids)].T
 
     def _read(self, inputs: Tensor) -> Tensor:
         positions = self._row.length + torch.arange(len(inputs))[None]

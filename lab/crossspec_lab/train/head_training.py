@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,6 +35,8 @@ from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.window import Window
 
 ALL = "all"
+_ALL_TOKENS = 4096
+"""Largest vocabulary that a small language model writes completely; of a larger one, the tokens it learns."""
 Kind = TypeVar("Kind", bound=TargetReader)
 
 
@@ -51,10 +53,11 @@ VARIANTS: dict[str, tuple[str, Callable[[Sizes], dict[str, Any]], int]] = {
 """Kind, options and highest number of training steps of each head in docs/drafters.md."""
 
 
-def new_head(name: str, sizes: Sizes) -> Head:
-    """Return an untrained head of one of `VARIANTS`."""
+def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
+    """Return an untrained head of one of `VARIANTS`; a language model writes this `vocabulary` only."""
     kind, options, _ = VARIANTS[name]
-    head = make_head(kind, sizes, options(sizes))
+    more = {"draft_vocabulary": list(vocabulary)} if vocabulary and kind == "language_model" else {}
+    head = make_head(kind, sizes, options(sizes) | more)
     head.name = name
     return head
 
@@ -85,8 +88,9 @@ def run(args: argparse.Namespace) -> int:
         pairs = training.extracted(windows, "pairs", args.windows)
         if len(pairs) < args.windows:
             progress.console.print(f"{len(pairs)} windows with frames in the recordings, of {args.windows}")
+        vocabulary = sorted(pairs.ids()) if training.sizes.tokens > _ALL_TOKENS else ()
         for name in names:
-            make = partial(new_head, name, training.sizes)
+            make = partial(new_head, name, training.sizes, vocabulary)
             head, best = training.fit(name, make, pairs, args.steps or VARIANTS[name][2])
             save_head(head, args.out / name, {"variant": name, "windows": len(pairs)} | best)
             progress.console.print(f"{name}: {100 * best['tokens_right']:.1f} % of held-out tokens right")

@@ -154,6 +154,11 @@ class PairShards:
     def __len__(self) -> int:
         return len(self._windows)
 
+    def ids(self) -> set[int]:
+        """Return the token ids of questions and captions."""
+        names = "question", "tokens"
+        return {token for one in self._windows for name in names for token in one.get_tensor(name).tolist()}
+
     def rows_with(self, names: frozenset[str]) -> list[int]:
         """Return the windows that have all of these fields; raise InputError if there are none."""
         rows = [row for row, one in enumerate(self._windows) if names <= set(one.keys())]

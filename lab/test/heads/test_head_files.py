@@ -10,13 +10,14 @@ import pytest
 import torch
 from crossspec_lab.heads.eagle import Eagle
 from crossspec_lab.heads.head import Head, Sizes
-from crossspec_lab.heads.head_files import load_head, save_head
+from crossspec_lab.heads.head_files import load_head, make_head, save_head
 from crossspec_lab.heads.medusa import Medusa
 from crossspec_lab.train.head_training import VARIANTS, new_head
 from refusals import refused
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
 
 LAYER = {
     "model_type": "qwen3",
@@ -59,6 +60,14 @@ def test_saved_head_is_loaded(name: str, pair: ModelPair, sizes: Sizes, tmp_path
     loaded = load_head(tmp_path, pair.target, pair.draft)
     check(head, loaded)
     assert loaded.options == head.options and loaded.dtype == pair.target.dtype
+
+
+def test_shipped_heads_are_loaded() -> None:
+    for name in ("tiny", "smol"):
+        folder = share_dir() / "models" / name / "heads" / "massv"
+        config = json.loads((folder / "config.json").read_text())
+        head = make_head(config["kind"], Sizes(**config["sizes"]), config["options"])
+        head.load_state_dict(load_file(folder / "model.safetensors"))
 
 
 def speculators(folder: Path, sizes: Sizes, **changes: Any) -> Eagle:

@@ -131,3 +131,18 @@ def test_language_model_drafts_what_one_pass_gives(pair: ModelPair) -> None:
     )
     wanted = ranked(head.forced_logits(forced, mask)[0, len(verified) :].log_softmax(-1))
     assert torch.allclose(torch.tensor(rows), torch.tensor(wanted), atol=1e-4)
+
+
+def test_head_writes_only_its_draft_vocabulary(pair: ModelPair) -> None:
+    torch.manual_seed(3)
+    sizes, vocabulary = Sizes.of(pair.target, pair.draft), list(range(0, 577, 2))
+    head, pairs = new_head("massv", sizes, vocabulary).eval(), random_pairs(sizes)
+    head.load(pair.target)
+    finite = torch.isfinite(head.logits(pairs)).nonzero()[:, 2].unique()
+    assert finite.tolist() == vocabulary and torch.isfinite(head.loss(pairs))
+    assert head.loss(replace(pairs, tokens=torch.full_like(pairs.tokens, 1))) == 0
+    # It reads other tokens, and does not write them.
+    context = Context(QUESTION, (1, 3, 5), frames=tuple(pairs.frames[0].split(list(pairs.units))))
+    with torch.inference_mode():
+        guess = head.propose(context, 20, 0.0)
+    assert len(guess) == 20 and set(guess.token_ids) <= set(vocabulary)
