@@ -77,8 +77,8 @@ def _all(setting: Setting, log: Log) -> Table:
         equal = sum(a.tokens == b.tokens for a, b in zip(mine, theirs, strict=True))
         rows[marked(way)] = row | {"equal": f"{equal} of {len(mine)}"}
     title = (
-        f"{len(alone)} windows, all decoders in one run; times: median (10th to 90th percentile); ratios with "
-        f"their 95 % interval"
+        f"{len(alone)} windows, all decoders in one run; times: median (10th to 90th percentile); ratios "
+        f"with their 95 % interval"
     )
     return Table(title, rows, "way")
 
