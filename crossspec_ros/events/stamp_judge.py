@@ -241,6 +241,10 @@ class StampJudge:
         if not others or message.stamp_ns <= self._held_at_ns[others[0].stream] + _DECIDE_NS:
             return
         last = others[-1]
+        is_now = 0 <= self._host_ns() - last.stamp_ns < _SECOND
+        if is_now and last.stream in self.reached and message.stamp_ns < others[0].stamp_ns:
+            # Both waited while this process stood still, and this stream catches up.
+            return
         is_better = last.stream not in self.reached and self._rank(last) > self._rank(message)
         if not is_better or last.is_silence:
             yield from self._refuse(last.stream, [])
