@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     source = tiny_models() / "target"
     torch.manual_seed(7)
     student = AnswerStudent(source)
-    train(student, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
+    train(student, student.draw, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
     write_model(student.module, source, args.out)
     print(f"trained: {args.out}")
     return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -28,17 +29,17 @@ def run(args: argparse.Namespace) -> int:
     torch.manual_seed(7)
     student = SmolStudent(share_dir() / "models" / "smol", args.device)
     student.begin_as_tiny_tower()
-    train(student, _TOWER.shrunk(args.shrink), args.work, "tower", args.device)
+    train(student, student.draw, _TOWER.shrunk(args.shrink), args.work, "tower", args.device)
     student.is_reading = True
     recipe = _CAPTIONS.shrunk(args.shrink)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": student.tower_parameters(), "lr": _TOWER_SHARE * recipe.learning_rate},
         {"params": student.language_parameters()},
     ]
     optimizer = torch.optim.AdamW(
         groups, recipe.learning_rate, BETAS, weight_decay=recipe.weight_decay, fused=True
     )
-    train(student, recipe, args.work, "captions", args.device, optimizer)
+    train(student, student.draw, recipe, args.work, "captions", args.device, optimizer)
     with new_files(args.out) as scratch:
         student.save(scratch)
     print(f"trained: {args.out}")

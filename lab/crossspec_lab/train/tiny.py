@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         torch.manual_seed(7)
         student: CaptionStudent = (TargetStudent if name == "target" else DraftStudent)(source)
         tower_first = _TowerFirst(_TOWER_STEPS[kind] // args.shrink)
-        train(student, _RECIPES[kind].shrunk(args.shrink), args.work, kind, callbacks=(tower_first,))
+        recipe = _RECIPES[kind].shrunk(args.shrink)
+        train(student, student.draw, recipe, args.work, kind, callbacks=(tower_first,))
         # The two models of the pair are stored side by side.
         write_model(student.module, source, args.out / (name if is_pair else args.family))
     print(f"trained: {args.out}")

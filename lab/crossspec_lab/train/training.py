@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from safetensors.torch import save_model
-from torch import Tensor, nn
+from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -44,14 +44,6 @@ class Recipe:
         )
 
 
-class Student(Protocol):
-    """A module whose call returns its `loss` on windows; `seeds` are those of their drives."""
-
-    draw: Draw
-
-    def __call__(self, images: Tensor, seeds: Tensor) -> dict[str, Tensor]: ...
-
-
 class _Trainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the weights. The library's own saving refuses tied ones of modules that are not its own."""
@@ -61,7 +53,8 @@ class _Trainer(Trainer):
 
 
 def train(
-    student: Student,
+    student: nn.Module,
+    draw: Draw,
     recipe: Recipe,
     work: Path,
     name: str,
@@ -72,11 +65,12 @@ def train(
     """Train a student. An interrupted training continues from its last checkpoint in `work`/`name`.
 
     Args:
+        student: a module that is called with `images` and `seeds` of windows, and returns their `loss`.
         work: folder of drawn windows and checkpoints.
         optimizer: one in place of AdamW with the recipe's rate on all parameters.
     """
     learned, held_out = (
-        DrawnWindows(work / "windows", student.draw, seeds)
+        DrawnWindows(work / "windows", draw, seeds)
         for seeds in (range(recipe.windows), range(HELD_OUT, HELD_OUT + recipe.held_out))
     )
     is_on_cpu = device == "cpu"
@@ -108,7 +102,7 @@ def train(
         save_total_limit=1,
     )
     trainer = _Trainer(
-        cast(nn.Module, student),
+        student,
         arguments,
         train_dataset=cast(Any, learned),
         eval_dataset=cast(Any, held_out),
