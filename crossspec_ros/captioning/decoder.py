@@ -54,7 +54,6 @@ class PrefillHiddenDecoder:
         policy: Policy,
         engine: Engine | None = None,
         owns_engine: bool = False,
-        drafts: DraftModel | None = None,
     ) -> None:
         self.pair, self.policy = pair, policy
         self.on_rehearsal: Callable[[int, str], None] = lambda index, text: None
@@ -65,11 +64,11 @@ class PrefillHiddenDecoder:
             engine = LocalEngine(pair.target)
         self.engine = engine
         self.grammars = GrammarCompiler(pair.target, engine)
-        if drafts is None and pair.draft is not None:
+        self._drafts: DraftModel | None = None
+        if pair.draft is not None:
             from crossspec_ros.drafting.draft_model import DraftModel
 
-            drafts = DraftModel(pair.draft, pair.translation)
-        self._drafts = drafts
+            self._drafts = DraftModel(pair.draft, pair.translation)
         event_images = pair.draft.event_images if pair.draft else 0
         self._live = LiveWindows(event_images, self._open, self._drop)
         self._event_drafts = EventDrafts(pair, self._drafts, self._live)

@@ -146,16 +146,14 @@ def _train_heads(models: Subparsers) -> None:
     parser = models.add_parser(
         "heads",
         help="draft heads for a pair of models, from the states of both on the same windows",
-        description="Asks both models about windows, keeps their states, and trains draft heads on them. "
-        "With the same arguments an interrupted run goes on where it stopped; else name another --work.",
+        description="Extracts the states of both models on windows, and trains draft heads on them. "
+        "With the same arguments an interrupted run continues. Other arguments need another --work.",
     )
     option = parser.add_argument
     option("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
     sources = f"learn from these [synthetic drives]: {FORMATS}"
     option("--recordings", type=found, nargs="+", metavar="PATH", help=sources)
     option("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
-    first = "learn captions that the target was taught of so many more windows first: massv [0]"
-    option("--taught", type=at_least(0), default=0, help=first)
     option("--steps", type=at_least(1), help="training steps, at most [the head's own]")
     add_flags(parser, "recording", "models", "question", "dtype", "device")
     option("--config", type=found, help="parameters of the nodes [config/replay.yaml]")

@@ -1,1 +1,1 @@
-"""Other people's decoders."""
+"""Decoders of other projects."""

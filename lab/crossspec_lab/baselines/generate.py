@@ -1,4 +1,4 @@
-"""transformers' own `generate`: alone, with prompt lookup, and with an assistant."""
+"""transformers' own `generate`: plain, with prompt lookup, and with an assistant."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LOOKUP_TOKENS = 8
 class TransformersGenerate:
     """transformers' own `generate`.
 
-    `plain`, from pixels and ids; `lookup`, prompt lookup; `assisted`, with the draft's language model as the
-    assistant, which sees the text only: transformers has no place for a draft with other eyes. The latter two
-    cannot take a video, so they get our one-shot encoding of the frames as words. Answers follow a JSON
-    `schema`, if there is one.
+    It runs `plain` from pixels and ids, with prompt `lookup`, or `assisted` by the draft's language model.
+    The latter two cannot take a video, so they get our one-shot encoding of the frames as words. The
+    assistant reads the text only, because transformers supports no draft with other inputs. Answers follow a
+    JSON `schema`, if there is one.
     """
 
     def __init__(self, pair: ModelPair, how: str, schema: str = "", limit: int = LIMIT) -> None:
@@ -53,7 +53,7 @@ class TransformersGenerate:
         with trace.span("decode"):
             out = model.generate(
                 **inputs,
-                # SmolVLM2's own config says that it has none.
+                # SmolVLM2's config switches the cache off.
                 use_cache=True,
                 do_sample=False,
                 max_new_tokens=self._limit,
@@ -67,28 +67,28 @@ class TransformersGenerate:
     def _with_words(
         self, window: Window, question: str, trace: Trace
     ) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-        """The language model with a word for each token of the frames, so that `generate` needs ids only."""
+        """Return the language model with a word for each frame token, so that `generate` needs ids only."""
         target, (before, after) = self._pair.target, self._pair.target.prompt_ids(question)
         with trace.span("frame_encode"):
             chunks = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
             closing = target.closing(question).embeds
             video = torch.cat([*(chunk.embeds for chunk in chunks), closing[: len(closing) - len(after)]])
         words = target.module.get_input_embeddings().weight
-        places = range(len(words), len(words) + len(video))
+        positions = range(len(words), len(words) + len(video))
         self._target.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([words, video])))
-        self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may come upon them
+        self._target.config.vocab_size = len(words) + len(video)  # prompt lookup may find them
         if assistant := self._options.get("assistant_model"):
             draft: Any = self._pair.draft
             own = draft.module.get_input_embeddings().weight
             blank = own.new_zeros(len(words) + len(video) - len(own), own.shape[1])
             assistant.set_input_embeddings(nn.Embedding.from_pretrained(torch.cat([own, blank])))
             assistant.config.vocab_size = self._target.config.vocab_size
-        ids = torch.tensor([[*before, *places, *after]], device=target.device)
+        ids = torch.tensor([[*before, *positions, *after]], device=target.device)
         return self._target, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def _text_model(model: LanguageModel, eos_id: int) -> PreTrainedModel:
-    """A language model that shares the weights of another but has embeddings of its own."""
+    """Return a language model with the weights of another and embeddings of its own."""
     with torch.device("meta"):
         text: Any = AutoModelForCausalLM.from_config(copy.deepcopy(model.body.config))
     shell, module = text.base_model, cast(Any, model.module)

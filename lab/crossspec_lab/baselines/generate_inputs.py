@@ -1,4 +1,4 @@
-"""Arguments for transformers' own `generate`, to compare ours with it: ids and pixels of a whole window."""
+"""Arguments for transformers' own `generate`: ids and pixels of a window."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from crossspec_ros.models.smolvlm import SmolVLM
 
 @torch.no_grad()
 def generate_inputs(target: Any, frames: np.ndarray, question: str) -> dict[str, torch.Tensor]:
-    """Arguments for `target.module.generate` about all (n, H, W, 3) frames at once, of any family."""
+    """Return the arguments of `target.module.generate` for all (n, H, W, 3) frames, of any family."""
     ids, pixels = _qwen(target, frames) if isinstance(target, Qwen3VL) else _by_frame(target, frames)
     before, after = target.prompt_ids(question)
-    whole = torch.tensor([[*before, *ids, *after]], device=target.device)
+    prompt = torch.tensor([[*before, *ids, *after]], device=target.device)
     if isinstance(target, Qwen3VL):
-        pixels["mm_token_type_ids"] = 2 * (whole == target.module.config.video_token_id).int()
-    return {"input_ids": whole, "attention_mask": torch.ones_like(whole), **pixels}
+        pixels["mm_token_type_ids"] = 2 * (prompt == target.module.config.video_token_id).int()
+    return {"input_ids": prompt, "attention_mask": torch.ones_like(prompt), **pixels}
 
 
-def continued(inputs: dict[str, torch.Tensor], said: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The arguments with tokens that the target has said already."""
+def continued(inputs: dict[str, torch.Tensor], tokens: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Return the arguments with tokens of a response that is begun."""
     ids, found = inputs["input_ids"], dict(inputs)
-    more = torch.tensor([list(said)], dtype=torch.long, device=ids.device)
+    more = torch.tensor([list(tokens)], dtype=torch.long, device=ids.device)
     for name, value in inputs.items():
         if value.shape == ids.shape:
             by_name = {"input_ids": more, "attention_mask": torch.ones_like(more)}

@@ -1,4 +1,4 @@
-"""llama.cpp alone: its greedy loop on the target's weights, a token a pass.
+"""llama.cpp: a greedy loop on the target's weights, a token a pass.
 
 The vision tower runs in torch, once the last frame has come, and its embeddings go in. The cache is in
 float16, as by the library's default, so that captions may differ in a word. Needs the packages
@@ -33,7 +33,7 @@ class LlamaCpp:
         assert self._context, "llama.cpp takes no such model"
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         self._library.llama_free(self._context)
         self._model.close()
 
@@ -56,9 +56,9 @@ class LlamaCpp:
         return Written(tuple(tokens))
 
     def _read(self, start: int, inputs: np.ndarray) -> np.ndarray:
-        """Logits behind inputs from the position `start` on: (n, width) embeddings, or n tokens."""
-        places = np.arange(start, start + len(inputs), dtype=np.int32)[None]
-        return self._model.read(self._context, inputs, places, len(inputs) - 1)[0]
+        """Return the logits after inputs from the position `start` on: (n, width) embeddings, or n tokens."""
+        positions = np.arange(start, start + len(inputs), dtype=np.int32)[None]
+        return self._model.read(self._context, inputs, positions, len(inputs) - 1)[0]
 
 
 def has_llama_model(pair: ModelPair) -> bool:

@@ -1,4 +1,4 @@
-"""Decoders that get a window whole: the loop of guesses and passes, the target alone, one of ours."""
+"""Decoders that get all frames with the question: loop of drafts and passes, and the target alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
@@ -20,18 +21,18 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-Guess = Callable[[tuple[int, ...]], DraftTree]
+Tokens = tuple[int, ...]
+Guess = Callable[[Tokens], DraftTree]
 """Returns the tree for the tokens so far."""
-Accept = Callable[[DraftTree, Any], tuple[tuple[int, ...], int]]
+Accept = Callable[[DraftTree, Any], tuple[Tokens, int]]
 """Returns the accepted nodes of a tree and the token behind them, from the logits of a pass."""
 _OPTIONS = Options("")
 
 
 class GuessedAnswer:
-    """See `engine.protocols.Answering`: each tree is a `guess`, in the engine's thread, of which the tokens
-    are accepted that `accept` returns.
+    """An answer (`engine.protocols.Answering`) whose trees come from `guess` and are judged by `accept`.
 
-    `accept_lengths`, `seconds` and `rows` have the tokens, the device time and the windows of each pass.
+    `accept_lengths`, `seconds` and `rows` hold the tokens, the device time and the windows of each pass.
     """
 
     sampling: Sampling | None = None
@@ -49,7 +50,7 @@ class GuessedAnswer:
         self.question, self.trace, self.max_new_tokens = question, trace, max_new_tokens
         self._guess, self.accept = guess, accept
         self.future: Future[None] = Future()
-        self.tokens: tuple[int, ...] = ()
+        self.tokens: Tokens = ()
         self.accept_lengths: list[int] = []
         self.seconds: list[float] = []
         self.rows: list[int] = []
@@ -77,27 +78,40 @@ class GuessedAnswer:
 
 
 class OneShot:
-    """Gives the target all frames with the question, then one guess after the other, each from the tokens
-    so far."""
+    """Give the target all frames with the question, then verify one tree after the other.
+
+    Subclasses begin a caption in `drafter`, and may accept nodes in another way than greedily.
+    """
+
+    accept: Accept = staticmethod(accepted)
 
     def __init__(self, pair: ModelPair) -> None:
         self.pair, self._engine = pair, LocalEngine(pair.target)
         self._engine.warm_up(1)
 
-    def answer(
-        self, window: Window, question: str, trace: Trace, guess: Guess, accept: Accept = accepted
-    ) -> Written:
-        """Return the caption; `guess` gives a tree for the tokens so far, and `accept` some of it."""
-        answer, begun_ns = GuessedAnswer(question, trace, guess, accept=accept), time.perf_counter_ns()
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        return self.answer(window, question, trace, self.drafter(window, question, trace))
+
+    def drafter(self, window: Window, question: str, trace: Trace) -> Guess:
+        """Return the source of a caption's draft trees."""
+        raise NotImplementedError
+
+    def answer(self, window: Window, question: str, trace: Trace, guess: Guess) -> Written:
+        """Return the caption; `guess` returns a tree for the tokens so far."""
+        answer, begun_ns = GuessedAnswer(question, trace, guess, accept=self.accept), time.perf_counter_ns()
         handle = self._engine.open(window.index, trace)
         try:
             frames = list(window.frames), list(window.frame_stamps_ns)
             self._engine.ask(handle, answer, frames).result()
-            # What is tidied up afterwards keeps nobody waiting.
+            # The caption does not wait for what follows.
             trace.add("answer", begun_ns, time.perf_counter_ns())
         finally:
             self._engine.drop(handle)
         return Written(answer.tokens, tuple(answer.accept_lengths))
+
+    def prompt(self, question: str) -> Tokens:
+        """Return the tokens of the question."""
+        return self.pair.target.prompt_ids(question)[1]
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -107,12 +121,26 @@ class OneShot:
 class Alone(OneShot):
     """The target alone, a token a pass."""
 
-    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        return self.answer(window, question, trace, lambda tokens: DraftTree())
+    def drafter(self, window: Window, question: str, trace: Trace) -> Guess:
+        return lambda tokens: DraftTree()
+
+
+class BesideDraft(OneShot):
+    """A decoder whose event draft runs in a thread and stream of its own."""
+
+    def __init__(self, pair: ModelPair) -> None:
+        super().__init__(pair)
+        assert pair.draft is not None and pair.translation is not None
+        self.drafts = DraftModel(pair.draft, pair.translation)
+
+    def close(self) -> None:
+        """End the threads of draft and engine."""
+        self.drafts.close()
+        super().close()
 
 
 class Whole:
-    """A decoder of ours after the last frame: nothing is read, drafted or looked up before."""
+    """A decoder of crossspec_ros that gets all frames with the question: it does nothing before."""
 
     def __init__(self, decoder: PrefillHiddenDecoder, options: Options = _OPTIONS) -> None:
         self._decoder, self._options = decoder, options

@@ -1,40 +1,33 @@
-"""Pipelined speculative decoding: the draft drafts on while the target verifies what is there."""
+"""Pipelined speculative decoding: the event draft goes on while the target verifies its tokens."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
 
-from crossspec_lab.baselines.one_shot import OneShot
-from crossspec_lab.baselines.speculative import DraftAsYouGo, event_chain, shared_ids
+from crossspec_lab.baselines.one_shot import BesideDraft, Tokens
+from crossspec_lab.baselines.speculative import ContinuingDraft, event_chain, shared_ids
 from crossspec_lab.baselines.written import LIMIT, Written
-from crossspec_ros.drafting.draft_model import DraftModel
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 
-class Pipelined(OneShot):
+class Pipelined(BesideDraft):
     """PipeSpec (McDanel et al., 2025) with two models, the event draft in a thread and stream of its own.
 
-    Neither waits for the other: the target verifies as a chain all that was drafted since, or decodes a token
-    alone where that is nothing, and the draft goes on from its own tokens until the target says otherwise.
+    Neither waits for the other: the target verifies all tokens drafted since its last pass as a chain, or
+    decodes one token without any. The draft continues its own tokens until the target departs from them.
     """
-
-    def __init__(self, pair: ModelPair) -> None:
-        super().__init__(pair)
-        assert pair.draft is not None and pair.translation is not None
-        self._drafts = DraftModel(pair.draft, pair.translation)
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         pipeline = _Pipeline(self.pair)
 
         def run() -> None:
-            draft = DraftAsYouGo(self.pair, window, question, trace)
-            pipeline.feed(draft, trace)
+            pipeline.feed(ContinuingDraft(self.pair, window, question, trace), trace)
 
-        running = self._drafts.submit(run)
+        running = self.drafts.submit(run)
         try:
             written = self.answer(window, question, trace, pipeline.take)
         finally:
@@ -43,53 +36,48 @@ class Pipelined(OneShot):
         running.result()
         return written
 
-    def close(self) -> None:
-        """End the threads of draft and engine."""
-        self._drafts.close()
-        super().close()
-
 
 class _Pipeline:
-    """The text that both models share: what the target has verified, and how the draft goes on from there."""
+    """The text that both models share: the target's verified tokens, and the draft's continuation."""
 
     def __init__(self, pair: ModelPair) -> None:
         self._eos_ids, self._shared = pair.target.spec.eos_ids, shared_ids(pair)
-        self._text: tuple[int, ...] = ()
+        self._text: Tokens = ()
         self._is_over = False
         self._changed = threading.Condition()
 
-    def feed(self, draft: DraftAsYouGo, trace: Trace) -> None:
+    def feed(self, draft: ContinuingDraft, trace: Trace) -> None:
         """Go on drafting until the end."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_over or self._goes_on())
+                self._changed.wait_for(lambda: self._is_over or self._can_grow())
                 if self._is_over:
                     return
                 text = self._text
             with trace.span("draft_decode"):
                 token = draft.after(text)[-1]
             with self._changed:
-                # Else the target has said something else meanwhile.
+                # Otherwise the target has departed from the text meanwhile.
                 if self._text == text:
                     self._text = (*text, token)
 
-    def take(self, said: tuple[int, ...]) -> DraftTree:
-        """Draft behind `said`; if the draft has said anything else, it goes back to there."""
+    def take(self, tokens: Tokens) -> DraftTree:
+        """Return the draft after the target's `tokens`; a draft that departs from these restarts there."""
         with self._changed:
-            if self._text[: len(said)] != said:
-                self._text = said
+            if self._text[: len(tokens)] != tokens:
+                self._text = tokens
                 self._changed.notify()
-            drafted = self._text[len(said) :]
+            drafted = self._text[len(tokens) :]
         return event_chain(drafted[:-1] if drafted and drafted[-1] >= self._shared else drafted)
 
     def end(self) -> None:
-        """Let the draft stop after the token in work."""
+        """Stop the draft after its current token."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
 
-    def _goes_on(self) -> bool:
-        """Whether the last token lets a further one follow: not an end, nor one the target does not share."""
+    def _can_grow(self) -> bool:
+        """Test that the last token is neither an end nor unknown to the target, and that there is room."""
         if not self._text:
             return True
         last = self._text[-1]

@@ -1,4 +1,4 @@
-"""The mask of a JSON schema for transformers' `generate`, by llguidance's own pieces and none of ours."""
+"""The mask of a JSON schema for transformers' `generate`, by llguidance alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separ
 
 
 class SchemaMask(LogitsProcessor):
-    """Leaves the tokens that may come next; `begin` says how long the prompt is of the next answer."""
+    """Mask the tokens that may not come next; `begin` sets the length of the next prompt."""
 
     def __init__(self, target: VideoTarget, schema: str) -> None:
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=target.tokenizer)

@@ -1,50 +1,41 @@
-"""Typical acceptance: a draft's token stays where the target finds it likely enough, if not likeliest."""
+"""Typical acceptance: a draft token is accepted where the target finds it likely enough."""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import takewhile
 
 import torch
 
-from crossspec_lab.baselines.one_shot import OneShot
-from crossspec_lab.baselines.speculative import DraftAsYouGo
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Tokens
+from crossspec_lab.baselines.speculative import FixedGamma
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
-class Semantic(OneShot):
-    """Speculative decoding of gamma tokens a round with typical acceptance (Cai et al., Medusa, ICML 2024).
+class Semantic(FixedGamma):
+    """Speculative decoding with typical acceptance (Cai et al., Medusa, ICML 2024), which is lossy.
 
-    It stands for acceptance by meaning as it was published, and is lossy as that is. See `TypicalAcceptance`
-    for `epsilon` and `delta`, here Medusa's.
+    It stands for acceptance by meaning as it was published. `epsilon` and `delta` are Medusa's.
     """
 
-    def __init__(self, pair: ModelPair, gamma: int = 4, epsilon: float = 0.09, delta: float = 0.3) -> None:
+    def __init__(self, pair: ModelPair, epsilon: float = 0.09, delta: float = 0.3) -> None:
         super().__init__(pair)
-        self._gamma, self._acceptance = gamma, TypicalAcceptance(epsilon, delta)
-
-    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        draft = DraftAsYouGo(self.pair, window, question, trace)
-        guess = partial(draft.go_on, gamma=self._gamma)
-        return self.answer(window, question, trace, guess, self._acceptance)
+        self.accept = TypicalAcceptance(epsilon, delta)
 
 
 class TypicalAcceptance:
-    """Accepts a token to which the target gives a probability above min(epsilon, delta * exp(-H)), H being
-    the entropy in nats of what it might say there; the token after the accepted ones is the likeliest."""
+    """Accept a token with a probability above min(epsilon, delta * exp(-H)) at the target.
+
+    H is the entropy of the target's distribution there in nats. The bonus token is the likeliest.
+    """
 
     def __init__(self, epsilon: float, delta: float) -> None:
         self._epsilon, self._delta = epsilon, delta
 
-    def __call__(self, tree: DraftTree, logits: torch.Tensor) -> tuple[tuple[int, ...], int]:
-        """The accepted nodes of a chain and the token after them, from (1 + nodes, vocabulary) logits."""
+    def __call__(self, tree: DraftTree, logits: torch.Tensor) -> tuple[Tokens, int]:
+        """Return the accepted nodes of a chain and the bonus token, from (1 + nodes, vocabulary) logits."""
         probs = logits.float().softmax(-1)
-        least = (self._delta * torch.exp(-torch.special.entr(probs).sum(-1))).clamp(max=self._epsilon)
-        given = probs[range(len(tree)), list(tree.token_ids)]
-        stays = (given > least[:-1]).tolist()
-        path = tuple(takewhile(lambda node: stays[node], range(len(tree))))
+        bounds = (self._delta * torch.exp(-torch.special.entr(probs).sum(-1))).clamp(max=self._epsilon)
+        is_typical = (probs[range(len(tree)), list(tree.token_ids)] > bounds[:-1]).tolist()
+        path = tuple(takewhile(lambda node: is_typical[node], range(len(tree))))
         return path, int(logits[len(path)].argmax())

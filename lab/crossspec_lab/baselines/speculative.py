@@ -1,17 +1,16 @@
-"""Standard speculative decoding: the event draft goes on where the target stands, some tokens a round."""
+"""Standard speculative decoding: the event draft continues the target's text, some tokens a round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import takewhile
 
 import torch
 from tokenizers import Tokenizer
 from transformers import DynamicCache
 
-from crossspec_lab.baselines.one_shot import OneShot
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Guess, OneShot, Tokens
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
@@ -20,42 +19,41 @@ from crossspec_ros.windows.window import Window
 
 
 def shared_ids(pair: ModelPair) -> int:
-    """Number of ids, from 0 on, that mean the same to both models; 0 without a draft."""
+    """Return the number of ids, from 0 on, that mean the same to both models; 0 without a draft."""
     return _shared_ids(pair.target.tokenizer, pair.draft.tokenizer) if pair.draft else 0
 
 
 @lru_cache(2)
 def _shared_ids(own: Tokenizer, other: Tokenizer) -> int:
-    """Decoders ask for each window, and a vocabulary takes milliseconds."""
+    """Cached, because decoders need it for each window, and a vocabulary takes milliseconds."""
     size = min(own.get_vocab_size(), other.get_vocab_size())
     return next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
 
 
 def shares_words(pair: ModelPair) -> bool:
-    """Test for a draft that can be asked what follows the target's own tokens: it knows most of them."""
+    """Test for a draft that can continue the target's text: it has most of the target's tokens."""
     return 2 * shared_ids(pair) > pair.target.tokenizer.get_vocab_size()
 
 
 class FixedGamma(OneShot):
     """Standard speculative decoding (Leviathan et al., ICML 2023): gamma tokens of the draft a round."""
 
-    def __init__(self, pair: ModelPair, gamma: int) -> None:
+    def __init__(self, pair: ModelPair, gamma: int = 4) -> None:
         super().__init__(pair)
         self._gamma = gamma
 
-    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        draft = DraftAsYouGo(self.pair, window, question, trace)
-        return self.answer(window, question, trace, lambda said: draft.go_on(said, self._gamma))
+    def drafter(self, window: Window, question: str, trace: Trace) -> Guess:
+        return partial(ContinuingDraft(self.pair, window, question, trace).chain, self._gamma)
 
 
-class DraftAsYouGo:
-    """The event draft behind whatever was said of a caption; what it has read of that it keeps."""
+class ContinuingDraft:
+    """The event draft after any text of a caption; its KV cache keeps the text that it has read."""
 
     def __init__(self, pair: ModelPair, window: Window, question: str, trace: Trace) -> None:
         assert pair.draft is not None
         self._model, self._shared = pair.draft, shared_ids(pair)
         self._cache = DynamicCache(config=pair.draft.body.config)
-        self._read: tuple[int, ...] = ()
+        self._read: Tokens = ()
         with torch.inference_mode():
             with trace.span("event_encode"):
                 events = self._model.encode(window.event_images)
@@ -63,8 +61,8 @@ class DraftAsYouGo:
                 self._own = self._forward(self._model.prompt(question, events).embeds)[-1:]
 
     @torch.inference_mode()
-    def after(self, text: tuple[int, ...]) -> list[int]:
-        """Its own token behind the prompt, and behind each token of `text`: one more than that has."""
+    def after(self, text: Tokens) -> list[int]:
+        """Return its own token after the prompt, and after each token of `text`."""
         kept = agreement(self._read, text)
         if kept < len(self._read):
             self._cache.crop(kept - len(self._read))
@@ -72,23 +70,24 @@ class DraftAsYouGo:
         self._own, self._read = [*self._own[: kept + 1], *new], text
         return self._own
 
-    def go_on(self, said: tuple[int, ...], gamma: int) -> DraftTree:
-        """The next `gamma` tokens, up to one that means something else to the target."""
+    def chain(self, gamma: int, text: Tokens) -> DraftTree:
+        """Return the next `gamma` tokens, up to the first that means something else to the target."""
         tokens: list[int] = []
-        while len(tokens) < gamma and (token := self.after((*said, *tokens))[-1]) < self._shared:
+        while len(tokens) < gamma and (token := self.after((*text, *tokens))[-1]) < self._shared:
             tokens.append(token)
         return event_chain(tokens)
 
-    def qualified(self, said: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
-        """Part of a guess behind `said` that it would itself have said, and its own token behind that, as far
-        as they mean the same to the target."""
-        known = self.shared(guess)
-        own = self.after(said + known)[len(said) :]
-        kept = agreement(known, own)
-        return self.shared((*known[:kept], own[kept]))
+    def qualified(self, text: Tokens, guess: Tokens) -> Tokens:
+        """Return the tokens of a guess after `text` that it would have written itself, and its next one.
 
-    def shared(self, tokens: Iterable[int]) -> tuple[int, ...]:
-        """The tokens up to the first that means something else to the other model."""
+        They end before the first that means something else to the other model.
+        """
+        guess = self._shared_part(guess)
+        own = self.after(text + guess)[len(text) :]
+        kept = agreement(guess, own)
+        return self._shared_part((*guess[:kept], own[kept]))
+
+    def _shared_part(self, tokens: Tokens) -> Tokens:
         return tuple(takewhile(lambda token: token < self._shared, tokens))
 
     def _forward(self, embeds: torch.Tensor) -> list[int]:
@@ -97,6 +96,6 @@ class DraftAsYouGo:
 
 
 def event_chain(tokens: Iterable[int]) -> DraftTree:
-    """Tokens of the event draft for the target, one behind the other."""
+    """Return a chain of the event draft's tokens."""
     chain = tuple(tokens)
     return DraftTree.chain(chain, [1.0] * len(chain), "event_draft")

@@ -1,4 +1,4 @@
-"""Output of every decoder: the tokens, and how many of them each pass of the target gave."""
+"""Output of every decoder: the tokens, and the number from each pass of the target."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 LIMIT = 64
-"""Tokens of a caption at most."""
+"""Highest number of tokens of a caption."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A caption as token ids, its end of sequence included, and the tokens that each pass of the target gave
-    (none where the way does not tell)."""
+    """A caption's token ids with the end of sequence, and the number of tokens from each pass of the target.
+
+    The latter is empty for decoders that do not report passes.
+    """
 
     tokens: tuple[int, ...]
     accept_lengths: tuple[int, ...] = ()
 
 
 Baseline = Callable[[Window, str, Trace], Written]
-"""Captions a window that has closed: its stages become spans of the trace, its first token a mark."""
+"""Captions a closed window; its stages become spans of the trace, its first token a mark."""

@@ -7,7 +7,6 @@ adapters beside them. Acceptance is the share of tokens that are the target's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +19,13 @@ from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.tables import Cell, Table
-from crossspec_lab.heads.adapter import Adapter
-from crossspec_lab.heads.head import Head, Pairs, Sizes, scaled
-from crossspec_lab.train.variants import new_head
+from crossspec_lab.heads.adapter import Adapter, published_adapters
+from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled
 
 TITLE = "Acceptance by alignment"
 NUMBER = 3
 CONDITION = "held out"
 NONE, SPECVLM = "none", "SpecVLM"
-ADAPTERS = ("L1", "L2", "L3", "L4", "dream")
 _OF_DRAFT = ("L1", "L2", "L3", "L4")
 """Adapters that see nothing of the target."""
 _TEMPERATURE = 0.1
@@ -38,8 +35,6 @@ _BATCH = 16
 class Contrastive(Adapter):
     """An MLP that learns to tell the target's state at a token from those at others (InfoNCE, van den Oord et
     al., 2018); the target's head reads it out."""
-
-    kind = "contrastive"
 
     def loss(self, pairs: Pairs) -> Tensor:
         told, seen = self.predicted(pairs), pairs.is_token
@@ -54,8 +49,6 @@ class Contrastive(Adapter):
 
 class Distilled(Adapter):
     """An MLP that learns the target's distribution at each token (Hinton et al., 2015)."""
-
-    kind = "distilled"
 
     def loss(self, pairs: Pairs) -> Tensor:
         seen = pairs.is_token
@@ -78,7 +71,7 @@ class HeadPredictions(NamedTuple):
 
 
 @torch.inference_mode()
-def predict_teacher_forced(head: Head | None, pairs: Pairs) -> HeadPredictions:
+def predict_teacher_forced(head: TargetReader | None, pairs: Pairs) -> HeadPredictions:
     """Return a head's guesses after the target's own tokens; without a head those of the event draft."""
     cosine = None
     if head is None:
@@ -97,16 +90,16 @@ def predict_teacher_forced(head: Head | None, pairs: Pairs) -> HeadPredictions:
     return HeadPredictions(counted, right, among_five, cosine)
 
 
-def levels(sizes: Sizes) -> dict[str, Callable[[], Head]]:
+def levels(sizes: Sizes) -> dict[str, Callable[[], TargetReader]]:
     """Heads from the weakest to the strongest alignment, as they were published, and the adapters."""
     inner = max(64, scaled(sizes, 2048))
-    found: dict[str, Callable[[], Head]] = {
+    found: dict[str, Callable[[], TargetReader]] = {
         "linear": lambda: Adapter(sizes),
         "mlp": lambda: Adapter(sizes, [inner]),
         "contrastive": lambda: Contrastive(sizes, [inner]),
         "distilled": lambda: Distilled(sizes, [inner]),
     }
-    return found | {name: partial(new_head, name, sizes) for name in ADAPTERS}
+    return {**found, **published_adapters(sizes)}
 
 
 def measure(setting: Setting) -> Log:
@@ -121,7 +114,7 @@ def measure(setting: Setting) -> Log:
     held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
     batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
     for name in names:
-        head: Head | None = None
+        head: TargetReader | None = None
         if name == SPECVLM:
             head = setting.trained.specvlm
         elif name != NONE:

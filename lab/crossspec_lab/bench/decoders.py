@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from crossspec_lab.baselines.cascade import Cascade
-from crossspec_lab.baselines.compression import CompressedTarget
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.llama import LlamaCpp, has_llama_model
 from crossspec_lab.baselines.lookahead import Lookahead
@@ -41,7 +40,7 @@ ALONE = "autoregressive"
 GENERATE, LOOKUP, ASSISTED = "generate, plain", "generate, prompt lookup", "generate, assisted"
 SUFFIX, REST, SPECVLM, PIPELINED = "suffix decoding", "retrieval (REST)", "SpecVLM", "PipeSpec"
 HIDING, SEQUENTIAL = "published prefill hiding", "published prefill hiding, sequential"
-SEMANTIC, COMPRESSED = "semantic acceptance", "visual compression"
+SEMANTIC = "semantic acceptance"
 HEAD_ALONE, LOOKAHEAD, CASCADE = "draft head alone", "lookahead decoding", "cascade (PyramidSD)"
 GAMMAS = {gamma: f"fixed gamma {gamma}" for gamma in (2, 4, 8, 12, 16, 24, 32)}
 """Standard speculative decoding, by its draft tokens a round."""
@@ -74,7 +73,6 @@ WAYS = (
     SEQUENTIAL,
     PIPELINED,
     SEMANTIC,
-    COMPRESSED,
 )
 """Decoders of the published comparison."""
 
@@ -129,10 +127,6 @@ def _has_assistant(models: Models) -> bool:
     return 2 * shared_ids(pair) > pair.draft.tokenizer.get_vocab_size()
 
 
-def _has_draft(models: Models) -> bool:
-    return models.pair.draft is not None
-
-
 DECODERS: dict[str, Entry] = {
     OURS: Entry(lambda m: speculative_decoder(m.pair), depends_on_time=True),
     **{
@@ -170,7 +164,6 @@ DECODERS: dict[str, Entry] = {
     SEQUENTIAL: Entry(lambda m: PublishedPrefillHiding(m.pair, beside=False)),
     PIPELINED: Entry(lambda m: Pipelined(m.pair), _has_draft_words, depends_on_time=True),
     SEMANTIC: Entry(lambda m: Semantic(m.pair), _has_draft_words, is_lossless=False),
-    COMPRESSED: Entry(lambda m: CompressedTarget(m.pair), _has_draft, is_lossless=False),
     **{
         name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), _fits_llama)  # type: ignore[misc]
         for name, kind in LLAMA_ALONE.items()

@@ -103,6 +103,12 @@ def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, pr
         progress.advance(task)
     *measured, (warm, _) = windows
     trained = Trained(
-        pair, digest, args.out / "work", size.train_windows, size.train_steps, args.seed, progress
+        pair,
+        args.out / "work",
+        progress,
+        {"models": digest},
+        args.seed,
+        windows=size.train_windows,
+        steps=size.train_steps,
     )
     return Setting(pair, heads, trained, measured, warm, size, args.seed, args.out, progress)

@@ -22,13 +22,14 @@ from crossspec_ros.windows.window import Window
 def recorded_windows(pair: ModelPair, path: Path, count: int) -> list[Window]:
     """The first `count` windows that have all their frames; InputError where the recording has none."""
     frames = pair.target.spec.frames
-    found = [window for window in _windows(pair, path) if len(window.frames) == frames]
+    found = [window for window in windows_of(pair, ReplaySetup(path)) if len(window.frames) == frames]
     if not found:
         raise InputError(f"'{path}' has no second with {frames} frames: name a recording with images")
     return list(islice(found, count))
 
 
-def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
+def windows_of(pair: ModelPair, recording: ReplaySetup) -> Iterator[Window]:
+    """Yield the windows of a recording in the sizes of this pair."""
     images, side = event_shape(pair)
     sizes: dict[str, Any] = {
         "frames": pair.target.spec.frames,
@@ -36,7 +37,7 @@ def _windows(pair: ModelPair, path: Path) -> Iterator[Window]:
         "frame_size": pair.target.spec.image_size,
         "event_image_size": side,
     }
-    with closing(ReplaySetup(path)) as setup:
+    with closing(recording) as setup:
         pipeline = Pipeline(replace(setup.synchronizer, **sizes))
         assembler = WindowAssembler(pipeline.grid)
         for message in parts(setup.recording.messages()):

@@ -1,32 +1,23 @@
-"""Adapters: the event draft's states in the target's space, read out by the target's own head."""
+"""Adapters, which map the event draft's states to the target's; the target's own head reads these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
-from crossspec_lab.heads.head import Head, Pairs, Sizes, token_loss
-from crossspec_lab.heads.watched_draft import WatchedDraft
-from crossspec_ros.drafting.proposer import Context
-from crossspec_ros.drafting.proposers.chain import align
-from crossspec_ros.engine.tree import DraftTree
+from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled, token_loss
 
 
-class Adapter(Head):
-    """Says anew, in the target's words, what the event draft has said.
+class Adapter(TargetReader):
+    """Predict the target's states from those of the event draft, before the last group of frames has come.
 
-    The published sizes, at 4096 wide states: L1 one bottleneck of 256 with learned residual (2.1 M), L2 three
-    of them (6.3 M), L3 two of 1024 (16.8 M), L4 self-attention of 8 heads and a feed-forward layer of 2048
-    behind a projection (101 M). Attention is causal, or a state would see the token that is to be said.
-
-    With `fused` it also looks at the target's frame features by cross-attention (DREAM, Hu et al., 2025).
+    Attention is causal, so that a state does not contain the token to predict. With `fused` it also reads the
+    target's frame features by cross-attention (DREAM, Hu et al., 2025).
     """
 
-    kind = "adapter"
-    needs = frozenset({"events"})
     learns_from = frozenset({"draft_states"})
 
     def __init__(
@@ -37,57 +28,49 @@ class Adapter(Head):
         inner: int = 0,
         fused: bool = False,
     ) -> None:
-        super().__init__(sizes, bottlenecks=list(bottlenecks), heads=heads, inner=inner, fused=fused)
+        super().__init__(sizes)
         width = sizes.width
         is_same = sizes.draft_width == width
         self.enter = nn.Identity() if is_same else nn.Linear(sizes.draft_width, width)
-        self.bottlenecks = nn.ModuleList([Bottleneck(width, inner) for inner in bottlenecks])
+        self.bottlenecks = nn.Sequential(*[Bottleneck(width, inner) for inner in bottlenecks])
         self.attend = Attend(width, heads, inner, fused) if heads else None
-        if fused:
-            self.needs = frozenset({"events", "frames"})
-
-    def forward(self, states: Tensor, frames: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
-        """(b, t, width) of the target's states, guessed from (b, t, draft width) of the draft's."""
-        hidden = self.enter(states)
-        for block in self.bottlenecks:
-            hidden = block(hidden)
-        return hidden if self.attend is None else self.attend(hidden, frames, seen)
 
     def loss(self, pairs: Pairs) -> Tensor:
-        """The published loss on states, and the cross entropy of the tokens that are read out of them."""
-        predicted = self.predicted(pairs)
-        told = token_loss(self.read_out(predicted), pairs.tokens)
-        return told + state_loss(predicted, pairs.choosing, pairs.is_token)
+        """Return the published loss on states plus the cross entropy of the tokens read from them."""
+        states = self.predicted(pairs)
+        found, wanted = states[pairs.is_token], pairs.choosing[pairs.is_token]
+        # As in EAGLE and the published adapters.
+        near = nn.functional.smooth_l1_loss(found, wanted)
+        far = 1 - nn.functional.cosine_similarity(found, wanted, -1)
+        return token_loss(self.read_out(states), pairs.tokens) + near + far.mean()
 
     def predicted(self, pairs: Pairs) -> Tensor:
         assert pairs.draft_states is not None
-        # As it drafts, while the last unit of frames is awaited.
-        return self(pairs.draft_states, pairs.frames, pairs.early_seen)
+        hidden = self.bottlenecks(self.enter(pairs.draft_states))
+        return hidden if self.attend is None else self.attend(hidden, pairs.frames, pairs.early_mask)
 
     def logits(self, pairs: Pairs) -> Tensor:
         return self.read_out(self.predicted(pairs))
 
-    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        """The rest of the draft's own text, said anew."""
-        drafted = WatchedDraft.of(context).states
-        if not drafted:
-            return DraftTree()
-        states = torch.stack(drafted)[None].to(self.device, self.dtype)
-        frames = torch.cat(context.frames)[None].to(self.dtype) if self.attend and self.attend.fused else None
-        log_probs = log_softmax(self.read_out(self(states, frames)[0]))
-        begin = align(context.tokens, tuple(log_probs.argmax(-1).tolist()))
-        return grow_by_depth(Ranked.of(log_probs[begin:]), budget, min_prob)
 
+def published_adapters(sizes: Sizes) -> dict[str, Callable[[], Adapter]]:
+    """Return makers of the published adapters.
 
-def state_loss(predicted: Tensor, wanted: Tensor, is_token: Tensor) -> Tensor:
-    """Smooth L1 plus one minus the cosine, where there is a token; EAGLE's and the published adapters'."""
-    predicted, wanted = predicted[is_token], wanted[is_token]
-    near = nn.functional.smooth_l1_loss(predicted, wanted)
-    return near + (1 - nn.functional.cosine_similarity(predicted, wanted, -1)).mean()
+    At 4096 wide states L1 is one bottleneck of 256 with a learned residual (2.1 M), L2 three of them (6.3 M),
+    L3 two of 1024 (16.8 M). L4 is a projection, self-attention of 8 heads and a feed-forward layer of 2048
+    (101 M); "dream" adds the frame features.
+    """
+    bottlenecks = {"L1": (256,), "L2": (256,) * 3, "L3": (1024,) * 2}
+    found = {
+        name: partial(Adapter, sizes, [scaled(sizes, inner) for inner in inners])
+        for name, inners in bottlenecks.items()
+    }
+    attention = partial(Adapter, sizes, heads=8, inner=scaled(sizes, 2048))
+    return {**found, "L4": attention, "dream": partial(attention, fused=True)}
 
 
 class Bottleneck(nn.Module):
-    """A residual through a narrow place; how much of it counts is learned."""
+    """A narrow residual layer with a learned weight."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -99,9 +82,9 @@ class Bottleneck(nn.Module):
 
 
 class Attend(nn.Module):
-    """Projection, causal self-attention, a look at frames where `fused`, feed-forward; pre-norm."""
+    """Projection, causal self-attention, attention to frames where `fused`, feed-forward; pre-norm."""
 
-    def __init__(self, width: int, heads: int, inner: int, fused: bool = False) -> None:
+    def __init__(self, width: int, heads: int, inner: int, fused: bool) -> None:
         super().__init__()
         self.project = nn.Linear(width, width)
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2 + fused)])
@@ -109,15 +92,13 @@ class Attend(nn.Module):
         self.fused = nn.MultiheadAttention(width, heads, batch_first=True) if fused else None
         self.feed = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
 
-    def forward(self, hidden: Tensor, frames: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
-        """(b, t, width) of (b, t, width), which may see (b, f, width) frames where `seen` (b, f) says so."""
+    def forward(self, hidden: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
+        """Return (b, t, width) of (b, t, width) and of (b, f, width) frames in the mask (b, f)."""
         hidden = self.project(hidden)
         n = hidden.shape[1]
         later = torch.ones(n, n, dtype=torch.bool, device=hidden.device).triu(1)
         normed = self.norms[0](hidden)
         hidden = hidden + self.attention(normed, normed, normed, attn_mask=later, need_weights=False)[0]
-        if self.fused is not None and frames is not None:
-            unseen = None if seen is None else ~seen
-            normed = self.norms[2](hidden)
-            hidden = hidden + self.fused(normed, frames, frames, unseen, need_weights=False)[0]
+        if self.fused is not None:
+            hidden = hidden + self.fused(self.norms[2](hidden), frames, frames, ~mask, need_weights=False)[0]
         return hidden + self.feed(self.norms[1](hidden))

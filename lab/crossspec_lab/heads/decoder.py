@@ -1,11 +1,10 @@
-"""Decoder with draft heads beside the proposers of crossspec_ros."""
+"""Decoder with draft heads and the proposers of crossspec_ros."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from crossspec_lab.heads.head import Head
-from crossspec_lab.heads.watched_draft import WatchedDraftModel
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
@@ -21,11 +20,9 @@ def head_decoder(
     names: Sequence[str] = (REHEARSAL, *PROPOSERS),
     engine: Engine | None = None,
 ) -> PrefillHiddenDecoder:
-    """Return a warm decoder with the proposers of these names and the heads; the engine becomes its own."""
+    """Return a warm decoder with the proposers of these names and the heads; it owns the engine."""
     engine = engine or LocalEngine(pair.target)
-    # Adapters read the states of the event draft.
-    drafts = WatchedDraftModel(pair.draft, pair.translation) if pair.draft else None
-    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True, drafts=drafts)
+    decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
     for head in heads:
         head.load(pair.target)
     if any("hidden" in head.needs for head in heads):

@@ -1,4 +1,4 @@
-"""Draft heads: small trained proposers, and the pairs that they learn from."""
+"""Draft heads: small trained proposers, and the pairs of states that they learn from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from crossspec_ros.drafting.proposer import Context, PassResult, Proposer
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
-from crossspec_ros.settings import EVENT_DRAFT
 
 IGNORED = -100
 """Stands for a missing token, as in torch's cross entropy."""
@@ -51,10 +50,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A batch of windows, and the states of both models for each of them; padded at their ends.
+    """A batch of b windows with the states of both models, padded at their ends.
 
-    There are b windows, whose question has q tokens and whose responses have up to t. What is missing in all
-    of them is None: without a draft of the target's tokens all that begins with `draft`.
+    The question has q tokens, and responses have up to t. Fields of the draft are None without a draft that
+    has the target's tokens.
     """
 
     tokens: Tensor
@@ -62,20 +61,19 @@ class Pairs:
     question: Tensor
     """(q,) token ids."""
     states: Tensor
-    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i.
-    Empty, as `taps`, where captions are not the target's own."""
+    """(b, q - 1 + t, width) last hidden states of the target; token i was chosen from that at q - 1 + i."""
     taps: Tensor
-    """(b, q - 1 + t, 3 * width) inputs of the tapped layers at the same places, side by side."""
+    """(b, q - 1 + t, 3 * width) inputs of the tapped layers at the same positions, side by side."""
     frames: Tensor
     """(b, f, width) embeddings of the frames."""
-    frames_seen: Tensor
+    frame_mask: Tensor
     """(b, f) bool, False where padded."""
     units: tuple[int, ...]
     """Share of f that each group of frames takes."""
     draft_states: Tensor | None = None
-    """(b, t, draft width) from which the draft would choose each token, had it said the target's before."""
+    """(b, t, draft width) from which the draft would choose each token, after the target's tokens."""
     draft_tokens: Tensor | None = None
-    """(b, t) what it would choose; IGNORED behind the end."""
+    """(b, t) the draft's choices; IGNORED behind the end."""
 
     @property
     def is_token(self) -> Tensor:
@@ -83,12 +81,12 @@ class Pairs:
         return self.tokens != IGNORED
 
     @property
-    def early_seen(self) -> Tensor:
-        """(b, f) bool: the frames without those of the last group, as they are while that is awaited."""
-        seen = self.frames_seen.clone()
+    def early_mask(self) -> Tensor:
+        """(b, f) bool, which leaves out the last group of frames, as before that has come."""
+        mask = self.frame_mask.clone()
         if len(self.units) > 1:
-            seen[:, -self.units[-1] :] = False
-        return seen
+            mask[:, -self.units[-1] :] = False
+        return mask
 
     @property
     def choosing(self) -> Tensor:
@@ -96,37 +94,28 @@ class Pairs:
         return self.states[:, len(self.question) - 1 :]
 
 
-class Head(nn.Module, Proposer, ABC):
-    """A draft head, which is a proposer: `loss` for training, `logits` for evaluation.
+class TargetReader(nn.Module, ABC):
+    """A module that learns from `Pairs` and uses the target's embeddings and head.
 
-    The target's own embeddings and head are used as they are and are none of its parameters.
+    These are none of its own parameters.
     """
 
     kind: ClassVar[str]
-    """The name of its class in files, and its own name until it gets another."""
+    """Name of its class in files."""
     needs: frozenset[str] = frozenset()
-    """Inputs without which it is not asked: "hidden" (the target's states, from the second pass on),
-    "events", "frames"."""
-    taps: tuple[int, ...] = ()
-    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
+    """Inputs: "hidden" (the target's states, from the second pass on) or "frames"."""
     learns_from: frozenset[str] = frozenset()
-    """Fields of `Pairs` that may be missing and from which it learns."""
+    """Optional fields of `Pairs` from which it learns."""
 
     def __init__(self, sizes: Sizes, **options: Any) -> None:
         super().__init__()
-        self.name = self.kind
         self.sizes, self.options = sizes, options
         self._target: tuple[VideoTarget, ...] = ()
 
     def load(self, target: VideoTarget) -> None:
-        """Take what it needs of the target, before it drafts or learns."""
-        # Modules in tuples are not registered: the target's parameters are none of the head's.
+        """Set the target, which it needs to draft and to learn."""
+        # A tuple keeps the target's parameters out of this module.
         self._target = (target,)
-
-    def is_ready(self, context: Context) -> bool:
-        has_events = EVENT_DRAFT in context.drafts and bool(context.drafts[EVENT_DRAFT].tokens)
-        inputs = {"events": has_events, "frames": bool(context.frames)}
-        return all(inputs.get(name, True) for name in self.needs)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -151,11 +140,25 @@ class Head(nn.Module, Proposer, ABC):
 
     @abstractmethod
     def logits(self, pairs: Pairs) -> Tensor:
-        """Return (b, t, vocabulary) logits of each token of the responses, given those before."""
+        """Return (b, t, vocabulary) logits of each token of the responses, after those before it."""
 
     def predicted(self, pairs: Pairs) -> Tensor | None:
-        """Return the (b, t, width) states that `logits` are read from, if the head predicts the target's."""
+        """Return the (b, t, width) states that `logits` are read from, if it predicts the target's."""
         return None
+
+
+class Head(TargetReader, Proposer, ABC):
+    """A draft head, which is a proposer."""
+
+    taps: tuple[int, ...] = ()
+    """Decoder layers of the target whose inputs it reads besides the last hidden states."""
+
+    def __init__(self, sizes: Sizes, **options: Any) -> None:
+        super().__init__(sizes, **options)
+        self.name = self.kind
+
+    def is_ready(self, context: Context) -> bool:
+        return "frames" not in self.needs or bool(context.frames)
 
 
 class StateHead(Head):
@@ -197,11 +200,9 @@ class StateHead(Head):
         """
 
 
-def token_loss(logits: Tensor, tokens: Tensor, smoothing: float = 0.0) -> Tensor:
+def token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
     """Return the mean cross entropy of (..., vocabulary) logits and (...) tokens without IGNORED."""
-    return F.cross_entropy(
-        logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
-    )
+    return F.cross_entropy(logits.flatten(0, -2), tokens.flatten(), ignore_index=IGNORED)
 
 
 def scaled(sizes: Sizes, at_4096: int) -> int:

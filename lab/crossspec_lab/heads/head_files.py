@@ -9,24 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
 
-from crossspec_lab.heads.adapter import Adapter
-from crossspec_lab.heads.eagle import Eagle
+from crossspec_lab.heads.eagle import Eagle, speculators_options
 from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.language_model import LanguageModel
-from crossspec_lab.heads.medusa import Medusa, read_medusa
-from crossspec_lab.heads.speculators_format import read_speculators
-from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors
-from crossspec_ros.errors import InputError, first_line
+from crossspec_lab.heads.medusa import Medusa, medusa_options
+from crossspec_ros.errors import InputError, first_line, one_line
 from crossspec_ros.files import replace_file
 from crossspec_ros.models.base import EventModel, VideoTarget
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.paths import found
 
-KINDS: dict[str, type[Head]] = {one.kind: one for one in (Adapter, Eagle, LanguageModel, Medusa)}
+WEIGHTS = "model.safetensors"
+KINDS: dict[str, type[Head]] = {one.kind: one for one in (Eagle, LanguageModel, Medusa)}
 _OF_TARGET = ("target_type", "width", "layers", "tokens", "vocabulary")
-_OF_DRAFT = ("draft_width", "draft_tokens")
 
 
 def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
@@ -40,48 +39,64 @@ def make_head(kind: str, sizes: Sizes, options: dict[str, Any]) -> Head:
     # transformers and torch refuse values with errors of many kinds.
     except Exception as error:
         raise InputError(
-            f"a head of the kind {kind} cannot have the options {options} ({first_line(error)}): take the "
-            f"config.json that came with the weights"
+            f"a head of the kind {kind} cannot have its options ({first_line(error)}): take the config.json "
+            f"that came with the weights"
         ) from error
 
 
 def load_head(folder: Path, target: VideoTarget, draft: EventModel | None = None) -> Head:
     """Load the head in `folder`, which has the folder's name, to the target's device and dtype.
 
-    The formats of vllm-project/speculators and of vLLM's Medusa heads are read, too.
+    It may have the format of `save_head`, of EAGLE-3 heads of vllm-project/speculators, or of vLLM's Medusa
+    heads.
 
-    Raises InputError that names a missing or damaged file, or a head of another target or event draft.
+    Raises InputError that names a missing or damaged file, or a head of another target.
     """
-    file = folder / "config.json"
+    file, weights = folder / "config.json", folder / WEIGHTS
     if not file.is_file():
         raise InputError(f"'{folder}' holds no draft head, for it has no config.json: name one's folder")
-    values = read_json(file)
-    if "speculators_model_type" in values:
-        head: Head = read_speculators(folder, target)
-    elif values.get("model_type") == "medusa":
-        head = read_medusa(folder, target)
-    else:
-        head = _own_format(folder, file, target, draft)
+    values, sizes = read_json(file), Sizes.of(target, draft)
+    tensors: dict[str, Tensor] = {}
+    try:
+        tensors |= load_file(weights)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"the weights '{weights}' are missing or damaged ({first_line(error)}): copy them again"
+        ) from error
+    try:
+        if "speculators_model_type" in values:
+            kind, options = Eagle.kind, speculators_options(values, tensors)
+        elif values.get("model_type") == "medusa":
+            kind, options = Medusa.kind, medusa_options(values, tensors)
+        else:
+            kind, options, its = values["kind"], values["options"], Sizes(**values["sizes"])
+            _check_sizes(its, sizes)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"'{file}' is of no draft head for this target ({one_line(error)[:200]}): name another head's "
+            f"folder, or run crossspec train heads"
+        ) from error
+    head = make_head(kind, sizes, options)
+    try:
+        head.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(
+            f"the weights '{weights}' do not fit the config.json beside them ({one_line(error)[:200]}): "
+            f"take both from the same training"
+        ) from error
     head.name = folder.name
     return head.to(target.device, target.dtype).eval().requires_grad_(False)
 
 
-def _own_format(folder: Path, file: Path, target: VideoTarget, draft: EventModel | None) -> Head:
-    values = read_json(file, ["crossspec_head", "kind", "sizes", "options"])
-    sizes = Sizes(**values["sizes"])
-    head, mine = make_head(values["kind"], sizes, values["options"]), Sizes.of(target, draft)
-    for name in _OF_TARGET + (_OF_DRAFT if draft is not None and "events" in head.needs else ()):
-        its, ours = getattr(sizes, name), getattr(mine, name)
-        if its != ours:
-            raise InputError(
-                f"the draft head '{folder}' is for models whose {name.replace('_', ' ')} is {its!r}, but "
-                f"here it is {ours!r}: train one with crossspec train heads"
-            )
-    return fill(head, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+def _check_sizes(its: Sizes, own: Sizes) -> None:
+    for name in _OF_TARGET:
+        size, needed = getattr(its, name), getattr(own, name)
+        if size != needed:
+            raise ValueError(f"its {name.replace('_', ' ')} is {size!r}, but this target's is {needed!r}")
 
 
 def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
-    """Write it, with `notes` about its training; in bfloat16, as checkpoints are."""
+    """Write the head in bfloat16, with `notes` about its training."""
     config = {
         "crossspec_head": 1,
         "kind": head.kind,
@@ -95,13 +110,8 @@ def save_head(head: Head, folder: Path, notes: dict[str, Any]) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-    # As bytes, since the library's own files are for their owner alone.
+    # The library itself would write a file that only its owner can read.
     replace_file(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
-
-
-def head_folders(folder: Path) -> list[Path]:
-    """Return the folders in `folder` that hold a head each, in order."""
-    return sorted(path.parent for path in folder.glob("*/config.json"))
 
 
 def fitting_heads(
@@ -109,11 +119,11 @@ def fitting_heads(
 ) -> list[Head]:
     """Load the heads that fit these models, and leave out others.
 
-    They lie in the folder `heads` of `models`, and of the target's own folder where it is `named` apart.
+    They are in the folder `heads` of `models`, and of the target's own folder if it is `named` apart.
     """
     folders = [models, *([found(named)] if named else [])]
     fitting = {}
-    for path in (path for folder in folders for path in head_folders(folder / "heads")):
+    for config in (config for folder in folders for config in sorted(folder.glob("heads/*/config.json"))):
         with suppress(InputError):
-            fitting[path.name] = load_head(path, target, draft)
+            fitting[config.parent.name] = load_head(config.parent, target, draft)
     return [*fitting.values()]

@@ -1,27 +1,24 @@
-"""Medusa (Cai et al., 2024): heads side by side on the last hidden state, one for each next token but one."""
+"""Medusa (Cai et al., 2024): heads side by side on the last hidden state, one for each later token."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.heads.growing import Ranked, grow_by_depth, log_softmax
+from crossspec_lab.heads.growing import by_depth, grow, log_softmax, ranked
 from crossspec_lab.heads.head import Pairs, Sizes, StateHead, token_loss
-from crossspec_lab.heads.weights import WEIGHTS, fill, read_tensors, stored_dtype
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.base import VideoTarget
-from crossspec_ros.models.config_files import no_config, read_json
 
 _DECAY = 0.8
-"""The weight of a head's loss, of that before it; Medusa's."""
+"""Weight of a head's loss relative to the head before it, as in Medusa."""
 
 
 class Medusa(StateHead):
-    """From the state at which the target chose a token, head k tells the k-th token after that.
+    """From the state at which the target chose a token, head k predicts the k-th token after that.
 
     Modules are named as in the format of Medusa heads that vLLM reads.
     """
@@ -35,43 +32,43 @@ class Medusa(StateHead):
         self._state: Tensor | None = None
 
     def loss(self, pairs: Pairs) -> Tensor:
-        t, states = pairs.tokens.shape[1], self._behind(pairs)
+        t, states = pairs.tokens.shape[1], self._known_states(pairs)
         losses = [
-            _DECAY**k * token_loss(self._told(k, states[:, : t - k]), pairs.tokens[:, k:])
+            _DECAY**k * token_loss(self._logits(k, states[:, : t - k]), pairs.tokens[:, k:])
             for k in range(min(len(self.blocks), t))
-            # The mean over no token is no number.
+            # The mean over no token is NaN.
             if pairs.is_token[:, k:].any()
         ]
         return torch.stack(losses).sum()
 
     def logits(self, pairs: Pairs) -> Tensor:
-        """(b, t, vocabulary) that the first head tells."""
-        return self._told(0, self._behind(pairs))
+        """Return the (b, t, vocabulary) logits of the first head."""
+        return self._logits(0, self._known_states(pairs))
 
     def begin(self) -> None:
         self._state = None
 
     def read(self, following: tuple[int, ...], states: Tensor, taps: Tensor | None) -> None:
-        """The last row is all that it drafts from."""
+        """Keep the last row, from which it drafts."""
         self._state = states[-1]
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
-        """The likeliest paths, in which each token depends on its depth alone."""
+        """Return the likeliest paths; each token depends on its depth alone."""
         if self._state is None:
             return DraftTree()
-        told = torch.stack([self._told(k, self._state) for k in range(len(self.blocks))])
-        return grow_by_depth(Ranked.of(log_softmax(told)), budget, min_prob)
+        logits = torch.stack([self._logits(k, self._state) for k in range(len(self.blocks))])
+        return grow(by_depth(ranked(log_softmax(logits))), budget, min_prob)
 
-    def _behind(self, pairs: Pairs) -> Tensor:
-        """(b, t, width) the states at which the target chose the token before each."""
+    def _known_states(self, pairs: Pairs) -> Tensor:
+        """Return the (b, t, width) states at which the target chose the token before each."""
         return pairs.states[:, len(pairs.question) - 2 : -1]
 
-    def _told(self, k: int, states: Tensor) -> Tensor:
+    def _logits(self, k: int, states: Tensor) -> Tensor:
         return self.lm_heads[k](self.blocks[k](states.to(self.dtype))).float()
 
 
 class _Block(nn.Module):
-    """Residual layers, which begin as nothing."""
+    """Residual layers, which begin as the identity."""
 
     def __init__(self, width: int, layers: int, bias: bool) -> None:
         super().__init__()
@@ -85,21 +82,12 @@ class _Block(nn.Module):
         return states
 
 
-def read_medusa(folder: Path, target: VideoTarget) -> Medusa:
-    """The heads in `folder`, in the dtype in which they are stored.
-
-    Each has a whole vocabulary of its own. Raises InputError that names the file which is missing, damaged,
-    or of another target.
-    """
-    file, sizes = folder / "config.json", Sizes.of(target, None)
-    values = read_json(file, ["num_heads", "num_hidden_layers"])
-    tensors = {
-        name.removeprefix("medusa_heads."): one for name, one in read_tensors(folder / WEIGHTS).items()
+def medusa_options(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the options of Medusa heads as vLLM reads them, and rename their tensors as here."""
+    for name in list(tensors):
+        tensors[name.removeprefix("medusa_heads.")] = tensors.pop(name)
+    return {
+        "heads": values["num_heads"],
+        "layers": values["num_hidden_layers"],
+        "bias": bool(values.get("medusa_fc_bias")),
     }
-    try:
-        bias = bool(values.get("medusa_fc_bias"))
-        head = Medusa(sizes, values["num_heads"], values["num_hidden_layers"], bias)
-        head.to(stored_dtype(tensors))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise no_config(file, "Medusa heads", error) from error
-    return fill(head, tensors, folder / WEIGHTS)

@@ -1,4 +1,4 @@
-"""Paired states: what the models of a pair made of the same windows, on disk, for heads to learn from."""
+"""Paired states: those of both models of a pair on the same windows, on disk, for heads to learn from."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from crossspec_lab.baselines.speculative import shared_ids
-from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.eagle import tapped_layers
-from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes
+from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file, replacing
-from crossspec_ros.models.base import Chunk, EventModel, VideoTarget, to_device
+from crossspec_ros.models.base import Chunk, EventModel, to_device
 from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
@@ -32,59 +32,60 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 _INDEX = "pairs.json"
+_LIMIT = 64
+"""Highest number of tokens of a caption."""
+_PADDING = {"tokens": IGNORED, "draft_tokens": IGNORED}
 
 
 class PairExtractor:
-    """Asks both models of a pair about windows; `close` ends its threads."""
+    """Computes the states of both models of a pair; `close` ends its threads."""
 
-    def __init__(
-        self,
-        pair: ModelPair,
-        question: str,
-        max_new_tokens: int = 64,
-        heads: Sequence[Head] = (),
-    ) -> None:
+    def __init__(self, pair: ModelPair, question: str) -> None:
         self.pair, self.question = pair, question
-        # Lossless, and much faster than the target alone.
-        self._decoder = head_decoder(pair, heads)
+        # It writes the target's own captions, and much faster than the target alone.
+        self._decoder = speculative_decoder(pair)
         self._drafts = None
         if pair.draft is not None and pair.translation is not None:
             self._drafts = DraftModel(pair.draft, pair.translation)
-        self._most = max_new_tokens
 
     @torch.inference_mode()
     def __call__(self, window: Window) -> dict[str, Tensor]:
-        """The tensors of one window, by the names of `Pairs`; states in bfloat16."""
+        """Return the tensors of one window, by the names of `Pairs`, as they are kept on disk."""
         target = self.pair.target
-        tokens = self._decoder.caption(window, Options(self.question, self._most), Trace()).token_ids
-        question, frames = target.prompt_ids(self.question)[1], frame_units(target, window)
+        tokens = self._decoder.caption(window, Options(self.question, _LIMIT), Trace()).token_ids
+        question = target.prompt_ids(self.question)[1]
+        frames = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
         )
-        places = to_device(read.positions, read.embeds.device)
+        positions = to_device(read.positions, read.embeds.device)
         output = target.body(
             inputs_embeds=read.embeds[None],
-            position_ids=places if len(places) == 1 else places[:, None],
+            position_ids=positions if len(positions) == 1 else positions[:, None],
             use_cache=False,
             output_hidden_states=True,
             **added_to_layers(None if read.layers is None else read.layers[:, None]),
         )
         rows = len(question) + len(tokens) - 1
-        taps = [
-            output.hidden_states[i][0, -rows:] for i in tapped_layers(target.body.config.num_hidden_layers)
-        ]
-        found = shown(tokens, question, frames) | {
+        taps = tapped_layers(target.body.config.num_hidden_layers)
+        found = {
+            "tokens": torch.tensor(tokens),
+            "question": torch.tensor(question),
+            "frames": torch.cat([unit.embeds for unit in frames]),
+            "units": torch.tensor([len(unit) for unit in frames]),
             "states": output.last_hidden_state[0, -rows:],
-            "taps": torch.cat(taps, -1),
+            "taps": torch.cat([output.hidden_states[i][0, -rows:] for i in taps], -1),
         }
         if self._drafts is not None and len(window.event_images):
             found |= self._drafted(self._drafts, window, tokens)
-        return stored(found)
+        return {
+            name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
+            for name, tensor in found.items()
+        }
 
     def _drafted(self, drafts: DraftModel, window: Window, tokens: tuple[int, ...]) -> dict[str, Tensor]:
         # As live: the last slice is complete at the close only.
-        images = window.event_images[:-1]
-        draft = drafts.draft(images, self.question, self._most)
+        draft = drafts.draft(window.event_images[:-1], self.question, _LIMIT)
         drafts.submit(draft.run, Trace()).result()
         proposed = draft.proposal().tokens
         if tuple(draft.tokens[: len(proposed)]) != proposed or max(tokens) >= shared_ids(self.pair):
@@ -98,51 +99,12 @@ class PairExtractor:
             self._drafts.close()
 
 
-class TaughtExtractor:
-    """Frame embeddings of windows with captions that the target was taught, for heads that see no more.
-
-    It takes a pass of the target's tower alone, where its own captions take seconds of a large one.
-    """
-
-    def __init__(self, pair: ModelPair, question: str, taught: Callable[[int], Sequence[int]]) -> None:
-        """`taught` gives the tokens of a window's caption by its index."""
-        self.pair, self.question, self._taught = pair, question, taught
-
-    @torch.inference_mode()
-    def __call__(self, window: Window) -> dict[str, Tensor]:
-        """The tensors of one window, by the names of `Pairs`."""
-        target = self.pair.target
-        question = target.prompt_ids(self.question)[1]
-        return stored(shown(self._taught(window.index), question, frame_units(target, window)))
-
-
-def frame_units(target: VideoTarget, window: Window) -> list[Chunk]:
-    """Chunks of a window's frames, as the target reads them."""
-    return [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
-
-
-def shown(tokens: Sequence[int], question: Sequence[int], frames: Sequence[Chunk]) -> dict[str, Tensor]:
-    """Tensors that any head may learn from."""
-    return {
-        "tokens": torch.tensor(tokens),
-        "question": torch.tensor(question),
-        "frames": torch.cat([unit.embeds for unit in frames]),
-        "units": torch.tensor([len(unit) for unit in frames]),
-    }
-
-
-def stored(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors in the numbers in which they are kept on disk."""
-    return {
-        name: tensor.to(torch.bfloat16 if tensor.is_floating_point() else torch.int32).cpu().contiguous()
-        for name, tensor in found.items()
-    }
-
-
 @torch.inference_mode()
 def forced_states(model: EventModel, draft: EventDraft, tokens: tuple[int, ...]) -> Tensor:
-    """The (n, width) last hidden states from which the draft would choose each token, had it said `tokens`
-    before."""
+    """Return the (n, width) last hidden states from which the draft chooses each of n `tokens`.
+
+    The draft reads the tokens before each in place of its own.
+    """
     prompt = model.prompt(draft.question, model.encode(draft.images))
     inputs = torch.cat([prompt.embeds, model.words(tokens).embeds])
     hidden = model.body(inputs_embeds=inputs[None]).last_hidden_state[0]
@@ -150,21 +112,21 @@ def forced_states(model: EventModel, draft: EventDraft, tokens: tuple[int, ...])
 
 
 def extract(
-    extractor: PairExtractor | TaughtExtractor,
+    extractor: PairExtractor,
     windows: Iterable[Window],
     folder: Path,
     count: int,
-    progress: Callable[[int], None] = lambda done: None,
-    of: Mapping[str, Any] = MappingProxyType({}),
+    report: Callable[[int], None] = lambda done: None,
+    origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> PairShards:
-    """Ask about the first `count` of the windows; an interrupted call goes on where it stopped.
+    """Write the states of the first `count` windows; an interrupted call continues where it stopped.
 
-    `of` identifies models and windows. Raises InputError where `folder` holds those of others, or of another
-    question.
+    `origin` identifies models and windows. Raises InputError if `folder` holds states of others, or of
+    another question.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
-    identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(of)}
+    identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(origin)}
     index = folder / _INDEX
     if index.exists() and read_json(index) != json.loads(json.dumps(identity)):
         raise InputError(
@@ -177,7 +139,7 @@ def extract(
         if not file.exists():
             with replacing(file) as scratch:
                 save_file(extractor(window), scratch)
-            progress(i + 1)
+            report(i + 1)
     return PairShards(folder, count)
 
 
@@ -186,65 +148,43 @@ class PairShards:
 
     def __init__(self, folder: Path, count: int | None = None) -> None:
         self.folder = folder
-        index = folder / _INDEX
-        if not index.is_file():
-            raise InputError(f"'{folder}' holds no paired states: run crossspec train heads")
-        self.identity = read_json(index)
-        """Identity of these windows and models."""
-        self._windows: list[Any] = []
-        for file in sorted(folder.glob("window-*.safetensors"))[:count]:
-            try:
-                self._windows.append(safe_open(file, framework="pt"))
-            except (OSError, SafetensorError) as error:
-                raise InputError(f"'{file}' is damaged ({error}): remove it, it is made anew") from error
+        files = sorted(folder.glob("window-*.safetensors"))[:count]
+        self._windows: list[Any] = [safe_open(file, framework="pt") for file in files]
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def ids(self) -> set[int]:
-        """Token ids of questions and captions."""
+        """Return the token ids of questions and captions."""
         names = "question", "tokens"
         return {token for one in self._windows for name in names for token in one.get_tensor(name).tolist()}
 
     def rows_with(self, names: frozenset[str]) -> list[int]:
-        """The windows that have all of these; InputError where none do."""
+        """Return the windows that have all of these fields; raise InputError if there are none."""
         rows = [row for row, one in enumerate(self._windows) if names <= set(one.keys())]
         if not rows:
             raise InputError(
                 f"no window in '{self.folder}' has what this head learns from ({', '.join(sorted(names))}): "
-                f"it needs an event draft that speaks the target's tokens, and recordings with events"
+                f"it needs an event draft with the target's tokens, and recordings with events"
             )
         return rows
 
     def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
-        """These windows side by side."""
+        """Return these windows side by side."""
         windows = [self._windows[row] for row in rows]
-        names = set.intersection(*(set(one.keys()) for one in windows))
-        found = {name: [one.get_tensor(name).to(device) for one in windows] for name in names}
-
-        def padded(name: str, value: float = 0.0) -> Tensor | None:
-            if name not in found:
-                return None
-            return pad_sequence([_number(tensor) for tensor in found[name]], True, value)
-
-        def needed(name: str, value: float = 0.0) -> Tensor:
-            tensor = padded(name, value)
-            assert tensor is not None
-            return tensor
-
-        frames = needed("frames")
-        lengths = torch.tensor([len(tensor) for tensor in found["frames"]], device=frames.device)
-        longest = int(np.argmax([len(tensor) for tensor in found["frames"]]))
+        names = set.intersection(*(set(one.keys()) for one in windows)) - {"question", "units"}
+        fields: dict[str, Any] = {}
+        for name in names:
+            tensors = [_number(one.get_tensor(name)) for one in windows]
+            fields[name] = pad_sequence(tensors, True, _PADDING.get(name, 0)).to(device)
+        lengths = [one.get_slice("frames").get_shape()[0] for one in windows]
+        mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+        longest = windows[int(np.argmax(lengths))]
         return Pairs(
-            tokens=needed("tokens", IGNORED),
-            question=_number(found["question"][0]),
-            states=frames[:, :0] if "states" not in found else needed("states"),
-            taps=frames[:, :0] if "taps" not in found else needed("taps"),
-            frames=frames,
-            frames_seen=torch.arange(frames.shape[1], device=frames.device)[None] < lengths[:, None],
-            units=tuple(found["units"][longest].tolist()),
-            draft_states=padded("draft_states"),
-            draft_tokens=padded("draft_tokens", IGNORED),
+            question=_number(windows[0].get_tensor("question")).to(device),
+            frame_mask=mask.to(device),
+            units=tuple(longest.get_tensor("units").tolist()),
+            **fields,
         )
 
 

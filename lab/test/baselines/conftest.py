@@ -1,4 +1,4 @@
-"""What the target alone says, and ways of decoding that must say the same."""
+"""Captions of the target alone, and a check that decoders write the same."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from crossspec_ros.windows.window import Window
 
 @pytest.fixture(scope="session")
 def alone(pair: ModelPair, windows: list[Window]) -> list[tuple[int, ...]]:
-    """The target's own captions of the first two windows."""
-    with closing(Alone(pair)) as way:
-        return [way(window, QUESTION, Trace()).tokens for window in windows[:2]]
+    """Return the target's own captions of the first two windows."""
+    with closing(Alone(pair)) as decoder:
+        return [decoder(window, QUESTION, Trace()).tokens for window in windows[:2]]
 
 
 @pytest.fixture
-def told(windows: list[Window], alone: list[tuple[int, ...]]) -> Callable[[OneShot], list[Written]]:
-    """Lets a way caption two windows, the first of them again, and sees that it says what the target says."""
+def captions(windows: list[Window], alone: list[tuple[int, ...]]) -> Callable[[OneShot], list[Written]]:
+    """Return a function that captions two windows, the first one twice, and checks the captions."""
 
-    def captions(way: OneShot) -> list[Written]:
-        with closing(way):
-            written = [way(window, QUESTION, Trace()) for window in (*windows[:2], windows[0])]  # type: ignore[operator]
+    def caption(decoder: OneShot) -> list[Written]:
+        with closing(decoder):
+            written = [decoder(window, QUESTION, Trace()) for window in (*windows[:2], windows[0])]
         assert [one.tokens for one in written] == [*alone, alone[0]]
         assert all(sum(one.accept_lengths) == len(one.tokens) for one in written)
         return written
 
-    return captions
+    return caption

@@ -12,7 +12,7 @@ from crossspec_ros.drafting.proposer import Context
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "proposed"),
+    ("response", "question", "proposed"),
     [
         # (1, 2) is followed by 5 in the question and by 6 in the response; (9, 1, 2) only by 5.
         ((1, 2, 6, 7, 1, 2), (9, 1, 2, 5), (6, 7)),
@@ -21,8 +21,8 @@ from crossspec_ros.drafting.proposer import Context
         ((), (), ()),
     ],
 )
-def test_the_longest_match_wins_and_of_equal_ones_the_latest(
-    said: tuple[int, ...], asked: tuple[int, ...], proposed: tuple[int, ...]
+def test_longest_match_wins_and_then_the_latest(
+    response: tuple[int, ...], question: tuple[int, ...], proposed: tuple[int, ...]
 ) -> None:
-    target: Any = SimpleNamespace(prompt_ids=lambda question: ((), asked))
-    assert PromptLookup(target).propose(Context("?", said), 2, 0.0).token_ids == proposed
+    target: Any = SimpleNamespace(prompt_ids=lambda text: ((), question))
+    assert PromptLookup(target).propose(Context("?", response), 2, 0.0).token_ids == proposed

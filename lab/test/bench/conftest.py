@@ -16,5 +16,5 @@ from crossspec_ros.windows.window import Window
 @pytest.fixture
 def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
     progress = Progress(disable=True)
-    trained = Trained(pair, "digest", tmp_path, 8, 2, 0, progress)
+    trained = Trained(pair, tmp_path, progress, {}, windows=8, steps=2)
     return Setting(pair, (), trained, [], windows[3], QUICK, 0, tmp_path, progress)

@@ -11,50 +11,50 @@ from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from torch import Tensor
 
 
-def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), asked: int = 5, taps: int = 3) -> Pairs:
-    """Responses of these lengths to a question of so many tokens."""
+def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), question: int = 5, taps: int = 3) -> Pairs:
+    """Return random responses of these lengths to a `question` of so many tokens."""
     b, t = len(lengths), max(lengths)
     tokens = torch.randint(0, sizes.tokens, (b, t))
     for row, length in zip(tokens, lengths, strict=True):
         row[length:] = IGNORED
-    seen = torch.ones(b, 12, dtype=torch.bool)
-    seen[1, 8:] = False
-    rows = asked - 1 + t
+    mask = torch.ones(b, 32, dtype=torch.bool)
+    mask[1, 28:] = False
+    rows = question - 1 + t
     return Pairs(
         tokens=tokens,
-        question=torch.randint(0, sizes.tokens, (asked,)),
+        question=torch.randint(0, sizes.tokens, (question,)),
         # So large that the target is sure of its next token.
         states=6 * torch.randn(b, rows, sizes.width),
         taps=torch.randn(b, rows, taps * sizes.width),
-        frames=torch.randn(b, 12, sizes.width),
-        frames_seen=seen,
-        units=(4, 4, 4),
+        frames=torch.randn(b, 32, sizes.width),
+        frame_mask=mask,
+        units=(4,) * 8,
     )
 
 
 class PlainEagle:
-    """A head's weights and config, and what they make of rows of one window."""
+    """The outputs of a head for rows of one window."""
 
     def __init__(self, head: Eagle) -> None:
         self._head, self.weights = head, {name: one.double() for name, one in head.state_dict().items()}
-        self._layer: dict[str, Any] = dict(head.chosen.layer)
+        self._flags = head.flags
+        self._layer: dict[str, Any] = dict(head.options["layer"])
 
-    def features(self, states: Tensor, taps: Tensor) -> Tensor:
-        """(n, width) of the target's rows."""
-        chosen, weights = self._head.chosen, self.weights
-        if chosen.version == 2:
-            return states.double()
+    def features(self, taps: Tensor) -> Tensor:
+        """Return (n, width) features of the target's rows."""
         taps = taps.double()
-        if chosen.norm_before_fc:
+        if self._flags["norm_before_fc"]:
             taps = self._norm(taps, "input_norm")
-        if chosen.fc_norm:
+        if self._flags["fc_norm"]:
             parts = taps.chunk(len(self._head.taps), -1)
             taps = torch.cat([self._norm(part, f"fc_norm.{i}") for i, part in enumerate(parts)], -1)
-        return taps @ weights["fc.weight"].T
+        return taps @ self.weights["fc.weight"].T
 
     def chain(self, following: Sequence[int], rows: Tensor, drafted: Sequence[int]) -> Tensor:
-        """(width,) made of the last of `drafted`, which come after these `rows` of features, each of them
-        before its own `following` token."""
+        """Return the (width,) output after `drafted`, which come after `rows` of features.
+
+        Each row comes before its own `following` token.
+        """
         embeds = self._head.embed(torch.tensor(following)).double()
         for token in (*drafted, None):
             made = self._last(embeds, rows)
@@ -64,33 +64,25 @@ class PlainEagle:
         return made
 
     def log_probs(self, made: Tensor) -> Tensor:
-        """(draft vocabulary,) that it tells."""
-        if self._head.chosen.version == 2:
-            logits = self._head.read_out(made.float()).double()
-        else:
-            normed = made if self._head.chosen.norm_output else self._norm(made, "norm")
-            logits = self.weights["lm_head.weight"] @ normed
-        return logits.log_softmax(-1)
+        """Return (draft vocabulary,) log probabilities."""
+        normed = made if self._flags["norm_output"] else self._norm(made, "norm")
+        return (self.weights["lm_head.weight"] @ normed).log_softmax(-1)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         eps = self._layer.get("rms_norm_eps", 1e-6)
         return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * self.weights[f"{name}.weight"]
 
     def _last(self, embeds: Tensor, features: Tensor) -> Tensor:
-        """(width,) of the last of so many rows."""
-        chosen, weights, at = self._head.chosen, self.weights, "layers.0."
-        if chosen.version == 2:
-            residual = torch.cat([embeds, features], -1) @ weights["fc.weight"].T + weights["fc.bias"]
-            read = self._norm(residual, at + "input_layernorm")
-        else:
-            normed = self._norm(features, at + "hidden_norm")
-            residual = normed if chosen.norm_before_residual else features
-            read = torch.cat([self._norm(embeds, at + "input_layernorm"), normed], -1)
+        """Return the (width,) output of the last row."""
+        weights, at = self.weights, "layers.0."
+        normed = self._norm(features, at + "hidden_norm")
+        residual = normed if self._flags["norm_before_residual"] else features
+        read = torch.cat([self._norm(embeds, at + "input_layernorm"), normed], -1)
         made = residual[-1] + self._attended(read) @ weights[at + "self_attn.o_proj.weight"].T
         inner = self._norm(made, at + "post_attention_layernorm")
         gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
         made = made + down @ (torch.nn.functional.silu(gate @ inner) * (up @ inner))
-        return self._norm(made, "norm") if chosen.norm_output else made
+        return self._norm(made, "norm") if self._flags["norm_output"] else made
 
     def _attended(self, read: Tensor) -> Tensor:
         heads = self._layer["num_attention_heads"]

@@ -1,4 +1,4 @@
-"""EAGLE heads do what `plain_eagle.py` writes out, in training and when they draft piece by piece."""
+"""EAGLE-3 heads compute what `plain_eagle.py` writes out, in training and when they draft."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ QWEN3 = {
     "vocab_size": 577,
 }
 OPTIONS: tuple[dict[str, Any], ...] = (
-    {"version": 2},
     {},
     {"norm_before_residual": True, "draft_vocabulary": 400, "layer": QWEN3},
     {"norm_before_fc": True, "norm_output": True},
@@ -33,7 +32,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture(params=OPTIONS, ids=lambda options: "-".join(options) or "usual")
+@pytest.fixture(params=OPTIONS, ids=lambda options: "-".join(options) or "default")
 def head(request: pytest.FixtureRequest, pair: ModelPair) -> Eagle:
     torch.manual_seed(1)
     head = Eagle(Sizes.of(pair.target, None), **{"unroll": 3, **request.param})
@@ -41,47 +40,40 @@ def head(request: pytest.FixtureRequest, pair: ModelPair) -> Eagle:
         # So large that its layer, norms and fed back outputs matter.
         with torch.no_grad():
             parameter.mul_(4) if parameter.dim() > 1 and "fc" not in name else parameter.add_(0.1)
-    if head.d2t is not None:
-        head.speak(torch.randperm(577)[:400])
+    if head.options["draft_vocabulary"] == 400:
+        head.d2t.copy_(torch.randperm(577)[:400].sort().values - torch.arange(400))
     head.load(pair.target)
     return head.eval()
 
 
 def pairs_for(head: Eagle) -> Pairs:
-    return random_pairs(head.sizes, taps=len(head.taps) or 1)
+    return random_pairs(head.sizes, taps=len(head.taps))
 
 
 @torch.no_grad()
-def test_what_it_tells_of_each_token_is_what_the_plain_arithmetic_tells(head: Eagle) -> None:
+def test_logits_equal_the_plain_arithmetic(head: Eagle) -> None:
     pairs, plain, q = pairs_for(head), PlainEagle(head), 5
-    logits, predicted = head.logits(pairs), head.predicted(pairs)
-    spoken = head.spoken
+    logits, spoken = head.logits(pairs), head.spoken
     for i, length in enumerate((9, 6, 3)):
-        features = plain.features(pairs.states[i], pairs.taps[i])
+        features = plain.features(pairs.taps[i])
         following = [*pairs.question[1:].tolist(), *pairs.tokens[i].tolist()]
         for token in (0, 1, length - 1):
             rows = q - 1 + token
-            made = plain.chain(following[:rows], features[:rows], ())
-            wanted = plain.log_probs(made)
+            wanted = plain.log_probs(plain.chain(following[:rows], features[:rows], ()))
             found = logits[i, token].log_softmax(-1)
             assert torch.allclose(found[spoken].double(), wanted, atol=2e-3)
             assert found[spoken].exp().sum().item() == pytest.approx(1, abs=1e-3)
-            assert predicted is None or torch.allclose(
-                predicted[i, token].double(), made, rtol=1e-3, atol=1e-3
-            )
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
-def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
-    head: Eagle, cuts: tuple[int, ...]
-) -> None:
-    pairs, plain = pairs_for(head), PlainEagle(head)
+def test_tree_equals_the_plain_arithmetic_for_rows_in_pieces(head: Eagle, cuts: tuple[int, ...]) -> None:
+    pairs, plain, spoken = pairs_for(head), PlainEagle(head), head.spoken
     following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
-    features = plain.features(pairs.states[0], pairs.taps[0])
+    features = plain.features(pairs.taps[0])
     context = Context("", frames=tuple(pairs.frames[0].split(4)))
     for _ in range(2):
-        # What was drafted before, in this response or another, leaves nothing.
+        # Earlier drafts leave nothing behind.
         begin = 0
         head.begin()
         assert not len(head.propose(context, 60, 0.0))
@@ -90,11 +82,8 @@ def test_read_in_pieces_it_drafts_what_the_plain_arithmetic_drafts(
             head.read(tuple(following[rows]), pairs.states[0, rows], pairs.taps[0, rows])
             begin = end
             guess = head.propose(context, 30, 1e-6)
-    spoken = head.spoken
     place = {int(token): n for n, token in enumerate(spoken)}
-    paths: list[tuple[int, ...]] = []
-    for token, parent in zip(guess.token_ids, guess.parents, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    paths = [tuple(guess.token_ids[node] for node in guess.path(i)) for i in range(len(guess))]
     assert len(set(paths)) == len(paths) and 1 < max(map(len, paths)) <= 7
     for path, prob in zip(paths, guess.probs, strict=True):
         made = plain.chain(following[:8], features[:8], path[:-1])

@@ -1,38 +1,58 @@
-"""The command that trains heads."""
+"""`crossspec train heads` trains and resumes."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from crossspec_lab.baselines.retrieval import taught_tokens
+from crossspec_lab.heads.head import Sizes
+from crossspec_lab.heads.head_files import load_head
+from crossspec_lab.train.head_fit import fit_head
+from crossspec_lab.train.head_training import new_head, recorded
 from crossspec_lab.train.pairs import PairShards
-from crossspec_lab.world.dataset import UNSEEN
-from crossspec_lab.world.phrases import caption
+from safetensors.torch import save_file
 
-from crossspec_ros.cli import main
-from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import share_dir, tiny_models
+from crossspec_ros.cli import main, make_parser
+from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.paths import share_dir
+
+BAG = str(share_dir() / "rosbags" / "synthetic_drive")
+
+
+def test_resumed_training_equals_an_uninterrupted_one(pair: ModelPair, tmp_path: Path) -> None:
+    sizes = Sizes.of(pair.target, pair.draft)
+    for i in range(12):
+        numbers = {
+            "tokens": torch.randint(577, (6,)),
+            "question": torch.arange(5),
+            "units": torch.tensor([4]),
+        }
+        states = {"states": torch.randn(10, 192), "taps": torch.randn(10, 576), "frames": torch.randn(4, 192)}
+        save_file(numbers | states, tmp_path / f"window-{i:06d}.safetensors")
+
+    def train(folder: str, steps: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(7)
+        head = new_head("massv", sizes)
+        head.load(pair.target)
+        done: list[int] = []
+        fit_head(head, PairShards(tmp_path), steps, tmp_path / folder, done.append)
+        assert done[-1] == steps and len(done) == (2 if folder == "b" else 4)
+        return head.state_dict()
+
+    uninterrupted, _, resumed = train("a", 4), train("b", 2), train("b", 4)
+    assert all(torch.allclose(one, resumed[name], atol=1e-6) for name, one in uninterrupted.items())
 
 
 @pytest.mark.nightly
-def test_a_head_learns_first_what_the_target_was_taught(tmp_path: Path) -> None:
-    out, work = tmp_path / "heads", tmp_path / "work"
-    folders = ["--out", str(out), "--work", str(work)]
-    train = ["train", "heads", "massv", "--taught", "12", "--windows", "10", "--steps", "2", *folders]
-    assert main(train) == 0
-    taught, own = PairShards(work / "taught"), PairShards(work / "pairs")
-    target = load_pair(tiny_models()).target
-    assert (len(taught), len(own)) == (12, 10)
-    assert taught.batch([11]).tokens[0].tolist() == list(taught_tokens(target, caption, UNSEEN + 11))
-    assert not taught.batch([11]).states.numel() and own.batch([0]).states.numel()
-    # Its own captions are of windows that were not among the taught.
-    frames = np.load(work / "frames.npy", mmap_mode="r")
-    units = [target.unit(one, i).embeds for i, one in enumerate(target.encode(np.array(frames[12])))]
-    assert torch.allclose(own.batch([0]).frames[0], torch.cat(units).detach(), atol=0.05)
-    assert json.loads((out / "massv" / "config.json").read_text())["training"]["taught"] == 12
-    bag = str(share_dir() / "rosbags" / "synthetic_drive")
-    assert main([*train, "--recordings", bag]) == 2
+def test_command_writes_a_head(pair: ModelPair, tmp_path: Path) -> None:
+    folders = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]
+    assert main(["train", "heads", "massv", "--windows", "10", "--steps", "2", *folders]) == 0
+    assert load_head(tmp_path / "massv", pair.target, pair.draft).name == "massv"
+
+
+def test_recordings_give_their_windows_with_frames(pair: ModelPair) -> None:
+    args = make_parser().parse_args(["train", "heads", "massv", "--recordings", BAG])
+    found = list(recorded(pair, args))
+    assert len(found) > 1
+    assert all(len(window.frames) and len(window.event_images) for window in found)
