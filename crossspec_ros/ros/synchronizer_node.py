@@ -146,6 +146,9 @@ class SynchronizerNode(GuardedNode):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
+            # The node ends while the worker publishes.
+            if not self.context.ok():
+                return
             self._pipeline.refuse()
             self.get_logger().warning(described(error), throttle_duration_sec=5.0)
 
