@@ -102,7 +102,9 @@ class Param:
         if isinstance(self.default, tuple):
             return f": write {self.name}:=\"['one', 'another']\""
         if isinstance(self.default, str) and isinstance(value, bool | int | float):
-            return f": YAML reads yes, no, on, off and digits as no text, so write {self.name}:=\"'yes'\""
+            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            quoted = f"{self.name}:=\"'{text}'\", in a file {self.name}: '{text}'"
+            return f": YAML reads yes, no, on, off and digits as no text, so write {quoted}"
         return ""
 
 

@@ -333,7 +333,7 @@ class CameraSettings(Settings):
     source: str = setting(
         "camera", "Source of the events: camera, camera:SERIAL_NUMBER or tcp://HOST:PORT.", group="launch"
     )
-    frames: str = setting("", "HOST:PORT of a network stream's frames. Empty: none.", group="launch")
+    frames_source: str = setting("", "HOST:PORT of a network stream's frames. Empty: none.", group="launch")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ def nodes(guest: Guest) -> list[Node]:
         raise InputError(f"camera:={camera} publishes {EVENTS}: set camera:=topics to name another topic")
     if camera == "dv_network" and not guest["source"]:
         raise InputError("camera:=dv_network has no source: set source:=tcp://HOST:PORT")
-    if camera != "dv_network" and guest["source"] + guest["frames"]:
-        raise InputError(f"camera:={camera} has no source and frames: set camera:=dv_network")
+    if camera != "dv_network" and guest["source"] + guest["frames_source"]:
+        raise InputError(f"camera:={camera} has no source and frames_source: set camera:=dv_network")
     driver = DRIVERS.get(camera, "")
     is_installed = driver in get_packages_with_prefixes()
     if camera == "prophesee" and not is_installed:

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         print(plain_text(f"crossspec: {setup.path} is {setup.recording.format}"), file=sys.stderr)
         task = progress.add_task("loading the models", total=None)
         if progress.disable:
-            print("crossspec: loading the models takes a few seconds", file=sys.stderr)
+            print("crossspec: loading the models may take a minute", file=sys.stderr)
 
         def tick(seconds: float) -> None:
             progress.update(task, description=f"captioning, {seconds:.1f} s")

@@ -15,7 +15,7 @@ from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.models.hub import target_path
 from crossspec_ros.models.placement import is_gguf, is_remote
 from crossspec_ros.paths import models_folder
-from crossspec_ros.settings import CaptionerSettings
+from crossspec_ros.settings import MODES, CaptionerSettings
 
 if TYPE_CHECKING:
     from crossspec_ros.engine.sampling import Sampling
@@ -35,6 +35,30 @@ _NOT_APPLIED: dict[str, object] = {
     "num_beams": 1,
 }
 """Values of a generation_config.json that sampling does not apply, each with its neutral value."""
+
+
+def check_settings(settings: CaptionerSettings) -> None:
+    """Raise InputError for settings that no models can follow; it is called before models load."""
+    read_standing(settings.questions)
+    read_schema(settings.schema)
+    sampling = requested_sampling(settings)
+    if not settings.compare:
+        return
+    if is_remote(settings.target):
+        raise InputError(
+            f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
+            f"to false"
+        )
+    if settings.mode != MODES[0]:
+        raise InputError(
+            f"compare needs the target alone and our decoder, but mode is {settings.mode}: set compare to "
+            f"false, or mode to {MODES[0]}"
+        )
+    if sampling is not None:
+        raise InputError(
+            "compare tests captions for the same words, but sampled ones differ each time: set temperature "
+            "to 0 and generation to greedy, or compare to false"
+        )
 
 
 def requested_options(

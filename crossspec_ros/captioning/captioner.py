@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -268,7 +268,7 @@ class Captioner:
     def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
         for standing, answer in paired(choices, answers):
             with self.changed:
-                self.unanswered += isinstance(answer, Exception)
+                self.unanswered += isinstance(answer, CancelledError)
             with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
                 self._listener.standing(standing, answer, window)
 
@@ -386,8 +386,9 @@ class Captioner:
             tell = partial(self._tell_standing, without_images(window))
             for choices in outcome.options.later:
                 # A decoder that was closed meanwhile has no window.
-                with failures_logged(_LOG, logging.WARNING, "a standing question could not be asked"):
-                    self._decoder.choose(choices, Trace(), tell)
+                failed = tried(partial(self._decoder.choose, choices, Trace(), tell))
+                if isinstance(failed, Exception):
+                    tell(choices, failed)
 
 
 def _log_unread(read: Future[None]) -> None:

@@ -31,7 +31,7 @@ from crossspec_ros.recordings.recording import describe_loss, tell
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
-from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.grid import SECOND
 from crossspec_ros.windows.pipeline import Pipeline
 from crossspec_ros.windows.synchronizer import FrameReady, Update
@@ -71,7 +71,7 @@ class CodeReplay(Listener):
         self._outcomes: list[Outcome] = []
         self._answers: SimpleQueue[tuple[Standing, Answered | Exception]] = SimpleQueue()
         options = requested_options(settings, decoder)
-        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(GateSettings.of(settings)))
+        self._captioner = Captioner(decoder, options, self, gate=ChangeGate(settings))
         self._unusable: Counter[str] = Counter()
 
     @property

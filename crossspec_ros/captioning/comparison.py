@@ -6,13 +6,9 @@ import os
 import time
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from crossspec_ros.captioning.caption_options import requested_sampling
-from crossspec_ros.errors import InputError
-from crossspec_ros.models.placement import is_remote
 from crossspec_ros.paths import page
-from crossspec_ros.settings import MODES, CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
@@ -24,32 +20,6 @@ NEXT = (
     f"lists the formats, and {page('live.md')} shows how to connect a camera."
 )
 NOTHING = "no captioned window had images, so there is nothing to compare with the target alone"
-
-
-def check_comparison(settings: CaptionerSettings) -> None:
-    """Raise InputError if the parameter `compare` is set, and there is nothing to compare with."""
-    if not settings.compare:
-        return
-    if is_remote(settings.target):
-        raise InputError(
-            f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
-            f"to false"
-        )
-    if settings.mode != MODES[0]:
-        raise InputError(
-            f"compare needs the target alone and our decoder, but mode is {settings.mode}: set compare to "
-            f"false, or mode to {MODES[0]}"
-        )
-    if requested_sampling(settings) is not None:
-        raise InputError(
-            "compare tests captions for the same words, but sampled ones differ each time: set temperature "
-            "to 0 and generation to greedy, or compare to false"
-        )
-
-
-def load_comparison(settings: CaptionerSettings, decoder: Any) -> Comparison | None:
-    """Return a comparison with the models of this decoder if the parameter `compare` is set."""
-    return Comparison(decoder.alone()) if settings.compare else None
 
 
 class Comparison:

@@ -40,7 +40,8 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
             if name not in (node, "**", f"**/{node}"):
                 continue
             is_ours, known = True, {param.name for param in kind.params()}
-            own = {key: value for key, value in section.items() if name == node or key in known}
+            is_named = name.rpartition("/")[2] == node
+            own = {key: value for key, value in section.items() if is_named or key in known}
             own = {key: value for key, value in own.items() if not key.startswith(ROS_PARAMS)}
             try:
                 checked = kind.check(own)

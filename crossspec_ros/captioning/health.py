@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
-from crossspec_ros.models.placement import Placement
 from crossspec_ros.settings import NO_DRAFT
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import EVENTS, FRAMES
 
 if TYPE_CHECKING:
+    from crossspec_ros.models.placement import Placement
     from crossspec_ros.telemetry.summary import Summary
     from crossspec_ros.windows.window import WindowClosed
 
@@ -34,6 +34,8 @@ RECENT_WINDOWS = 5
 MIN_FRAME_SHARE = 0.75
 """Minimum share of its frames that a window should have: a camera now and then misses a slot."""
 
+_ANEW_NS = 1_000_000_000
+"""A stream that falls back so far has started anew, and the others with it."""
 INPUT_PARTS = ("events", "images", "windows", "queue")
 """Rows that an `InputHealth` fills."""
 _PART_OF = {
@@ -50,6 +52,7 @@ _PART_OF = {
     "unusable_messages": "queue",
 }
 """Part of the synchronizer that a total belongs to; all other totals are the events'."""
+_LOADING = "not yet"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -129,6 +132,8 @@ class InputHealth:
 
     def reached(self, stream: str, stamp_ns: int) -> None:
         """Take the stamp of a message of a stream (EVENTS or FRAMES)."""
+        if stamp_ns < self._reached_ns.get(stream, stamp_ns) - _ANEW_NS:
+            self._reached_ns.clear()
         self._reached_ns[stream] = stamp_ns
         self._behind_s[stream] = (max(self._reached_ns.values()) - stamp_ns) / 1e9
 
@@ -199,11 +204,11 @@ class CaptionHealth:
 
     def loading(self) -> None:
         """Record that models are loading."""
-        self._model = {"loaded": "not yet"}
+        self._model = {"loaded": _LOADING}
 
-    def loaded(self, folder: str, decoder: object, placement: Placement | None = None) -> None:
-        """Record the models that a decoder has loaded from this folder; no placement for a remote target."""
-        self._model = {"folder": folder, "loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
+    def loaded(self, decoder: object, placement: Placement | None = None) -> None:
+        """Record the models that a decoder has loaded; no placement for a remote target."""
+        self._model = {"loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
             self._model |= pair.known_as
@@ -231,7 +236,7 @@ class CaptionHealth:
         if not self._model:
             problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             status.warn("model", problem)
-        elif not is_active and "folder" in self._model:
+        elif not is_active and self._model["loaded"] != _LOADING:
             status.warn("model", "the node captions nothing: activate it with ros2 lifecycle set")
 
 

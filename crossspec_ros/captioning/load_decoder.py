@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossspec_ros.captioning.caption_options import requested_sampling
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.models_digest import files_digest
 from crossspec_ros.drafting.policy import Policy
@@ -54,8 +53,6 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
     from crossspec_ros.drafting.memory_file import memory_path
     from crossspec_ros.models.loading import load_pair
 
-    # Invalid sampling is refused before the models load.
-    requested_sampling(settings)
     placement = requested_placement(settings)
     models = models_folder(settings.models_folder)
     with enough_memory(placement) if is_live else nullcontext():

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from crossspec_ros.captioning.caption_options import check_settings
 from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.input_sizes import with_input_sizes
-from crossspec_ros.captioning.standing import read_standing
 from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import draft_path, target_path
@@ -42,7 +42,7 @@ class ReplaySetup:
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        assert self.nodes
+        _ = self.nodes
 
     @cached_property
     def file(self) -> Path:
@@ -69,7 +69,7 @@ class ReplaySetup:
             checked = NODES[node].check(values)
             nodes[node] = {name: checked[name] for name in values}
         settings = CaptionerSettings.of(nodes["captioner"])
-        read_standing(settings.questions)
+        check_settings(settings)
         nodes["captioner"]["schema"] = read_schema(settings.schema)
         return nodes
 

@@ -76,7 +76,7 @@ class RemoteEngine:
     def __init__(
         self, address: Address, patience_s: float, connect_s: float, connect: Callable[..., Link] = Link
     ) -> None:
-        """Raise InputError if the server is not reached within `connect_s`."""
+        """Raise LinkError if the server is not reached within `connect_s`."""
         self.url, self.patience_s = address.url, patience_s
         self._windows: dict[int, RemoteWindow] = {}
         self._numbers = itertools.count(1)
@@ -87,7 +87,7 @@ class RemoteEngine:
         if not self.link.up.wait(connect_s):
             trouble = self.link.trouble
             self.link.close()
-            raise InputError(trouble)
+            raise LinkError(trouble)
         self.pulse = Pulse("link watch")
         self.pulses: tuple[Pulse, ...] = (self.link.pulse, self.pulse)
         self._watch = self.pulse.start(self._watch_time, "link watch")

@@ -124,6 +124,8 @@ class StampJudge:
         self._refused_ns: dict[str, int] = {}
         """By stream, the last odd stamp, unless it has fitted since."""
         self._heard: dict[str, int] = {}
+        self._signed: set[str] = set()
+        """Streams whose last message was a sign of silence."""
         self._lone_stream, self._lone_ns = "", 0
         self._lag_ns: int | None = None
         self._image_step = 0, 0
@@ -239,6 +241,10 @@ class StampJudge:
         if not others or message.stamp_ns <= self._held_at_ns[others[0].stream] + _DECIDE_NS:
             return
         last = others[-1]
+        is_now = 0 <= self._host_ns() - last.stamp_ns < _SECOND
+        if is_now and last.stream in self.reached and message.stamp_ns < others[0].stamp_ns:
+            # Both waited while this process stood still, and this stream catches up.
+            return
         is_better = last.stream not in self.reached and self._rank(last) > self._rank(message)
         if not is_better or last.is_silence:
             yield from self._refuse(last.stream, [])
@@ -272,10 +278,15 @@ class StampJudge:
         return are_alike and message.stamp_ns >= held.stamp_ns - BACKWARD_JUMP_NS
 
     def _is_back(self, stream: str, stamp_ns: int) -> bool:
-        """Return whether a stamp is far behind its stream, or behind the other one, which has ended."""
+        """Return whether a stamp is far behind its stream, or behind the other one, which ended with a sign.
+
+        A stream that was held up is behind the other one as well, but its stamps are right.
+        """
         others_ns = max(self.reached.values(), default=stamp_ns) - self._lateness_ns
         own_ns = self.reached.get(stream, others_ns)
-        return stamp_ns < (max(own_ns, others_ns) if self._is_alone(stream) else own_ns) - _BACK_NS
+        if self._is_alone(stream) and self._signed - {stream}:
+            own_ns = max(own_ns, others_ns)
+        return stamp_ns < own_ns - _BACK_NS
 
     def _admit(self, message: LiveMessage) -> Verdict:
         verdict = Verdict.TAKE
@@ -306,6 +317,7 @@ class StampJudge:
     def _hear(self, message: LiveMessage) -> None:
         stream, stamp_ns = message.stream, message.stamp_ns
         before_ns, self._heard[stream] = self._heard.get(stream, stamp_ns), stamp_ns
+        (self._signed.add if message.is_silence else self._signed.discard)(stream)
         if stream != self._lone_stream:
             self._lone_stream, self._lone_ns = stream, 0
         # A clock that stands still, or jumps, shows no time.

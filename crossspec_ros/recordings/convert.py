@@ -66,8 +66,8 @@ def _new_bag(bag: Path) -> Iterator[Path]:
             rename_folder(Path(scratch, bag.name), bag)
     except OSError as error:
         raise InputError(
-            f"'{bag}' cannot be written ({error.strerror or error}): give a folder where there is room and the right to write, "
-            f"and a source that can be read"
+            f"'{bag}' cannot be written ({error.strerror or error}): give a folder where there is room and "
+            f"the right to write, and a source that can be read"
         ) from error
 
 

@@ -34,7 +34,7 @@ class DvCameraNode(GuardedNode):
     def __init__(self, **options: Any) -> None:
         super().__init__("dv_camera", **options)
         settings = self.declare(CameraSettings)
-        self._sources = open_sources(settings.source, settings.frames)
+        self._sources = open_sources(settings.source, settings.frames_source)
         # A reliable publisher serves subscribers of either kind.
         self._topics = {
             "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),

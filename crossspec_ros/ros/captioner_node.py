@@ -16,15 +16,15 @@ from rclpy.timer import Timer
 
 from crossspec_ros.captioning import health
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.caption_options import requested_options
+from crossspec_ros.captioning.caption_options import check_settings, requested_options
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
-from crossspec_ros.captioning.comparison import check_comparison, load_comparison
+from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder as Decoder
 from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.errors import InputError, described, one_line, plain_text
+from crossspec_ros.errors import InputError, LinkError, described, one_line, plain_text
 from crossspec_ros.models.placement import is_remote
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Updater
@@ -35,7 +35,6 @@ from crossspec_ros.ros.questions import Questions
 from crossspec_ros.ros.run import NodeError, run
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
-from crossspec_ros.windows.change import GateSettings
 from crossspec_ros.windows.grid import WindowGrid
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
@@ -102,17 +101,17 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     @guarded_transition
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         started, settings = time.monotonic(), self.settings(CaptionerSettings)
-        check_comparison(settings)
+        check_settings(settings)
         self._health.loading()
         grid = WindowGrid.at(settings.window_phase_s)
         self._inputs = Inputs(self, grid, self._outputs, self._health, self._group)
         self._decoder = decoder = self._load(settings)
         self._adopt()
-        self._outputs.comparison = load_comparison(settings, decoder)
+        self._outputs.comparison = Comparison(decoder.alone()) if settings.compare else None
         self._outputs.view = RerunLog(settings.rerun) if settings.rerun else None
         self._outputs.open(grid, settings.stages)
         placement = None if is_remote(settings.target) else decoder.pair.placement
-        self._health.loaded(settings.models_folder or "models/tiny", decoder, placement)
+        self._health.loaded(decoder, placement)
         took_s = time.monotonic() - started
         # Warm, the models have read a window and more: no step of a caption takes as long.
         self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)
@@ -166,7 +165,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self._bond.stop()
         # A decoder serves one captioner at a time. The watch ends a node whose pass is stuck.
         self._outputs.miss(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
-        self._captioner = None
+        with self._adopting:
+            self._captioner = None
 
     def _unload(self) -> None:
         """Stop captioning, and drop the inputs, the publishers and the models."""
@@ -182,12 +182,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         except Exception as error:  # the node has to go on, or to end
             self.get_logger().error(f"the caption memory could not be saved: {error!r}")
         # Its threads were watched until now.
-        self._decoder = self._options = None
+        with self._adopting:
+            self._decoder = self._options = None
 
     def fail(self, task: str, error: Exception) -> None:
         """Keep the reason for the end of the process, or log it if the node goes on."""
         if isinstance(error, InputError):
-            self._failure = NodeError(str(error), code=2)
+            self._failure = NodeError(str(error), code=1 if isinstance(error, LinkError) else 2)
         else:
             self.get_logger().error(described(error))
             reason = f"{type(error).__name__}: {one_line(error)}"
@@ -196,9 +197,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             self.get_logger().error(plain_text(str(self._failure)))
 
     def _validate(self, settings: CaptionerSettings) -> None:
-        """Raise InputError for settings that the loaded models cannot follow."""
-        if self._decoder is not None:
-            requested_options(settings, self._decoder, self._settings, self._options)
+        """Raise InputError for settings that no models can follow, or that the loaded ones cannot."""
+        check_settings(settings)
+        if (decoder := self._decoder) is not None:
+            requested_options(settings, decoder, self._settings, self._options)
 
     def _adopt(self) -> None:
         """Follow the parameters as they are now."""
@@ -217,17 +219,18 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if self._captioner is not None:
                 self._captioner.options, self._captioner.deadline_s = options, settings.deadline_s
                 # The next window is captioned, whatever was set.
-                self._captioner.gate.settings = GateSettings.of(settings)
+                self._captioner.gate.settings = settings
 
     def _pulses(self) -> list[Pulse]:
-        pulses = [self._captioner.pulse] if self._captioner else []
+        captioner = self._captioner
+        pulses = [captioner.pulse] if captioner else []
         # A decoder without models, as tests have it, has no threads.
         return pulses + list(getattr(self._decoder, "pulses", ()))
 
     def _fill(self, fill: Callable[[Inputs, health.Status], None], status: health.Status) -> None:
         """Fill a row of the inputs, while there are any."""
-        if self._inputs is not None:
-            fill(self._inputs, status)
+        if (inputs := self._inputs) is not None:
+            fill(inputs, status)
 
     def _make_updater(self) -> Updater:
         updater, summary = Updater(self, self._pulses), self._outputs.summary

@@ -15,7 +15,7 @@ from itertools import count
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
-from crossspec_ros.captioning.health import ERROR, HOLD_S, OK, Status
+from crossspec_ros.captioning.health import ERROR, HOLD_S, INPUT_PARTS, OK, Status
 from crossspec_ros.errors import tried
 from crossspec_ros.ros.duplicates import Duplicates
 from crossspec_ros.ros.node import GuardedNode
@@ -29,6 +29,8 @@ STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For timers that must go on while simulated time stands still."""
 HARDWARE_ID = "crossspec"
 """Hardware id of all rows of these nodes."""
+_OF_INPUTS = (*INPUT_PARTS, "captions", "inputs")
+"""Rows whose faults two publishers on an input may explain."""
 PERIOD_S = 1.0
 GIVE_BACK_EVERY = 60
 """Periods between two returns of free memory to the system: one odd message can leave hundreds of MB."""
@@ -97,7 +99,7 @@ class Updater:
         # With its namespace, or a second instance's rows would replace the first one's.
         node = self._node.get_fully_qualified_name().lstrip("/")
         for status, task, log_after_s in tuple(self._rows):
-            status.is_muted = self._duplicates.has_two_senders
+            status.is_muted = self._duplicates.has_two_senders and status.name in _OF_INPUTS
             status.begin(time.monotonic())
             self._attempt(partial(task, status))
             self._log(status, log_after_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from importlib import import_module
 
 MODULES = {
@@ -14,26 +15,9 @@ MODULES = {
 """Modules of the nodes."""
 
 
-def synchronizer() -> None:
-    """Run the synchronizer."""
-    _run("synchronizer")
-
-
-def captioner() -> None:
-    """Run the captioner."""
-    _run("captioner")
-
-
-def dsec_player() -> None:
-    """Run the player."""
-    _run("dsec_player")
-
-
-def dv_camera() -> None:
-    """Run the camera node."""
-    _run("dv_camera")
-
-
 def _run(node: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     import_module(MODULES[node]).main()
+
+
+synchronizer, captioner, dsec_player, dv_camera = (partial(_run, node) for node in MODULES)

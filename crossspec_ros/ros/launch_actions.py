@@ -33,6 +33,7 @@ Arguments = Mapping[str, tuple[str | None, str]]
 """Default and description of each launch argument. A default of None: the argument must be given."""
 OF_LAUNCH = {"emulate_tty", "launch-prefix", "launch-prefix-filter", "sigkill_timeout", "sigterm_timeout"}
 """Arguments that launch itself reads."""
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 BAD_INPUT = 2
 """Exit code of a node that would fail again in the same way."""
 
@@ -72,6 +73,12 @@ class Guest:
         """Return the value of a launch argument."""
         return str(self._values[argument])
 
+    def is_true(self, argument: str) -> bool:
+        """Return the value of a launch argument that is true or false, as launch reads it."""
+        if (text := self[argument].lower()) not in _BOOLEANS:
+            raise InputError(f"{argument} is '{self[argument]}': set it to true or false")
+        return _BOOLEANS[text]
+
     def node(self, settings: type[Settings], remappings: Any = (), **texts: str) -> Node:
         """Return the node of these settings with params_file, and over it what launch arguments set."""
         if not Path(self["params_file"]).is_file():
@@ -84,7 +91,7 @@ class Guest:
                 is_text = isinstance(param.default, str)
                 yaml = [text] if is_one else TextSubstitution(text=text)
                 values[param.name] = ParameterValue(text, value_type=str) if is_text else yaml
-        if self["use_sim_time"] == "true":
+        if self.is_true("use_sim_time"):
             values["use_sim_time"] = True
         return Node(
             package="crossspec_ros",
@@ -103,10 +110,11 @@ class Guest:
             "ros_arguments": ["--log-level", self["log_level"], *enclave],
             "additional_env": transport_variables(),
             "output": "screen",
-            "respawn": self["use_respawn"] == "true",
+            "respawn": self.is_true("use_respawn"),
             "respawn_delay": 2.0,
             "on_exit": self._on_exit,
-            # A captioner may be writing the file of its memory.
+            # A busy machine ends Python slowly, and a captioner may be writing the file of its memory.
+            "sigterm_timeout": "10",
             "sigkill_timeout": "10",
         }
 
@@ -118,7 +126,7 @@ class Guest:
     def _on_exit(self, event: ProcessExited, context: LaunchContext) -> EmitEvent | None:
         """End what must not be started again. The code of a signal is negative."""
         code, has_played = event.returncode, event.action is self.player and event.returncode >= 0
-        respawns = self["use_respawn"] == "true" and code != BAD_INPUT and not has_played
+        respawns = self.is_true("use_respawn") and code != BAD_INPUT and not has_played
         if context.is_shutdown or self._is_over or respawns:
             return None
         if code:
@@ -160,4 +168,4 @@ def warn_unknown(context: LaunchContext, arguments: Arguments) -> None:
         near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
         if near or unknown <= typed:
             remedy = f"did you mean {near[0]}?" if near else "--show-args lists the arguments"
-            get_logger("crossspec_ros").warning(f"launch argument {name} is unknown: {remedy}")
+            get_logger("crossspec_ros").warning(f"crossspec_ros has no launch argument {name}: {remedy}")

@@ -60,6 +60,7 @@ class PlayerNode(GuardedNode):
         self._lateness_ns = round(self._settings.max_lateness_s * SECOND)
         path = found(self._settings.path)
         self._recording = open_recording(path, ReadOptions.of(vars(self._settings)))
+        self.get_logger().info(plain_text(f"plays {path}, {self._recording.format}"))
         for remark in self._recording.remarks:
             self.get_logger().info(plain_text(remark))
         self._truth = true_captions(path)
@@ -238,7 +239,8 @@ class PlayerNode(GuardedNode):
         answer = self._answer(self._captioner, GetState.Request())
         if answer is not None and answer.current_state.id == State.PRIMARY_STATE_ACTIVE:
             return ""
-        return f"no captioner is active by {self.resolve_service_name(_CAPTIONER)}: start it, or activate it"
+        service = self.resolve_service_name(_CAPTIONER)
+        return f"no captioner is active by {service}: it loads its models, or start or activate it"
 
     def _answer(self, client: Client, request: Any) -> Any | None:
         """Return the answer of a service, or None if it does not come soon."""

@@ -92,11 +92,11 @@ class Questions:
     ) -> Future[Reply]:
         """Ask the captioner; the answer is an InputError if it cannot be asked."""
         try:
-            if self.captioner is None:
+            if (captioner := self.captioner) is None:
                 raise InputError("the captioner is not active: ask again once it is")
             if not request.question.strip():
                 raise InputError("the question is empty: ask a sentence")
-            return self.captioner.ask(request.question, request.schema, on_words, cancel)
+            return captioner.ask(request.question, request.schema, on_words, cancel)
         except InputError as error:
             refused: Future[Reply] = Future()
             refused.set_exception(error)
@@ -107,13 +107,13 @@ class Questions:
     ) -> Response:
         """Wait for an answer, and log it; the response has the reason if there is none, or no whole JSON."""
         reply = tried(future.result)
-        self._publishers.answers += 1
         if isinstance(reply, Exception):
             is_input = isinstance(reply, InputError)
             response.reason = str(reply) if is_input else f"failed: {self._publishers.reason(reply)}"
             line = f"no answer to '{request.question[:200]}': {response.reason}"
             self._node.get_logger().warning(plain_text(line))
             return response
+        self._publishers.answers += 1
         answer, index = reply
         self._publishers.answered(request.question, answer, index)
         response.answer = self._publishers.caption(answer, index)

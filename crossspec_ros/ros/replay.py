@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
             )
     with closing(ReplaySetup(args.path, args.config, vars(args))) as setup:
         # Nodes report a missing recording or model later, and each in its way.
-        assert setup.synchronizer
+        _ = setup.synchronizer
     commands = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
-    print(f"crossspec: replaying {args.path}; loading the models takes a few seconds", flush=True)
+    print(f"crossspec: replaying {args.path}; loading the models may take a minute", flush=True)
     return supervise(commands, ros_environment(isolated=args.isolated))
 
 

@@ -35,10 +35,8 @@ _HEIGHT, _MAX_WIDTH, _TEXT, _MARGIN = 240, 960, 16, 6
 _BACKGROUND, _INK, _ABSENT = (24, 24, 24), (240, 240, 240), (70, 70, 70)
 
 
-def report(
-    window: Window, outcome: str, text: str, degraded: Sequence[str] = (), dropped: int = 0
-) -> WindowReport:
-    """Return the report of a window with this outcome; `dropped` windows were skipped so far."""
+def report(window: Window, outcome: str, text: str, degraded: Sequence[str] = ()) -> WindowReport:
+    """Return the report of a window with this outcome."""
     level, usable = _LEVELS[outcome], trustworthy(window, degraded)
     if set(degraded) - HARMLESS:
         level = max(level, WindowReport.WARN)
@@ -57,7 +55,6 @@ def report(
         missing_images=min(window.missing, 2**32 - 1),
         frames=len(usable.frames),
         event_images=len(usable.event_images),
-        dropped_windows=dropped,
     )
 
 
@@ -66,11 +63,10 @@ def captioned_report(
     caption: Caption,
     trace: Trace,
     degraded: Sequence[str],
-    dropped: int = 0,
     frame_id: str = "",
 ) -> WindowReport:
     """Return the report of a window with this caption."""
-    message = report(window, "captioned", caption.text or absent_text(caption, degraded), degraded, dropped)
+    message = report(window, "captioned", caption.text or absent_text(caption, degraded), degraded)
     if caption.source != "target" or not caption.text:
         message.level = WindowReport.WARN
     message.caption = caption_message(caption, window.end_ns, frame_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import gc
 import os
 import signal
@@ -15,10 +16,13 @@ from typing import Any, TypeVar
 
 import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.utilities import remove_ros_args
 
 from crossspec_ros.environment import transport_variables
-from crossspec_ros.errors import InputError, forget_frames, one_line, plain_text
+from crossspec_ros.errors import InputError, LinkError, forget_frames, one_line, plain_text
 
+_MAX_DOMAIN = 232
+"""The ports of a higher one are none."""
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
 
@@ -35,6 +39,8 @@ N = TypeVar("N")
 _SENTENCES = (InputError, NodeError, TimeoutError)
 """Errors whose message is the last sentence of a node; all others are bugs."""
 _interrupted = threading.Event()
+# At its end Python would look for garbage among all objects of torch, for seconds on a busy machine.
+atexit.register(gc.freeze)
 
 
 def run(
@@ -107,6 +113,12 @@ def interrupted() -> bool:
 
 
 def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
+    if args is None and (words := remove_ros_args(sys.argv)[1:]):
+        raise InputError(
+            f"a node has no argument {words[0]}: set a parameter with `--ros-args -p NAME:=VALUE`"
+        )
+    if (domain := os.environ.get("ROS_DOMAIN_ID", "")).isdecimal() and int(domain) > _MAX_DOMAIN:
+        raise InputError(f"ROS_DOMAIN_ID is {domain}: set it to a number from 0 to {_MAX_DOMAIN}")
     try:
         rclpy.init(args=None if args is None else list(args))
         return make()
@@ -149,7 +161,8 @@ def _report(error: BaseException | None, node: Any) -> int:
             print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
         else:
             node.get_logger().fatal(sentence)
-    if isinstance(error, InputError):
+    # A server that cannot be reached may be there when the node is started again.
+    if isinstance(error, InputError) and not isinstance(error, LinkError):
         return 2
     return 0 if error is None else getattr(error, "code", 1)
 

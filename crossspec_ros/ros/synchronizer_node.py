@@ -108,6 +108,7 @@ class SynchronizerNode(GuardedNode):
 
     def _subscribe(self, stream: str, ending: str, kind: str) -> None:
         topic = self.resolve_topic_name(_TOPICS[stream]) + ending if ending else _TOPICS[stream]
+        self.get_logger().info(f"reads {self.resolve_topic_name(topic)}, {kind}")
         if stream == EVENTS:
             self._pipeline.stream = make_stream(kind)
         self.create_subscription(
@@ -146,7 +147,7 @@ class SynchronizerNode(GuardedNode):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # The node ends while the worker publishes.
+            # ROS fails in everything that is under way once it shuts down.
             if not self.context.ok():
                 return
             self._pipeline.refuse()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossspec_ros.drafting.memory_file import MemoryFile
-from crossspec_ros.drafting.policy import Limits, Policy
+from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.local import LocalEngine
@@ -21,7 +21,7 @@ from crossspec_ros.engine.runner import Runner
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import VideoTarget
 from crossspec_ros.models.text_tokenizer import tokenizer_digest
-from crossspec_ros.settings import REHEARSAL
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 
 _LOG = logging.getLogger(__name__)
@@ -46,23 +46,6 @@ _PHASES = 64
 """Places in a period where windows may end."""
 _SHARED_CAPTIONS = 2048
 """Captions to a question that robots learn from one another."""
-
-
-@dataclass(frozen=True)
-class FleetSettings:
-    """Settings of a fleet.
-
-    `memories` is the folder of the caption memories, if any. With `fleet_memory` robots draft from the
-    captions of others. A robot that is silent for `idle_s` is disconnected.
-    """
-
-    robots: int = 8
-    proposers: tuple[str, ...] = (REHEARSAL, "memory", "event_draft")
-    memories: Path | None = None
-    fleet_memory: bool = True
-    shared_passes: bool = True
-    idle_s: float = 60.0
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(eq=False)
@@ -122,7 +105,7 @@ class Fleet:
     def __init__(
         self,
         target: VideoTarget,
-        settings: FleetSettings,
+        settings: ServeSettings,
         runner: Runner | None = None,
     ) -> None:
         """Run the target's own body if there is no `runner`."""
@@ -238,14 +221,13 @@ class Fleet:
             # It drafts from the captions of others like from one's own: the target decides by its frames.
             proposers = *proposers, self._shared
         keep = None
-        if memory is not None and self.settings.memories is not None:
+        if memory is not None and self.settings.memories:
             keep = self._memory_file(name, memory)
-        return Policy(proposers, self.cost, self.settings.limits), keep
+        return Policy(proposers, self.cost), keep
 
     def _memory_file(self, name: str, memory: CaptionMemory) -> MemoryFile | None:
-        assert self.settings.memories is not None
         ids = self.target.vocabulary
-        file = self.settings.memories / f"{name}.json"
+        file = Path(self.settings.memories) / f"{name}.json"
         try:
             return MemoryFile(memory, file, tokenizer_digest(self.target.tokenizer), ids)
         except InputError as error:

@@ -38,19 +38,11 @@ def load_fleet(settings: ServeSettings, target: VideoTarget) -> Fleet:
     from crossspec_ros.captioning.load_decoder import placed_runner
     from crossspec_ros.models.hub import target_path
     from crossspec_ros.paths import tiny_models
-    from crossspec_ros.serving.fleet import Fleet, FleetSettings
+    from crossspec_ros.serving.fleet import Fleet
 
-    fleet_settings = FleetSettings(
-        settings.robots,
-        settings.proposers,
-        Path(settings.memories) if settings.memories else None,
-        settings.fleet_memory,
-        settings.shared_passes,
-        settings.idle_s,
-    )
     folder = target_path(tiny_models(), settings.target)
     runner = placed_runner(target, server_placement(settings), settings.threads, folder)
-    fleet = Fleet(target, fleet_settings, runner)
+    fleet = Fleet(target, settings, runner)
     fleet.warm_up()
     return fleet
 

@@ -33,24 +33,6 @@ Streamed = tuple[str, np.ndarray, int]
 """Kind, pixels (H, W, 3) and stamp of an image."""
 
 
-@dataclass(frozen=True)
-class GateSettings:
-    """Windows that are captioned: all, those that have changed, or none before somebody asks.
-
-    A cell has changed where the logarithm of its mean brightness differs by more than `contrast`, as for an
-    event camera's pixel; a window that begins `max_s` after the one captioned last counts as changed.
-    """
-
-    when: str = CaptionerSettings.when
-    contrast: float = CaptionerSettings.changed_contrast
-    max_s: float = CaptionerSettings.changed_max_s
-
-    @classmethod
-    def of(cls, settings: CaptionerSettings) -> GateSettings:
-        """Return those of the captioner's settings."""
-        return cls(settings.when, settings.changed_contrast, settings.changed_max_s)
-
-
 @dataclass
 class _Sight:
     """Sums (rows, columns, 3) and numbers of one window's images, and the images that are held back."""
@@ -82,20 +64,20 @@ class ChangeGate:
     changed.
     """
 
-    def __init__(self, settings: GateSettings | None = None) -> None:
-        self._settings = settings or GateSettings()
+    def __init__(self, settings: CaptionerSettings | None = None) -> None:
+        self._settings = settings or CaptionerSettings()
         # Those that are open, and the last few that have changed, by index.
         self._sights: dict[int, _Sight] = {}
         self._closed: int | None = None
         self._lock = threading.Lock()
 
     @property
-    def settings(self) -> GateSettings:
+    def settings(self) -> CaptionerSettings:
         """Windows that are captioned; may be set at any time, and then the next one is captioned."""
         return self._settings
 
     @settings.setter
-    def settings(self, settings: GateSettings) -> None:
+    def settings(self, settings: CaptionerSettings) -> None:
         with self._lock:
             self._settings = settings
             self._start_anew()
@@ -168,12 +150,15 @@ class ChangeGate:
     def _differs(self, sight: _Sight) -> bool:
         before, settings = self._before(sight), self._settings
         # Windows are of a second each.
-        if before is None or sight.index - before.index >= settings.max_s:
+        if before is None or sight.index - before.index >= settings.changed_max_s:
             return True
         if sight.is_closed and before.counts.get(FRAMES, 0) < sight.counts.get(FRAMES, 0):
             # The earlier window lacked frames of its camera's rate, so its averages are no measure.
             return True
-        for kind, contrast in ((FRAMES, settings.contrast), (EVENTS, settings.contrast * EVENTS_FACTOR)):
+        for kind, contrast in (
+            (FRAMES, settings.changed_contrast),
+            (EVENTS, settings.changed_contrast * EVENTS_FACTOR),
+        ):
             then, now = before.mean(kind), sight.mean(kind)
             if then is None or now is None:
                 # An open window may still get images of this kind.

@@ -11,7 +11,8 @@ from refusals import refused
 
 from crossspec_ros.captioning import comparison as module
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison, check_comparison
+from crossspec_ros.captioning.caption_options import check_settings
+from crossspec_ros.captioning.comparison import NEXT, NOTHING, Comparison
 from crossspec_ros.settings import CaptionerSettings
 
 GO_ON = threading.Event()
@@ -80,4 +81,4 @@ def test_cancelled_comparison_does_not_count():
 )
 def test_impossible_comparison_is_refused(code: str, asked: dict[str, Any]) -> None:
     with refused(code):
-        check_comparison(CaptionerSettings(compare=True, **asked))
+        check_settings(CaptionerSettings(compare=True, **asked))

@@ -223,10 +223,10 @@ def test_models_row_has_what_is_loaded(loaded, is_active, told):
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
         pair = SimpleNamespace(target=target, draft=None, known_as={"target": "ORG/NAME@" + "0" * 40})
-        health.loaded("models/tiny", SimpleNamespace(pair=pair))
+        health.loaded(SimpleNamespace(pair=pair))
     ((message, values),) = filled([lambda status: health.fill_model(status, is_active)])
     assert told in message
-    expected = {"folder": "models/tiny", "device": "cpu", "dtype": "float32", "draft_device": "none"}
+    expected = {"device": "cpu", "dtype": "float32", "draft_device": "none"}
     assert (expected.items() <= values.items()) == loaded
     assert (values.get("target") == "ORG/NAME@" + "0" * 40) == loaded
     health.unloaded()

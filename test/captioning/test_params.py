@@ -64,6 +64,7 @@ def test_a_bad_value_gets_a_sentence(values, code):
      ("captioner: {ros__parameters: []}", "yaml-list-of-parameters"), ("captioner: [", "yaml-bad-syntax"),
      ("- 1", "yaml-no-nodes"), ("/**: {ros__parameters: {rate: 0}}", "yaml-of-all-nodes"),
      ("captioner: {ros__parameters: {on: 1}}", "yaml-parameter-flag"),
+     ("/**/captioner: {ros__parameters: {thread: 1}}", "yaml-any-namespace"),
      ("captioner: {ros__parameters: {3: 1}}", "yaml-parameter-number")],
 )  # fmt: skip
 def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, code):

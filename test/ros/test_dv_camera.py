@@ -104,7 +104,7 @@ def stage():
 
 def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage):
     ports = free_ports(2)
-    stage = stage(source=f"tcp://127.0.0.1:{ports[0]}", frames=f"127.0.0.1:{ports[1]}")
+    stage = stage(source=f"tcp://127.0.0.1:{ports[0]}", frames_source=f"127.0.0.1:{ports[1]}")
     stage.wait(lambda: len(stage.node._complaints) == 2)
     frames = len(range(0, BATCHES, 4))
     for taken in (1, 2):

@@ -15,10 +15,11 @@ import rclpy
 from outsider import outsider
 from rcl_interfaces.msg import Log
 from rclpy.executors import ExternalShutdownException
+from refusals import refused
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.ros.captioner_node import CaptionerNode
-from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.ros.run import NodeError, _made, run
 
 LOADING = """
 import sys, time
@@ -217,3 +218,14 @@ def test_importing_the_nodes_changes_no_signal():
     code = "import signal, sys; sys.argv[0] = '-m'; import crossspec_ros.ros.messages;"
     code += "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "domain", "code"),
+    [(["--target", "x"], "0", "node-argument"), ([], "300", "domain-too-high")],
+)
+def test_bad_arguments_are_one_sentence(monkeypatch, words, domain, code):
+    monkeypatch.setattr(sys, "argv", ["captioner", *words, "--ros-args", "-p", "seed:=1"])
+    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
+    with refused(code):
+        _made(CaptionerNode, None)

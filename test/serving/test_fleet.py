@@ -15,7 +15,8 @@ from refusals import refused
 
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import Worker
-from crossspec_ros.serving.fleet import MAX_BYTES, MAX_MESSAGES, Fleet, FleetSettings, Rate
+from crossspec_ros.serving.fleet import MAX_BYTES, MAX_MESSAGES, Fleet, Rate
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.trace import Trace
 
 SECOND_NS = 1_000_000_000
@@ -23,7 +24,7 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def fleet(pair: ModelPair, tmp_path: Path) -> Iterator[Fleet]:
-    with closing(Fleet(pair.target, FleetSettings(robots=4, memories=tmp_path, idle_s=-1.0))) as fleet:
+    with closing(Fleet(pair.target, ServeSettings(robots=4, memories=str(tmp_path), idle_s=-1.0))) as fleet:
         yield fleet
 
 

@@ -26,7 +26,7 @@ from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.conversation import add_servicer, converse
-from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.load_fleet import load_fleet, load_target
 from crossspec_ros.settings import ServeSettings
 from crossspec_ros.telemetry.trace import Trace
@@ -86,7 +86,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(pair: ModelPair) -> Iterator[Server]:
-    with closing(Fleet(pair.target, FleetSettings(robots=4))) as fleet:
+    with closing(Fleet(pair.target, ServeSettings(robots=4))) as fleet:
         fleet.warm_up()
         with closing(Server(fleet)) as server:
             yield server

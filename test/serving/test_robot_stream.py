@@ -22,9 +22,10 @@ from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, NonFiniteError
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.robot_asks import check_question, hint_ids
 from crossspec_ros.serving.robot_stream import RobotStream
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
@@ -38,7 +39,7 @@ HELLO = wire.Hello(version=VERSION, robot="car", period_ns=10**9)
 @pytest.fixture(scope="module")
 def fleet(pair: ModelPair) -> Iterator[Fleet]:
     """A fleet that verifies all drafts, whatever they cost."""
-    fleet = Fleet(pair.target, FleetSettings(robots=2))
+    fleet = Fleet(pair.target, ServeSettings(robots=2))
     yield fleet
     fleet.close()
 
@@ -290,7 +291,7 @@ def test_failed_answer_is_refused_and_next_one_works(
 
 def test_rehearsal_drafts_next_window(pair: ModelPair, windows: list[Window]) -> None:
     """It is about the first question of the window before, and begins with half of the frames."""
-    settings = FleetSettings(robots=1, proposers=("rehearsal",), fleet_memory=False)
+    settings = ServeSettings(robots=1, proposers=("rehearsal",), fleet_memory=False)
     fleet = Fleet(pair.target, settings)
     robot = Robot(fleet, "car")
     try:

@@ -15,7 +15,8 @@ from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving import application, conversation
 from crossspec_ros.serving.application import CaptionServer
 from crossspec_ros.serving.conversation import HELLO_S, converse
-from crossspec_ros.serving.fleet import Fleet, FleetSettings
+from crossspec_ros.serving.fleet import Fleet
+from crossspec_ros.settings import ServeSettings
 from crossspec_ros.wire import VERSION
 from crossspec_ros.wire import captions_pb2 as wire
 
@@ -167,5 +168,5 @@ def test_stream_that_nothing_reads_ends(
         while fleet.robots:
             await asyncio.sleep(0.01)
 
-    with closing(Fleet(pair.target, FleetSettings(robots=1, fleet_memory=False))) as fleet:
+    with closing(Fleet(pair.target, ServeSettings(robots=1, fleet_memory=False))) as fleet:
         asyncio.run(asyncio.wait_for(live(fleet), 20))

@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from crossspec_ros.windows.change import ChangeGate, GateSettings
+from crossspec_ros.settings import CaptionerSettings
+from crossspec_ros.windows.change import ChangeGate
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 GREY, WHITE = np.full((32, 48, 3), 100, np.uint8), np.full((32, 48, 3), 255, np.uint8)
@@ -46,7 +47,7 @@ def closed(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2, **counts):
 
 
 def changed(max_s=100.0):
-    gate = ChangeGate(GateSettings("changed", max_s=max_s))
+    gate = ChangeGate(CaptionerSettings(when="changed", changed_max_s=max_s))
     assert live(gate, 0) == ([0, 1, 2, 3, 100, 101], True)
     return gate
 
@@ -57,7 +58,7 @@ def changed(max_s=100.0):
 )
 def test_gate_measures_by_complete_windows_only(frames, counts):
     """The first window after a start in mid-second, one that lost an image, one that lacked a frame."""
-    gate = ChangeGate(GateSettings("changed", max_s=100.0))
+    gate = ChangeGate(CaptionerSettings(when="changed", changed_max_s=100.0))
     assert closed(gate, 0, frames, **counts)
     # The second window shows the same, but nothing complete to compare it with; the third has that.
     assert live(gate, 1)[1] and live(gate, 2) == ([], False)
@@ -67,7 +68,7 @@ def test_gate_measures_by_complete_windows_only(frames, counts):
 
 def test_always_lets_everything_through_and_asked_nothing():
     assert live(ChangeGate(), 0) == live(ChangeGate(), 7) == ([0, 1, 2, 3, 100, 101], True)
-    assert live(ChangeGate(GateSettings("asked")), 0) == ([], False)
+    assert live(ChangeGate(CaptionerSettings(when="asked")), 0) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_window_is_let_through_from_the_image_that_shows_something_else(frames
 
 
 def test_what_leaves_is_a_change_as_what_comes():
-    gate = ChangeGate(GateSettings("changed"))
+    gate = ChangeGate(CaptionerSettings(when="changed"))
     assert live(gate, 0, (spotted(),) * 4)[1]
     assert live(gate, 1)[1]
     assert not live(gate, 2)[1]
@@ -112,7 +113,7 @@ def test_the_next_window_is_captioned_where_the_last_has_no_caption_that_holds()
     gate = changed()
     HOLDS[gate] = None
     assert live(gate, 1) == ([], True) and live(gate, 2) == ([], False)
-    gate.settings = GateSettings("changed", contrast=0.01)
+    gate.settings = CaptionerSettings(when="changed", changed_contrast=0.01)
     assert live(gate, 3)[1] and not live(gate, 4)[1]
 
 
@@ -150,5 +151,5 @@ def test_nothing_is_held_of_windows_that_are_over():
             closed(gate, index, [frame], ())
     for _ in range(4):
         gate.stream(100, FRAMES, frame, 0)
-    gate.settings = GateSettings()
+    gate.settings = CaptionerSettings()
     assert getrefcount(frame) < 10

@@ -64,7 +64,15 @@ def image(stamp_ns):
 class Live:
     """Two streams on a host, by functions from seconds to the seconds that their stamps are off."""
 
-    def __init__(self, events, images, camera_hz=20, is_dvs=False, seconds=SECONDS):
+    def __init__(
+        self,
+        events,
+        images,
+        camera_hz=20,
+        is_dvs=False,
+        seconds=SECONDS,
+        arrives=lambda at_s, is_image: at_s,
+    ):
         settings = replace(SETTINGS, event_type="dvs_msgs/EventArray") if is_dvs else SETTINGS
         self.pipeline = Pipeline(settings)
         self.sentences, self.windows, self.reads = {}, [], []
@@ -73,7 +81,11 @@ class Live:
         packets, frames = round(seconds / PACKET_S), round(seconds * camera_hz)
         arrivals = [(i * PACKET_S + 0.011, 0, i, i * PACKET_S) for i in range(packets)]
         arrivals += [(i / camera_hz + 0.035, 1, i, i / camera_hz) for i in range(frames)]
+        arrivals = [(came_s, *one[1:]) for one in arrivals if (came_s := arrives(one[0], one[1])) is not None]
+        now_ns = [begin_ns]
+        self.pipeline._judge._host_ns = lambda: now_ns[0]
         for arrival_s, is_image, number, at_s in sorted(arrivals):
+            now_ns[0] = begin_ns + round(arrival_s * 1e9)
             # As diagnostics do, once a second.
             if arrival_s > len(self.reads):
                 self.read()
@@ -240,3 +252,26 @@ def test_offsets_have_guesses(offset_s, guess):
     now_ns = 1_790_000_000 * SECOND
     for stamp_ns in (now_ns + offset_s * SECOND, now_ns - offset_s * SECOND):
         assert guess_clock(round(stamp_ns), now_ns) == (f" ({guess}?)" if guess else "")
+
+
+@pytest.mark.parametrize("is_late", [lambda is_image: is_image, lambda is_image: not is_image])
+def test_messages_that_were_held_up_are_late_and_no_jump(is_late):
+    def arrives(at_s, is_image):
+        return max(at_s, 5.0) if is_late(is_image) and 3.0 < at_s < 5.0 else at_s
+
+    live = Live(steady, steady, arrives=arrives)
+    ends = [one.end_ns for one in live.windows]
+    assert ends == sorted(set(ends))
+    assert not live.pipeline.counts.get("backward_jumps")
+
+
+def test_backlog_of_a_process_that_stood_still_is_taken():
+    """The middleware keeps the newest ten images, and gives them first."""
+
+    def arrives(at_s, is_image):
+        if not 3.0 < at_s < 5.0:
+            return at_s
+        return 5.0 if not is_image else 4.999 if at_s > 4.5 else None
+
+    live = Live(steady, steady, arrives=arrives)
+    assert not live.pipeline.counts.get("stray_frames")

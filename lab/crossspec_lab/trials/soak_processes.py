@@ -40,7 +40,7 @@ class Soak:
         parameters = {
             "synchronizer": pair,
             "captioner": {**pair, "memory": memory},
-            "dv_camera": {"source": source, "frames": frames},
+            "dv_camera": {"source": source, "frames_source": frames},
         }
         config = share_dir() / "config" / "live.yaml"
         self._commands = {node: command(node, config, values)[1:] for node, values in parameters.items()}
