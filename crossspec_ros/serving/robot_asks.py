@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossspec_ros.captioning.caption import MOST_QUESTION, MOST_TEXT
+from crossspec_ros.captioning.caption import check_question
 from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
@@ -19,28 +19,22 @@ class QuestionError(InputError):
     """The target cannot take the question."""
 
 
-def check_question(ask: wire.Ask, target: VideoTarget) -> None:
+def check_ask(ask: wire.Ask, target: VideoTarget) -> None:
     """Raise QuestionError for a question, a length or a sampling that the target cannot take."""
-    question = ask.question
-    if not question.strip() or len(question) > MOST_QUESTION:
-        raise QuestionError(
-            f"the question has {len(question)} characters: ask in words, with at most {MOST_QUESTION}"
-        )
-    used = sum(map(len, target.prompt_ids(question)))
-    if used > MOST_TEXT:
-        raise QuestionError(f"the question has {used} tokens: shorten it to at most {MOST_TEXT}")
+    if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
+        raise QuestionError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
+    try:
+        check_question(target, ask.question)
+        asked_sampling(ask)
+    except InputError as error:
+        raise QuestionError(str(error)) from None
+    used = sum(map(len, target.prompt_ids(ask.question)))
     room = target.spec.most_tokens - target.spec.frame_tokens
     if not 1 <= ask.max_new_tokens <= min(MAX_NEW_TOKENS, room - used):
         raise QuestionError(
             f"the target has room for {room} tokens beside the frames, not for a question of {used} and an "
             f"answer of {ask.max_new_tokens}: shorten them"
         )
-    if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
-        raise QuestionError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
-    try:
-        asked_sampling(ask)
-    except InputError as error:
-        raise QuestionError(str(error)) from None
 
 
 def asked_sampling(ask: wire.Ask) -> Sampling | None:

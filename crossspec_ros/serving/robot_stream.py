@@ -15,7 +15,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
-from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_question, hinted
+from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_ask, hinted
 from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
@@ -198,7 +198,7 @@ class RobotStream:
         window, fleet, begun_ns = self._known(index), self._fleet, time.perf_counter_ns()
         # It replaces the question before, also if the target cannot take it.
         fleet.engine.cancel(window.handle)
-        check_question(ask, fleet.target)
+        check_ask(ask, fleet.target)
         frames = self._frames(window, ask)
         if window.answer is None:
             # Further questions about a window are not those of the next one.

@@ -23,7 +23,7 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, NonFiniteError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.fleet import Fleet
-from crossspec_ros.serving.robot_asks import check_question, hint_ids
+from crossspec_ros.serving.robot_asks import check_ask, hint_ids
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.settings import ServeSettings
 from crossspec_ros.windows.window import Window
@@ -350,4 +350,4 @@ def test_hint_is_drafted_in_the_targets_tokens(robot: Robot, pair: ModelPair, wi
 
 def test_long_question_is_refused(pair: ModelPair) -> None:
     with refused("question-too-many-tokens"):
-        check_question(wire.Ask(question="? " * 4900, max_new_tokens=8), pair.target)
+        check_ask(wire.Ask(question="? " * 4900, max_new_tokens=8), pair.target)
