@@ -152,16 +152,18 @@ class InputHealth:
         status.rates(_of_part(status.name, flow))
         status.faults(_of_part(status.name, faults), findings)
         if status.name == "events":
-            self._fill_lateness(status, EVENTS, "images")
+            self._fill_lateness(status, EVENTS, "images", findings)
         elif status.name == "images":
-            self._fill_lateness(status, FRAMES, "events")
+            self._fill_lateness(status, FRAMES, "events", findings)
         elif status.name == "windows":
             self._fill_contents(status)
 
-    def _fill_lateness(self, status: Status, stream: str, other: str) -> None:
+    def _fill_lateness(self, status: Status, stream: str, other: str, findings: Mapping[str, str]) -> None:
         behind_s = self._behind_s[stream]
         status.add("behind_s", f"{behind_s:.2f}")
-        if behind_s > self._max_lateness_s and not status.is_muted:
+        # The stream that follows first is ahead or behind for a moment.
+        was_set = "clock_steps" in findings
+        if behind_s > self._max_lateness_s and not status.is_muted and not was_set:
             status.warn(
                 "behind",
                 f"the {status.name} are so far behind the {other} that windows close without them: "

@@ -38,11 +38,13 @@ RISING = {
     "failed_callbacks": "messages cannot be handled: read last_failure, and check their sender",
     "disconnections": "the connection to the camera was lost: check its cable, power and server",
     # of the contents of windows
-    "rgb_missing": "windows have no frames: check that the RGB camera sends",
+    "rgb_missing": "windows have no frames: check the RGB camera, and what the synchronizer reports of "
+    "images",
     "rgb_frozen": "all frames of a window are the same while something moves: restart the RGB camera",
     "rgb_dark": "the frames are black: uncover the RGB camera, or raise its exposure",
     "rgb_saturated": "the frames are white: lower the RGB camera's exposure",
-    "events_missing": "windows have no events: check that the event camera sends",
+    "events_missing": "windows have no events: check the event camera, and what the synchronizer reports of "
+    "events",
     "events_saturated": "nearly every pixel has events: lower the event camera's sensitivity, or keep "
     "flickering light out of its view",
     "images_missing": "images of a window are lost between synchronizer and captioner: start both on one "
@@ -61,7 +63,7 @@ RISING = {
     "dropped_windows": "captions fall behind and windows are skipped: lower max_new_tokens, set deadline_s, "
     "or use a faster machine",
     "windows_at_once": "several windows close at once, and only the newest is captioned: check what delays "
-    "the cameras' messages, unless the models have just loaded",
+    "the cameras' messages, unless a camera was off or the models have just loaded",
     "failed_windows": "captions fail: read the node's log, and restart the node if they still fail",
     "late_captions": "captions are cut short by the deadline: raise deadline_s, or lower max_new_tokens",
     "no_json": "captions are not complete JSON: raise max_new_tokens, or bound the schema's texts",

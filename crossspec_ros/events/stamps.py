@@ -20,6 +20,11 @@ FORWARD_JUMP_NS = 10_000_000_000
 STRAY_NS = 2_000_000_000
 """A stamp that is farther ahead needs another one to be believed."""
 
+_MAX_EXCURSION_NS = 3_000_000_000
+"""Stamps that jump and come back within this time are odd, and not a clock that was set."""
+_MAX_RETURN_NS = BACKWARD_JUMP_NS // 2
+"""Stamps come back to where they would be without the jump, to within this time."""
+
 T = TypeVar("T")
 
 
@@ -41,10 +46,58 @@ Judged = tuple[T, int, bool]
 
 
 def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
-    """Judge each item of one recorded stream, given with its stamp, by the two stamps behind it.
+    """Judge each item of one recorded stream, given with its stamp, by the stamps behind it.
 
-    A jump that the next stamp confirms is no stray: a clock was set, or the recording has a gap.
+    A jump that the next stamp confirms is no stray: a clock was set, or the recording has a gap. Stamps that
+    soon jump back to where they would be otherwise are strays (a camera whose stamps jump to and fro).
     """
+    last: list[tuple[T, int]] = []
+    for (odd, item), stamp_ns, is_stray in _find_single_strays(_without_excursions(stamped, last)):
+        for odd_item, odd_ns in odd:
+            yield odd_item, odd_ns, True
+        yield item, stamp_ns, is_stray
+    for odd_item, odd_ns in last:
+        yield odd_item, odd_ns, True
+
+
+def _without_excursions(
+    stamped: Iterable[tuple[T, int]], last: list[tuple[T, int]]
+) -> Iterator[tuple[tuple[list[tuple[T, int]], T], int]]:
+    """Yield each item with the stamps that jumped before it and came back with it, and its stamp.
+
+    In the end `last` has those that did not come back, if others had done so before.
+    """
+    last_ns: int | None = None
+    held: list[tuple[T, int]] = []
+    has_returned = False
+    for item, stamp_ns in stamped:
+        if held and abs(stamp_ns - held[-1][1]) < BACKWARD_JUMP_NS:
+            held.append((item, stamp_ns))
+            if abs(stamp_ns - held[0][1]) > _MAX_EXCURSION_NS:
+                yield from ((([], one), ns) for one, ns in held)
+                last_ns, held = stamp_ns, []
+            continue
+        if held and last_ns is not None:
+            lasted_ns = held[-1][1] - held[0][1]
+            if abs(stamp_ns - last_ns - lasted_ns) <= _MAX_RETURN_NS:
+                yield (held, item), stamp_ns
+                last_ns, held, has_returned = stamp_ns, [], len(held) > 1
+                continue
+            yield from ((([], one), ns) for one, ns in held)
+            last_ns, held = held[-1][1], []
+        if last_ns is not None and abs(stamp_ns - last_ns) >= BACKWARD_JUMP_NS:
+            held.append((item, stamp_ns))
+        else:
+            yield ([], item), stamp_ns
+            last_ns = stamp_ns
+    if has_returned:
+        last += held
+    else:
+        yield from ((([], one), ns) for one, ns in held)
+
+
+def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
+    """Judge each item by the two stamps behind it."""
     last_ns: int | None = None
     # A stream's very last stamp may be this far behind the others: a slow camera's are all far apart.
     reach_ns = FORWARD_JUMP_NS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import check_file
-from crossspec_ros.models.config_files import check_kind
+from crossspec_ros.models.config_files import check_kind, read_json
 from crossspec_ros.models.hub import fetch_weights, weight_files
 from crossspec_ros.models.placement import Placement
 
@@ -23,6 +23,10 @@ _RENAMED = {r"^language_model\.lm_head\.": "lm_head."}
 _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 """transformers' names of what must be empty after loading."""
 _NF4_BLOCK = 64
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+"""Parts of names that torch.compile, FSDP and activation checkpointing add, at any place."""
+_PARALLEL = "module."
+"""Beginning of all names in a checkpoint of DataParallel or DDP."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,8 @@ class Checkpoint(ABC):
         """Load the module with the folder's weights for inference.
 
         Raises InputError where the config describes no such module, where the dtype does not fit its widths,
-        or where its tensors are not those stored. transformers warns of a head that config.json ties, but
-        that is stored and differs from the embeddings.
+        or where its tensors are not those stored, such as a head that config.json ties to the embeddings,
+        but that differs from them.
         """
         from transformers.utils.logging import disable_progress_bar
 
@@ -112,14 +116,29 @@ class Checkpoint(ABC):
                     f"'{self.folder}' has {problem.replace('_', ' ')}, such as {min(info[problem])}: take "
                     f"config.json and weights from the same checkpoint"
                 )
+        self._check_head(module)
         return module.eval().requires_grad_(False)
+
+    def _check_head(self, module: Any) -> None:
+        """Raise InputError if config.json ties the head to the embeddings, and the stored ones differ."""
+        file = self.folder / "config.json"
+        if not file.is_file() or not read_json(file).get("tie_word_embeddings"):
+            return
+        head, embeddings = (
+            part.weight for part in (module.get_output_embeddings(), module.get_input_embeddings())
+        )
+        if head is not embeddings and not head.equal(embeddings):
+            raise InputError(
+                f"'{file}' ties lm_head to the embeddings, but the stored lm_head.weight differs from them: "
+                f"set tie_word_embeddings to false if the head was trained"
+            )
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Map all tensors of the checkpoint in `folder` into memory, by name; those of the hub are fetched.
 
     The files are those that transformers reads: safetensors or, failing that, `.bin` files, of which only
-    tensors are unpickled; one file, or the shards that an index names.
+    tensors are unpickled; one file, or the shards that an index names. Names lose what wrappers of torch add.
 
     Raises InputError that names a missing or damaged file.
     """
@@ -138,6 +157,15 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
             raise InputError(
                 f"'{file}' is missing or damaged ({first_line(error)}): copy it again"
             ) from error
+    return _unwrapped(tensors)
+
+
+def _unwrapped(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors by the names that they have without torch's wrappers."""
+    for wrapper in _WRAPPERS:
+        tensors = {name.replace(wrapper, ""): tensor for name, tensor in tensors.items()}
+    while tensors and all(name.startswith(_PARALLEL) for name in tensors):
+        tensors = {name.removeprefix(_PARALLEL): tensor for name, tensor in tensors.items()}
     return tensors
 
 

@@ -32,9 +32,11 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object in a JSON file, which must have the `needed` values; raises InputError."""
     if not file.exists():
         check_kind(file.parent)
-        lack = f"there is no '{file.name}' in '{file.parent}'"
-        lack = lack if file.parent.is_dir() else f"there is no folder '{file.parent}'"
-        raise InputError(f"{lack}: name a folder that holds a complete checkpoint")
+        if not file.parent.is_dir():
+            raise InputError(
+                f"there is no folder '{file.parent}': name a folder that holds a complete checkpoint"
+            )
+        raise InputError(f"there is no '{file.name}' in '{file.parent}': {_remedy(file)}")
     try:
         check_file(file)
         # Windows editors put a byte order mark first.
@@ -47,6 +49,17 @@ def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
         raise InputError(f"'{file}' is no readable JSON ({first_line(error)}): copy it again") from error
     _check_values(values, file, needed)
     return values
+
+
+def _remedy(file: Path) -> str:
+    """Return what to do about a file that a checkpoint lacks."""
+    config = file.parent / "config.json"
+    if file == config or not config.is_file():
+        return "name a folder that holds a complete checkpoint"
+    base = read_json(config).get("_name_or_path")
+    # transformers 5 does not store the base model any more.
+    named = f" {base:.200}" if isinstance(base, str) and base else ""
+    return f"copy it from the base model{named} of this fine-tune, which has it"
 
 
 def check_kind(folder: Path) -> None:
@@ -108,7 +121,7 @@ def processor_settings(
     values = read_json(file).get(part) if file.is_file() else None
     if not isinstance(values, dict):
         older = [folder / name for name in _PROCESSORS[part]]
-        file = next(filter(Path.is_file, older), older[-1])
+        file = next(filter(Path.is_file, older), older[0])
         values = read_json(file) if needed or file.is_file() else {}
     _check_values(values, file, needed)
     for name, only in {**_ALWAYS, **made}.items():

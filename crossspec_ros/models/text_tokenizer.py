@@ -33,8 +33,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     if not file.is_file():
         check_kind(folder)
         raise InputError(
-            f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy the one that came with "
-            f"the weights there"
+            f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy the one of its base "
+            f"model there"
         )
     try:
         check_file(file)

@@ -23,13 +23,14 @@ from crossspec_ros.events.cdr import (
 )
 from crossspec_ros.events.dvs import DvsDecoder, is_dvs_end_mark
 from crossspec_ros.events.packet_decoder import PacketDecoder
+from crossspec_ros.events.stamp_judge import amount
 from crossspec_ros.events.stamps import FORWARD_JUMP_NS, find_strays
 from crossspec_ros.recordings.bag_storage import Topic
 
 _SECOND = 1_000_000_000
 _FINDINGS = {
-    "stray_stamps": "{stray_stamps} stamps lie far from those before and behind them, so windows ignore "
-    "them: check the node that sets the stamps",
+    "stray_stamps": "{stray_stamps} stamps lie far from those before and behind them, by up to "
+    "{furthest_stray}, so windows ignore them: check the node that sets the stamps, and let it publish alone",
     "gaps": "{gaps} gaps are longer than 10 s, the longest is {longest_gap_s:.1f} s: replay skips them",
     "stamps_back": "the stamps go back {stamps_back} times, by up to {furthest_stamp_back_ms:.1f} ms: "
     "synchronise the clock of this camera's host, and let one node publish here",
@@ -118,6 +119,12 @@ class StampedSurvey(TopicSurvey):
     def figures(self) -> dict[str, Any]:
         judged = [*find_strays((None, stamp) for stamp in self._stamps)]
         stamps = np.array([stamp for _, stamp, is_stray in judged if not is_stray], np.int64)
+        before_ns, furthest_ns = None, 0
+        for _, stamp, is_stray in judged:
+            if not is_stray:
+                before_ns = stamp
+            elif before_ns is not None:
+                furthest_ns = max(furthest_ns, abs(stamp - before_ns))
         steps = np.diff(stamps)
         gaps = steps[steps > FORWARD_JUMP_NS]
         return {
@@ -127,6 +134,7 @@ class StampedSurvey(TopicSurvey):
             "stamps_back": int(np.count_nonzero(steps < 0)),
             "furthest_stamp_back_ms": -int(steps.min(initial=0)) / 1e6,
             "stray_stamps": len(judged) - len(stamps),
+            "furthest_stray": amount(furthest_ns),
             "gaps": len(gaps),
             "longest_gap_s": int(gaps.max(initial=0)) / _SECOND,
             "unreadable_messages": self._unreadable.total(),

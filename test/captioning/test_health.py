@@ -174,6 +174,15 @@ def test_input_behind_the_other_is_a_warning():
     assert rows["images"][1]["behind_s"] == "3.00" and rows["events"][0] == "OK"
 
 
+def test_a_clock_that_was_set_puts_no_input_behind():
+    health = InputHealth(slots=8, event_images=5, max_lateness_s=0.2)
+    health.reached(EVENTS, 8_000_000_000)
+    health.reached(FRAMES, 7_500_000_000)
+    status = Status("images")
+    health.fill(status, {}, {}, {"clock_steps": "the clock was set by -0.5 s"})
+    assert status.message == "OK"
+
+
 def test_latency_and_acceptance_are_those_of_the_run():
     summary = Summary()
     row = lambda deadline_s: filled([lambda s: fill_latency(s, summary, deadline_s)])[0][1]  # noqa: E731

@@ -46,6 +46,19 @@ def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays) -> 
     assert judged(*seconds)[1] == strays
 
 
+@pytest.mark.parametrize("by_s", [1.5, -1.5, 4.4, -4.4, 40])
+@pytest.mark.parametrize("count", [60, 64])
+def test_stamps_that_jump_to_and_fro_are_strays(by_s: float, count: int) -> None:
+    """The last ones have not come back yet."""
+    seconds = [100 + i / 20 + by_s * (i // 14 % 2) for i in range(count)]
+    odd = [s for i, s in enumerate(seconds) if i // 14 % 2]
+    assert judged(*seconds)[1] == odd
+
+
+def test_a_clock_that_stays_set_is_no_excursion() -> None:
+    assert not judged(*(100 + i / 20 + 4.4 * (20 <= i < 100) for i in range(120)))[1]
+
+
 def heard(*seconds: float) -> dict[float, Verdict]:
     """Verdicts on the messages of a live stream, but for the one that is held in the end."""
     judge, verdicts = StampJudge(lambda stamp_ns: stamp_ns + SECOND), {}

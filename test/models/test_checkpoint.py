@@ -11,11 +11,10 @@ from checkpoint_layouts import copied, edit, save, weights, write
 from refusals import refused
 from safetensors.torch import load_file, save_file
 from tiny_targets import TINY_FAMILIES
-from transformers import modeling_utils
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.checkpoint import read_tensors
-from crossspec_ros.models.config_files import read_json
+from crossspec_ros.models.config_files import processor_settings, read_json
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import draft_architecture, target_architecture
 from crossspec_ros.models.text_tokenizer import load_tokenizer
@@ -160,16 +159,30 @@ def test_nf4_needs_widths_of_whole_blocks(tmp_path: Path) -> None:
         target_architecture(folder).load(Placement("nf4"))
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_stored_head_that_the_config_ties_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
-) -> None:
-    warnings = list[str]()
-    monkeypatch.setattr(modeling_utils.logger, "warning", warnings.append)
-    folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target", tied)
+def test_a_head_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
+    """transformers would use it, and only warn."""
+    folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target", False)
     edit(folder / "config.json", tie_word_embeddings=True)
-    target_architecture(folder).load(Placement())
-    assert bool(warnings) != tied and all("tie_word_embeddings" in one for one in warnings)
+    with refused("head-tied-but-stored"):
+        target_architecture(folder).load(Placement())
+    tied = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "tied", True)
+    target_architecture(tied).load(Placement())
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_fsdp_wrapped_module."])
+def test_names_lose_the_prefixes_of_wrappers(tmp_path: Path, prefix: str) -> None:
+    """DDP, torch.compile and FSDP add them, FSDP and compiled layers within names, too."""
+    one, two = torch.ones(1), torch.ones(1)
+    save(tmp_path / "model.safetensors", {f"{prefix}a.0._orig_mod.w": one, f"{prefix}module": two})
+    assert read_tensors(tmp_path).keys() == {"a.0.w", "module"}
+    save(tmp_path / "model.safetensors", {"module.a": one, "b": two})
+    assert read_tensors(tmp_path).keys() == {"module.a", "b"}
+
+
+def test_a_file_that_a_fine_tune_lacks_is_in_its_base_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"_name_or_path": "Qwen/Qwen3-VL-2B-Instruct"}')
+    with refused("processor-of-base"):
+        processor_settings(tmp_path, "Qwen3-VL", needed=["size"])
 
 
 def test_a_single_file_wins_over_old_shards(tmp_path: Path) -> None:
