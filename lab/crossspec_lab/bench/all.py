@@ -12,7 +12,7 @@ import sys
 import time
 
 from crossspec_lab.bench import report
-from crossspec_lab.bench.experiments import check_same
+from crossspec_lab.identity import check_same
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from rich.progress import Progress
 from transformers.utils import logging
@@ -22,10 +19,10 @@ from crossspec_lab.bench.result import Result
 from crossspec_lab.bench.setting import FULL, QUICK, Setting, Size
 from crossspec_lab.bench.trained import Trained
 from crossspec_lab.heads.head_files import fitting_heads
+from crossspec_lab.identity import check_same
 from crossspec_lab.progress import progress_bars
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file
 from crossspec_ros.models.hub import draft_path, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.video_llava import VideoLlava
@@ -45,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     digest = models_digest([path for path in (target_path(models, ""), draft_path(models, "")) if path])
     identity = {"models": digest, "seed": args.seed, "size": asdict(size), "ways": list(WAYS)}
     identity |= report.machine()
-    check_same(args.out, identity)
+    check_same(args.out / "raw", identity)
     with progress_bars() as progress:
         setting = prepared(args, models, size, digest, progress)
         results: dict[int, tuple[str, Result]] = {}
@@ -67,23 +64,6 @@ def asked(which: list[str]) -> list[int]:
             f"there is no experiment '{unknown[0]}': give numbers from 1 to {max(EXPERIMENTS)}, or all"
         )
     return list(EXPERIMENTS) if not which or "all" in which else sorted({known[one] for one in which})
-
-
-def check_same(out: Path, identity: Mapping[str, Any]) -> None:
-    """Raise InputError where the folder has results of another identity, or cannot be written; else remember
-    this one."""
-    file = out / "raw" / "identity.json"
-    content = (json.dumps(identity, indent=1) + "\n").encode()
-    try:
-        if file.exists() and file.read_bytes() != content:
-            raise InputError(
-                f"'{out}' has results of other models, another seed, machine or version, or of --quick: name "
-                f"another folder, or remove it"
-            )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, content)
-    except OSError as error:
-        raise InputError(f"'{out}' cannot be written ({error.strerror}): name another folder") from None
 
 
 def prepared(args: argparse.Namespace, models: Path, size: Size, digest: str, progress: Progress) -> Setting:

@@ -12,6 +12,7 @@ from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, Traine
 from transformers.trainer_utils import get_last_checkpoint
 
 from crossspec_lab.heads.head import IGNORED, TargetReader
+from crossspec_lab.identity import check_same
 from crossspec_lab.train.pairs import PairShards
 from crossspec_ros.errors import InputError
 
@@ -60,13 +61,14 @@ def fit_head(
     """Train a head for at most `steps`; it ends with the best held-out loss, whose figures are returned.
 
     The last windows of `pairs`, at most a fifth, are held out. An interrupted training continues from the
-    last checkpoint in `folder`.
+    last checkpoint in `folder`. Raises InputError for one of other windows or another seed.
     """
     usable = pairs.rows_with(head.learns_from)
     held = min(_HELD_OUT, len(usable) // 5)
     if not held:
         raise InputError(f"'{pairs.folder}' has {len(usable)} windows, too few to learn from: make more")
     learned, held_out = usable[:-held], usable[-held:]
+    check_same(folder, {"seed": seed, "windows": len(usable)})
     device = head.device
     arguments = TrainingArguments(
         output_dir=str(folder),

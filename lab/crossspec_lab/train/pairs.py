@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,19 +18,18 @@ from torch.nn.utils.rnn import pad_sequence
 from crossspec_lab.baselines.speculative import shared_ids
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
+from crossspec_lab.identity import check_same
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.errors import InputError
-from crossspec_ros.files import replace_file, replacing
+from crossspec_ros.files import replacing
 from crossspec_ros.models.base import Chunk, EventModel, to_device
-from crossspec_ros.models.config_files import read_json
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-_INDEX = "pairs.json"
 _LIMIT = 64
 """Highest number of tokens of a caption."""
 _PADDING = {"tokens": IGNORED, "draft_tokens": IGNORED}
@@ -124,16 +122,8 @@ def extract(
     `origin` identifies models and windows. Raises InputError if `folder` holds states of others, or of
     another question.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     sizes = Sizes.of(extractor.pair.target, extractor.pair.draft)
-    identity = {"sizes": vars(sizes), "question": extractor.question, "of": dict(origin)}
-    index = folder / _INDEX
-    if index.exists() and read_json(index) != json.loads(json.dumps(identity)):
-        raise InputError(
-            f"'{folder}' holds paired states of other models or windows, or of another question: name "
-            f"another --work folder"
-        )
-    replace_file(index, json.dumps(identity).encode())
+    check_same(folder, {"sizes": vars(sizes), "question": extractor.question, "of": dict(origin)})
     for i, window in enumerate(islice(windows, count)):
         file = folder / f"window-{i:06d}.safetensors"
         if not file.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+from crossspec_lab.identity import check_same
 from crossspec_lab.world.dataset import HELD_OUT, Draw, DrawnWindows
 
 BETAS = (0.9, 0.98)
@@ -64,6 +65,8 @@ def train(
 ) -> None:
     """Train a student. An interrupted training continues from its last checkpoint in `work`/`name`.
 
+    Raises InputError for a checkpoint of another recipe.
+
     Args:
         student: a module that is called with `images` and `seeds` of windows, and returns their `loss`.
         work: folder of drawn windows and checkpoints.
@@ -73,6 +76,7 @@ def train(
         DrawnWindows(work / "windows", draw, seeds)
         for seeds in (range(recipe.windows), range(HELD_OUT, HELD_OUT + recipe.held_out))
     )
+    check_same(work / name, asdict(recipe))
     is_on_cpu = device == "cpu"
     arguments = TrainingArguments(
         output_dir=str(work / name),

@@ -18,13 +18,14 @@ from crossspec_lab.bench.decoders import (
     STANDARD,
     WAYS,
 )
-from crossspec_lab.bench.experiments import EXPERIMENTS, asked, check_same
+from crossspec_lab.bench.experiments import EXPERIMENTS, asked
 from crossspec_lab.bench.predictions import PREDICTIONS
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.result import Result
 from crossspec_lab.bench.setting import Setting
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.tables import Table
+from crossspec_lab.identity import check_same
 from matplotlib.figure import Figure
 from refusals import refused
 
@@ -126,7 +127,7 @@ def test_results_of_other_models_or_sizes_are_refused_before_anything_is_lost(tm
     with refused("results-of-other-models"):
         check_same(tmp_path, {"seed": 1})
     check_same(tmp_path, {"seed": 0})
-    file = tmp_path / "raw" / "identity.json"
+    file = tmp_path / "identity.json"
     file.write_bytes(file.read_bytes()[:-1])
     with refused("results-of-other-models"):
         check_same(tmp_path, {"seed": 0})

@@ -1,0 +1,27 @@
+"""Identity of results, so that an interrupted run continues its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.files import replace_file
+
+
+def check_same(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Write what a folder has results of. Raises InputError if it has results of something else."""
+    file = folder / "identity.json"
+    content = (json.dumps(identity, indent=1) + "\n").encode()
+    try:
+        if file.exists() and file.read_bytes() != content:
+            raise InputError(
+                f"'{folder}' has results of other models, another recipe, seed, machine or version, or of "
+                f"--quick: name another folder, or remove it"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(file, content)
+    except OSError as error:
+        raise InputError(f"'{folder}' cannot be written ({error.strerror}): name another folder") from None
