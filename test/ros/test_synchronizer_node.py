@@ -61,6 +61,9 @@ class Stage:
         self.image = observer.node.create_publisher(image_type, topic, DRIVER)
         observer.wait(lambda: self.events.get_subscription_count() and self.image.get_subscription_count())
         observer.wait(lambda: node.count_subscribers("/synchronizer/window_closed"))
+        # A best-effort message is lost as long as the subscription does not know its publisher.
+        inputs = [one for one in node.subscriptions if one.topic_name in ("/events", f"/{topic}")]
+        observer.wait(lambda: all(one.get_publisher_count() for one in inputs))
 
     def closed(self):
         """(end of the window in s, frames, event images, events, lost packets) of each."""
