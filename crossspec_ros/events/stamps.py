@@ -51,22 +51,14 @@ def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
     A jump that the next stamp confirms is no stray: a clock was set, or the recording has a gap. Stamps that
     soon jump back to where they would be otherwise are strays (a camera whose stamps jump to and fro).
     """
-    last: list[tuple[T, int]] = []
-    for (odd, item), stamp_ns, is_stray in _find_single_strays(_without_excursions(stamped, last)):
-        for odd_item, odd_ns in odd:
-            yield odd_item, odd_ns, True
-        yield item, stamp_ns, is_stray
-    for odd_item, odd_ns in last:
-        yield odd_item, odd_ns, True
+    marked, kept = tee(_mark_excursions(stamped))
+    others = _find_single_strays((item, stamp_ns) for item, stamp_ns, is_odd in kept if not is_odd)
+    for item, stamp_ns, is_odd in marked:
+        yield (item, stamp_ns, True) if is_odd else next(others)
 
 
-def _without_excursions(
-    stamped: Iterable[tuple[T, int]], last: list[tuple[T, int]]
-) -> Iterator[tuple[tuple[list[tuple[T, int]], T], int]]:
-    """Yield each item with the stamps that jumped before it and came back with it, and its stamp.
-
-    In the end `last` has those that did not come back, if others had done so before.
-    """
+def _mark_excursions(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
+    """Mark the stamps that jump and come back, and at the end those that do not if others have come back."""
     last_ns: int | None = None
     held: list[tuple[T, int]] = []
     has_returned = False
@@ -74,26 +66,21 @@ def _without_excursions(
         if held and abs(stamp_ns - held[-1][1]) < BACKWARD_JUMP_NS:
             held.append((item, stamp_ns))
             if abs(stamp_ns - held[0][1]) > _MAX_EXCURSION_NS:
-                yield from ((([], one), ns) for one, ns in held)
+                yield from ((one, ns, False) for one, ns in held)
                 last_ns, held = stamp_ns, []
             continue
         if held and last_ns is not None:
             lasted_ns = held[-1][1] - held[0][1]
-            if abs(stamp_ns - last_ns - lasted_ns) <= _MAX_RETURN_NS:
-                yield (held, item), stamp_ns
-                last_ns, held, has_returned = stamp_ns, [], len(held) > 1
-                continue
-            yield from ((([], one), ns) for one, ns in held)
-            last_ns, held = held[-1][1], []
+            is_back = abs(stamp_ns - last_ns - lasted_ns) <= _MAX_RETURN_NS
+            yield from ((one, ns, is_back) for one, ns in held)
+            has_returned = len(held) > 1 if is_back else has_returned
+            last_ns, held = stamp_ns if is_back else held[-1][1], []
         if last_ns is not None and abs(stamp_ns - last_ns) >= BACKWARD_JUMP_NS:
             held.append((item, stamp_ns))
         else:
-            yield ([], item), stamp_ns
+            yield item, stamp_ns, False
             last_ns = stamp_ns
-    if has_returned:
-        last += held
-    else:
-        yield from ((([], one), ns) for one, ns in held)
+    yield from ((one, ns, has_returned) for one, ns in held)
 
 
 def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
