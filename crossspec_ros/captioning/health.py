@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from crossspec_ros.captioning.remedies import RISING, STOPPED
+from crossspec_ros.events.stamps import BACKWARD_JUMP_NS
 from crossspec_ros.settings import NO_DRAFT
 from crossspec_ros.windows.quality import HARMLESS
 from crossspec_ros.windows.window import EVENTS, FRAMES
@@ -34,8 +35,6 @@ RECENT_WINDOWS = 5
 MIN_FRAME_SHARE = 0.75
 """Minimum share of its frames that a window should have: a camera now and then misses a slot."""
 
-_ANEW_NS = 1_000_000_000
-"""A stream that falls back so far has started anew, and the others with it."""
 INPUT_PARTS = ("events", "images", "windows", "queue")
 """Rows that an `InputHealth` fills."""
 _PART_OF = {
@@ -132,7 +131,8 @@ class InputHealth:
 
     def reached(self, stream: str, stamp_ns: int) -> None:
         """Take the stamp of a message of a stream (EVENTS or FRAMES)."""
-        if stamp_ns < self._reached_ns.get(stream, stamp_ns) - _ANEW_NS:
+        # The stream starts anew, and the others with it.
+        if stamp_ns < self._reached_ns.get(stream, stamp_ns) - BACKWARD_JUMP_NS:
             self._reached_ns.clear()
         self._reached_ns[stream] = stamp_ns
         self._behind_s[stream] = (max(self._reached_ns.values()) - stamp_ns) / 1e9

@@ -24,7 +24,7 @@ from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.wording import warning
 from crossspec_ros.drafting.policy import Limits
-from crossspec_ros.errors import InputError, LinkError, described, one_line, plain_text
+from crossspec_ros.errors import InputError, described, one_line, plain_text
 from crossspec_ros.models.placement import is_remote
 from crossspec_ros.ros.bond import make_bond
 from crossspec_ros.ros.diagnostics import STEADY, Updater
@@ -32,7 +32,7 @@ from crossspec_ros.ros.inputs import Inputs
 from crossspec_ros.ros.node import GuardedNode, guarded_transition
 from crossspec_ros.ros.publishers import Publishers
 from crossspec_ros.ros.questions import Questions
-from crossspec_ros.ros.run import NodeError, run
+from crossspec_ros.ros.run import NodeError, exit_code, run
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse
 from crossspec_ros.windows.grid import WindowGrid
@@ -188,7 +188,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
     def fail(self, task: str, error: Exception) -> None:
         """Keep the reason for the end of the process, or log it if the node goes on."""
         if isinstance(error, InputError):
-            self._failure = NodeError(str(error), code=1 if isinstance(error, LinkError) else 2)
+            self._failure = NodeError(str(error), exit_code(error))
         else:
             self.get_logger().error(described(error))
             reason = f"{type(error).__name__}: {one_line(error)}"

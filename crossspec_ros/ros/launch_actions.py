@@ -113,7 +113,7 @@ class Guest:
             "respawn": self.is_true("use_respawn"),
             "respawn_delay": 2.0,
             "on_exit": self._on_exit,
-            # A busy machine ends Python slowly, and a captioner may be writing the file of its memory.
+            # A captioner ends after the pass in work, and may be writing the file of its memory.
             "sigterm_timeout": "10",
             "sigkill_timeout": "10",
         }

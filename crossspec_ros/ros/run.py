@@ -22,7 +22,7 @@ from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, LinkError, forget_frames, one_line, plain_text
 
 _MAX_DOMAIN = 232
-"""The ports of a higher one are none."""
+"""The ports of a higher one lie above 65535."""
 _CALLBACKS_S = 1.0
 """Seconds that callbacks get to return when the node ends."""
 
@@ -161,10 +161,14 @@ def _report(error: BaseException | None, node: Any) -> int:
             print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
         else:
             node.get_logger().fatal(sentence)
-    # A server that cannot be reached may be there when the node is started again.
-    if isinstance(error, InputError) and not isinstance(error, LinkError):
-        return 2
-    return 0 if error is None else getattr(error, "code", 1)
+    return 0 if error is None else exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return 2 for bad input, with which a new start would fail as well, else the error's own code or 1."""
+    # A server that cannot be reached may be there later.
+    is_bad_input = isinstance(error, InputError) and not isinstance(error, LinkError)
+    return 2 if is_bad_input else getattr(error, "code", 1)
 
 
 def _destroy(node: Any) -> bool:
