@@ -25,7 +25,7 @@ from crossspec_lab.bench.decoders import (
     Models,
     makers,
 )
-from crossspec_lab.bench.harness import check_windows, compared, ratio, take_turns, tell, waits
+from crossspec_lab.bench.harness import Decoder, check_windows, compared, ratio, take_turns, tell, waits
 from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
 from crossspec_lab.bench.real_time import paced
 from crossspec_lab.bench.recorded import recorded_windows
@@ -36,6 +36,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.grid import SECOND
+from crossspec_ros.windows.window import Window
 
 _NAMES = (OURS, *WITHOUT, HEADS, READ_AHEAD, ALONE, *OURS_IN_LLAMA, *OTHERS, *LLAMA_ALONE)
 
@@ -54,11 +55,10 @@ def run(args: argparse.Namespace) -> int:
     windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
     with ExitStack() as stack:
-        made = {
-            name: make() for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items()
-        }
-        decoders = {name: timed(decoder, stack) for name, decoder in made.items()}
-        for name, decoder in made.items():
+        made, decoders = dict[str, Any](), dict[str, Decoder[Window]]()
+        for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items():
+            made[name] = decoder = make()
+            decoders[name] = timed(decoder, stack)
             # What is slow the first time. Those of ours are warm.
             if not isinstance(decoder, PrefillHiddenDecoder):
                 decoders[name](windows[0], Trace())

@@ -9,7 +9,7 @@ frames a second are 3.75 windows of 8.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -78,16 +78,16 @@ def run(args: argparse.Namespace) -> int:
 
 def captioned(
     decoder: Any, windows: Sequence[Window], period_s: float, name: str, condition: str = ""
-) -> list[Record]:
-    """Caption windows that open every `period_s`; return a record of each, also of the dropped ones."""
-    records: list[Record] = []
+) -> Iterator[Record]:
+    """Caption windows that open every `period_s`; yield a record of each, also of the dropped ones."""
+    due = 0
     for one in caption_stream(decoder, windows, period_s):
-        for dropped in range(len(records), one.index):
-            records.append(Record(NUMBER, condition, name, dropped, "", (), (), 0.0, more={"dropped": True}))
+        for dropped in range(due, one.index):
+            yield Record(NUMBER, condition, name, dropped, "", (), (), 0.0, more={"dropped": True})
+        due = one.index + 1
         caption = "", one.written.tokens, one.written.accept_lengths, one.from_last_s, one.from_close_s
         more = {"dropped": False, "ended_s": one.ended_s, "engine_s": one.engine_s}
-        records.append(Record(NUMBER, condition, name, one.index, *caption, more=more))
-    return records
+        yield Record(NUMBER, condition, name, one.index, *caption, more=more)
 
 
 def row(records: Sequence[Record], alone: Sequence[Record]) -> dict[str, float | None]:
@@ -127,7 +127,7 @@ def measure(setting: Setting) -> Log:
         for name, make in makers(setting.models, RATE_DECODERS).items():
             # Each rate gets a new decoder, because its memory must begin empty.
             with closing(make()) as decoder:
-                captioned(decoder, [setting.warm], _PERIOD_S, name)
+                list(captioned(decoder, [setting.warm], _PERIOD_S, name))
                 period_s = setting.pair.target.spec.frames / rate
                 for record in captioned(decoder, windows, period_s, name, str(rate)):
                     log.add(record)

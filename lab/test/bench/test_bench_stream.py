@@ -50,7 +50,7 @@ def test_slow_decoder_captions_the_newest_window(windows: list[Window]) -> None:
         time.sleep(0.25)
         return Written((5, 2), (1, 1))
 
-    found = captioned(sleeper, [windows[0]] * 8, 0.1, "sleeper")
+    found = list(captioned(sleeper, [windows[0]] * 8, 0.1, "sleeper"))
     assert [one.window for one in found] == list(range(8))
     assert [one.window for one in found if not one.more["dropped"]] == indices
     assert indices[0] == 0 and indices[-1] == 7 and len(indices) < 8
