@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 import pytest
-from crossspec_lab.samples.bags import ROS1_EVENT_PACKET, ROS1_START_NS, drive, ros1_batch, write_ros1
+from crossspec_lab.samples.bags import ROS1_EVENT_PACKET, ROS1_START_NS, bag_of, drive, ros1_batch, write_ros1
 from refusals import refused
 from rosbags.rosbag1 import Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -17,7 +17,6 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import DvsDecoder, dvs_of_ros1, encode_dvs
-from crossspec_ros.recordings.bag import write_bag
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -25,17 +24,10 @@ from crossspec_ros.recordings.survey import survey
 SECOND = 1_000_000_000
 
 
-def write_ros2(path, messages):
-    with write_bag(path) as write:
-        for topic, message in messages:
-            write(topic, message)
-    return path
-
-
 @pytest.mark.parametrize("compression", [None, Writer.CompressionFormat.BZ2, Writer.CompressionFormat.LZ4])
 def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, compression):
     old = write_ros1(tmp_path / "old.bag", drive(), compression)
-    new = write_ros2(tmp_path / "new", drive())
+    new = bag_of(tmp_path / "new", *drive())
     for topics in (
         ReadOptions(),
         ReadOptions("/dvs/events", "/cam/compressed"),
