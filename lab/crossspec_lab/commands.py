@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 Option = Callable[..., object]
 """`add_argument` of a command."""
+_RECORDED = "bench.benches"
+"""Module of the benches that write records."""
 
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add all commands of the laboratory."""
-    for add in (_synth, _train, _bench, _experiments, _fuzz):
+    for add in (_synth, _train, _bench, _fuzz):
         add(subparsers)
 
 
@@ -29,21 +31,42 @@ def _bench(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("bench", help="measure")
     what = parser.add_subparsers(required=True, metavar="WHAT")
 
-    def add(name: str, purpose: str) -> Option:
+    def add(name: str, purpose: str, module: str = "", windows: int = 0) -> Option:
         bench = what.add_parser(name, help=purpose, description=purpose)
-        measure = lazily(f"crossspec_lab.{'trials' if name == 'soak' else 'bench'}.{name}:run")
-        bench.set_defaults(handler=checked(measure))
+        measure = lazily(f"crossspec_lab.{module or f'bench.{name}'}:run")
+        bench.set_defaults(handler=measure if module == _RECORDED else checked(measure), bench=name)
+        if windows:
+            bench.add_argument(
+                "--windows", type=int, default=windows, help=f"how many are measured [{windows}]"
+            )
+            bench.add_argument("--models", type=found, help="folder of both checkpoints [models/tiny]")
+            target = "folder of another target, or its hub id [the one of the models]"
+            bench.add_argument("--target", default="", help=target)
+            where = "where the models run: auto, cpu, cuda or cuda:N [cpu]"
+            bench.add_argument("--device", default="cpu", help=where)
+            bench.add_argument("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")
+        default = Path("build/bench") / f"{name}.json" if module == _RECORDED else None
+        figures = f"file of the figures{f' [{default}]' if default else ''}"
+        if name not in ("all", "figure"):
+            bench.add_argument("--json", type=Path, default=default, help=figures)
         return bench.add_argument
 
-    captions = add("captions", "accuracy and draft acceptance on held-out drives")
-    latency = add("latency", "from a window's last frame to its caption, against other decoders in real time")
-    lossless = add("lossless", "whether captions are the target's own: float32, bfloat16, llama.cpp")
-    structured = add("structured", "latency and correctness of captions as JSON of a schema")
-    stream = add("stream", "windows in a row at 1 Hz: how many each decoder captions, and how late")
-    for option, windows in ((captions, 200), (latency, 200), (lossless, 500), (stream, 60), (structured, 60)):
-        option("--windows", type=int, default=windows, help=f"held-out windows [{windows}]")
-    latency("--period", type=float, default=1.0, help="seconds of a window [1]")
-    latency("--recording", type=Path, help="recording whose windows are taken in place of held-out ones")
+    for name, windows, purpose in (
+        ("latency", 40, "from a window's last frame to its caption: every decoder, in real time"),
+        ("stream", 60, "windows in a row: how many each decoder captions, and how late"),
+        ("rates", 30, "windows in a row at 8 to 60 frames a second"),
+        ("structured", 60, "latency and correctness of captions as JSON of a schema"),
+        ("frames", 24, "how much sooner captions come with 1 to 64 frames a window"),
+        ("alignment", 40, "tokens of the draft that the target would take, by how both are aligned"),
+        ("ablations", 24, "what each idea adds in tokens a pass"),
+        ("draft_lengths", 24, "standard speculative decoding by tokens drafted a round"),
+    ):
+        option = add(name, f"{purpose}; an interrupted run resumes", _RECORDED, windows)
+        option("--period", type=seconds, default=1.0, help="seconds of a window [1]")
+        recording = "recording whose windows are taken in place of held-out ones"
+        option("--recording", type=found, help=recording)
+    add("captions", "accuracy and draft acceptance on held-out drives", windows=200)
+    add("lossless", "whether captions are the target's own: float32, bfloat16, llama.cpp", windows=500)
     trace = add("trace", "tokens per target pass on recorded outputs of a target")
     trace("file", type=Path, help="JSONL with target_tokens and draft_tokens a line")
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
@@ -53,7 +76,7 @@ def _bench(subparsers: Subparsers) -> None:
     events("--repeats", type=at_least(1), default=7, help="interleaved runs of each [7]")
     no_ros = "leave out the rate between two ROS processes"
     events("--no-ros", dest="ros", action="store_false", help=no_ros)
-    soak = add("soak", "a dv network stream captioned for minutes: losses, memory, reconnection")
+    soak = add("soak", "a dv network stream captioned for minutes: losses, memory", "trials.soak")
     soak("--seconds", type=seconds, default=1200.0, help="how long; memory counts from 1120 [1200]")
     soak("--rate", type=float, default=5.0, help="million events per second [5]")
     every = "one each half minute: killed drivers, steps of clocks, full disks"
@@ -69,14 +92,13 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--hurried", type=at_least(0), default=8, help="windows without a pause behind them [8]")
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
-    latency("--plot", type=Path, help="draw one window of ours here as a timeline")
-    asked = (captions, latency, lossless, stream, structured)
-    for option in (*asked, trace, events, gpu, soak):
-        option("--json", type=Path, help="write the figures here as well")
-    whole = add("all", "benchmarks of the tiny pair and smol, one after the other: many hours")
+    gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
+    whole = add("all", "every published figure that a CPU can measure, one after the other: hours")
     whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
-    results = Path("build/benchmarks")
+    results = Path("build/bench")
     whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")
+    pages = "pages whose tables are then written anew"
+    whole("--publish", type=found, nargs="*", default=(), metavar="PAGE", help=pages)
     figure = add("figure", "animate a drive with its captions, or draw latencies as bars")
     out = "the picture to write: .gif of a drive, .png, .svg or .pdf of bars"
     figure("out", type=Path, help=out)
@@ -84,15 +106,10 @@ def _bench(subparsers: Subparsers) -> None:
     figure("--second", type=at_least(0), default=0, help="which second of it [0]")
     shown = "how many seconds a .gif shows from there on [3]"
     figure("--seconds", type=at_least(1), default=3, help=shown)
-    bars = "draw the figures of bench latency --json instead"
+    bars = "draw the figures of bench latency instead"
     figure("--latency", type=Path, metavar="FILE", help=bars)
-    for option in (*asked, soak, figure):
+    for option in (soak, figure):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
-    gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    for option in asked:
-        option("--target", default="", help="folder of another target, or its hub id [the one of the models]")
-        option("--device", default="cpu", help="where the models run: auto, cpu, cuda or cuda:N [cpu]")
-        option("--threads", type=at_least(1), default=1, help="CPU threads of each model [1]")
 
 
 def _synth(subparsers: Subparsers) -> None:
@@ -171,25 +188,6 @@ def _folders(parser: argparse.ArgumentParser, made: str, out: str, kept: str, wo
     """Add where what is trained goes, and what an interrupted training goes on from."""
     parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for {made} [{out}]")
     parser.add_argument("--work", type=Path, default=Path(work), help=f"folder for {kept} [{work}]")
-
-
-def _experiments(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "experiments",
-        help="run the published experiments against other people's ways to decode, and write a report",
-        description="Runs experiments on the tiny pair: 1 frames, 2 all ways and their stages, 3 alignment, "
-        "4 streaming, 5 quality, 6 ablations, 7 use of the device. What was measured already in the folder "
-        "is kept, so that an interrupted run goes on.",
-    )
-    option, out = parser.add_argument, Path("build/experiments")
-    numbers = "numbers of experiments, or all [all: half an hour on two cores]"
-    option("which", nargs="*", metavar="N", help=numbers)
-    option("--quick", action="store_true", help="few windows: under five minutes on two cores")
-    results = f"for the report, raw results and what was trained on the way [{out}]"
-    option("--out", type=Path, default=out, metavar="FOLDER", help=results)
-    option("--seed", type=at_least(0), default=0, help="of training and of intervals [0]")
-    option("--models", type=found, help="folder of the models [that of the package]")
-    parser.set_defaults(handler=lazily("crossspec_lab.bench.experiments:run"))
 
 
 def _fuzz(subparsers: Subparsers) -> None:

@@ -18,8 +18,8 @@ def check_same(folder: Path, identity: Mapping[str, Any]) -> None:
     try:
         if file.exists() and file.read_bytes() != content:
             raise InputError(
-                f"'{folder}' has results of other models, another recipe, seed, machine or version, or of "
-                f"--quick: name another folder, or remove it"
+                f"'{folder}' has results of other models, another recipe or another seed: name another "
+                f"folder, or remove it"
             )
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(file, content)

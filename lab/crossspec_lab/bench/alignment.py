@@ -1,4 +1,4 @@
-"""Experiment 3: how many of the draft's tokens the target would take, by how well both are aligned.
+"""How many of the draft's tokens the target would take, by how well both are aligned.
 
 Heads of the same kind learn on the same windows, from a linear probe to distillation, and the published
 adapters beside them. Acceptance is the share of tokens that are the target's own, given its tokens before.
@@ -16,14 +16,12 @@ from torch.nn import functional as F
 
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
-from crossspec_lab.bench.result import Result
-from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.report import Result
+from crossspec_lab.bench.setting import Bench, Setting
 from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.heads.adapter import Adapter, published_adapters
 from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled
 
-TITLE = "Acceptance by alignment"
-NUMBER = 3
 CONDITION = "held out"
 NONE, SPECVLM = "none", "SpecVLM"
 _OF_DRAFT = ("L1", "L2", "L3", "L4")
@@ -102,15 +100,13 @@ def levels(sizes: Sizes) -> dict[str, Callable[[], TargetReader]]:
     return {**found, **published_adapters(sizes)}
 
 
-def measure(setting: Setting) -> Log:
+def _measure(setting: Setting, log: Log) -> None:
     """Train what is missing, then ask it about windows that nobody learned from."""
-    log = setting.log(NUMBER)
-    heads = levels(setting.trained.sizes)
+    heads, count = levels(setting.trained.sizes), len(setting.windows)
     names = [NONE, SPECVLM, *heads]
-    count = setting.size.windows
-    if not log.begin(CONDITION, len(names), count):
-        return log
-    task = setting.progress.add_task("3: alignment", total=len(names))
+    if not log.begin(CONDITION, len(names) * count):
+        return
+    task = setting.progress.add_task("alignment", total=len(names))
     held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
     batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
     for name in names:
@@ -119,11 +115,10 @@ def measure(setting: Setting) -> Log:
             head = setting.trained.specvlm
         elif name != NONE:
             head = setting.trained.head(name, heads[name])
-        rows = [row for pairs in batches for row in _rows(predict_teacher_forced(head, pairs))]
+        rows = (row for pairs in batches for row in _rows(predict_teacher_forced(head, pairs)))
         for window, more in enumerate(rows):
-            log.add(Record(NUMBER, CONDITION, name, window, "", (), (), 0.0, more=more))
+            log.add(Record(CONDITION, name, window, more=more))
         setting.progress.advance(task)
-    return log
 
 
 def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
@@ -141,15 +136,14 @@ def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def result(setting: Setting, log: Log) -> Result:
-    """Acceptance of each level, beside what was predicted for it."""
+def _result(setting: Setting, log: Log) -> Result:
     found, rows = Result(), dict[str, dict[str, Cell]]()
     shares: dict[str, statistics.Interval] = {}
-    for way in log.ways(CONDITION):
+    for way in log.decoders(CONDITION):
         records = log.rows(CONDITION, way)
 
         def mean(name: str, kind: type[Any] = float, factor: float = 1.0) -> statistics.Interval:
-            return statistics.mean([factor * r.more[name] for r in records], setting.seed)  # noqa: B023
+            return statistics.mean([factor * r.more[name] for r in records])  # noqa: B023
 
         shares[way], five = mean("right", factor=100), mean("five", factor=100)
         cosine = mean("cosine") if "cosine" in records[0].more else None
@@ -170,7 +164,7 @@ def result(setting: Setting, log: Log) -> Result:
     found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)
     title = (
         f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "
-        f"{setting.size.train_windows} others"
+        f"{setting.trained.windows} others"
     )
     found.tables.append(Table(title, rows, "alignment"))
     found.notes.append(
@@ -179,3 +173,6 @@ def result(setting: Setting, log: Log) -> Result:
         "predictions are for EventGPT-7B, which words its sentences otherwise."
     )
     return found
+
+
+ALIGNMENT = Bench("Acceptance by alignment", _measure, _result)

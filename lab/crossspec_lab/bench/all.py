@@ -1,7 +1,7 @@
-"""`crossspec bench all`: the benchmarks of README and docs, of the tiny pair and smol, on one machine.
+"""`crossspec bench all`: every figure of README and docs that a CPU can measure, from one commit.
 
-Each benchmark is a process of its own, and they run one after the other, because they are timings. Results
-that exist are kept, so that an interrupted run goes on. A file records the machine and the weights.
+Each bench is a process of its own, and they run one after the other, because they are timings. Results that
+exist are kept, and an interrupted bench resumes.
 """
 
 from __future__ import annotations
@@ -11,39 +11,36 @@ import subprocess
 import sys
 import time
 
-from crossspec_lab.bench import report
-from crossspec_lab.identity import check_same
-from crossspec_ros.captioning.models_digest import models_digest
+from crossspec_lab.bench.benches import BENCHES
+from crossspec_lab.bench.report import publish
 from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 
 _SMOL_FOLDER = share_dir() / "models" / "smol"
-_SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
-"""Target of the runs that need a language model outside the package; it takes both cores."""
 _SMOL_RUNS = "smol_"
-"""Beginning of the names of these runs."""
+"""Beginning of the names of runs whose target needs a language model outside the package."""
+_SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
+_QWEN = ("--target", str(share_dir() / "models" / "tiny_qwen3_vl"))
+_ANSWERS = ("--target", str(share_dir() / "models" / "tiny_answers"))
 RUNS: dict[str, tuple[str, ...]] = {
-    "latency": ("latency", "--windows", "40"),
+    **{name: (name, "--windows", str(bench.published)) for name, bench in BENCHES.items()},
+    "qwen3_vl_latency": ("latency", "--windows", "24", *_QWEN),
     "captions": ("captions", "--windows", "240"),
-    "stream": ("stream", "--windows", "60"),
-    "lossless": ("lossless",),
-    "structured": ("structured", "--windows", "60"),
+    "lossless": ("lossless", "--windows", "40"),
+    "answers_structured": ("structured", "--windows", "60", *_ANSWERS),
     "events": ("events",),
     "smol_captions": ("captions", "--windows", "240", *_SMOL),
-    "smol_stream": ("stream", "--windows", "30", *_SMOL),
-    "smol_latency": ("latency", "--windows", "6", *_SMOL),
-    "smol_lossless": ("lossless", "--windows", "334", *_SMOL),
+    "smol_stream": ("stream", "--windows", "60", *_SMOL),
+    "smol_latency": ("latency", "--windows", "12", "--period", "4", *_SMOL),
+    "smol_lossless": ("lossless", "--windows", "30", *_SMOL),
 }
-"""Arguments of each benchmark by the name of its JSON."""
+"""Arguments of each run by the name of its JSON."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the named benchmarks, by default all, that have no JSON yet; return 1 if one of them fails."""
+    """Run the named benches, by default all, that have no JSON yet; return 1 if one of them fails."""
     if unknown := [name for name in args.which if name not in RUNS]:
         raise InputError(f"there is no run '{unknown[0]}': name some of {', '.join(RUNS)}, or none for all")
-    models = share_dir() / "models"
-    digest = models_digest([folder for folder in sorted(models.glob("*/")) if folder.is_dir()])
-    check_same(args.results, {"models": digest, **report.machine()})
     names = args.which or list(RUNS)
     is_complete = (_SMOL_FOLDER / "model.safetensors").is_file()
     if not is_complete and any(name.startswith(_SMOL_RUNS) for name in names):
@@ -52,16 +49,19 @@ def run(args: argparse.Namespace) -> int:
         names = [name for name in names if not name.startswith(_SMOL_RUNS)]
         print("left out: runs of smol (make real)", flush=True)
     failed = []
-    for name in names:
+    for i, name in enumerate(names, 1):
         file = args.results / f"{name}.json"
         if file.exists():
-            print(f"{name}: {file} is there", flush=True)
+            print(f"{i} of {len(names)}, {name}: {file} is there", flush=True)
             continue
         started = time.monotonic()
         command = [sys.executable, "-m", "crossspec_ros.cli", "bench", *RUNS[name], "--json", str(file)]
         rc = subprocess.run(command).returncode
         if rc:
             file.unlink(missing_ok=True)
-        print(f"{name}: {(time.monotonic() - started) / 60:.0f} minutes, exit code {rc}", flush=True)
+        minutes = (time.monotonic() - started) / 60
+        print(f"{i} of {len(names)}, {name}: {minutes:.0f} minutes, exit code {rc}", flush=True)
         failed += [name] if rc else []
+    for page in args.publish:
+        publish(args.results, page)
     return 1 if failed else 0

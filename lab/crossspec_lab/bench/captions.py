@@ -20,9 +20,11 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.speculative import shares_words
-from crossspec_lab.bench.harness import check_windows, seen_before, tell
-from crossspec_lab.bench.held_out import held_out_windows, measured_pair
+from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.trace import seen_before
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world import english, phrases
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes

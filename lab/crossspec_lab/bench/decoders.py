@@ -25,56 +25,29 @@ from crossspec_lab.baselines.semantic import Semantic
 from crossspec_lab.baselines.speculative import FixedGamma, shared_ids, shares_words
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.heads.decoder import head_decoder
+from crossspec_lab.bench.ablated import HEADS, OURS, UNLIMITED, WITHOUT, ablated
 from crossspec_lab.heads.head import Head
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.load_decoder import speculative_decoder
-from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import LLAMA_KINDS
-from crossspec_ros.settings import EVENT_DRAFT, MEMORY, PROPOSERS, REHEARSAL
 
-OURS, HEADS, READ_AHEAD = "ours", "ours, with heads", "ours, no draft"
 ALONE = "autoregressive"
 GENERATE, LOOKUP, ASSISTED = "generate, plain", "generate, prompt lookup", "generate, assisted"
 SUFFIX, REST, SPECVLM, PIPELINED = "suffix decoding", "retrieval (REST)", "SpecVLM", "PipeSpec"
 HIDING, SEQUENTIAL = "published prefill hiding", "published prefill hiding, sequential"
 SEMANTIC = "semantic acceptance"
+LOSSY = " (lossy)"
 HEAD_ALONE, LOOKAHEAD, CASCADE = "draft head alone", "lookahead decoding", "cascade (PyramidSD)"
+WHOLE = "ours, nothing before the last frame"
 GAMMAS = {gamma: f"fixed gamma {gamma}" for gamma in (2, 4, 8, 12, 16, 24, 32)}
 """Standard speculative decoding, by its draft tokens a round."""
 STANDARD = GAMMAS[4]
-WITHOUT = {
-    "ours, no memory": (REHEARSAL, EVENT_DRAFT),
-    "ours, no event draft": (REHEARSAL, MEMORY),
-    "ours, rehearsal alone": (REHEARSAL,),
-    "ours, no rehearsal": PROPOSERS,
-}
-"""Proposers of ours that lack one, and the rehearsal alone: what each adds to the others."""
 OURS_IN_LLAMA = {f"ours, llama.cpp, {kind}": dtype for dtype, kind in LLAMA_KINDS.items()}
 LLAMA_ALONE = {f"llama.cpp, {kind}": kind for kind in LLAMA_KINDS.values()}
 OTHERS = (HIDING, GENERATE, STANDARD, LOOKUP, ASSISTED)
 """Decoders of other projects that need no training and no datastore."""
-WAYS = (
-    OURS,
-    ALONE,
-    GENERATE,
-    LOOKUP,
-    ASSISTED,
-    STANDARD,
-    SUFFIX,
-    REST,
-    LOOKAHEAD,
-    SPECVLM,
-    HEAD_ALONE,
-    CASCADE,
-    HIDING,
-    SEQUENTIAL,
-    PIPELINED,
-    SEMANTIC,
-)
-"""Decoders of the published comparison."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +103,12 @@ def _has_assistant(models: Models) -> bool:
 DECODERS: dict[str, Entry] = {
     OURS: Entry(lambda m: speculative_decoder(m.pair), depends_on_time=True),
     **{
-        name: Entry(lambda m, names=names: head_decoder(m.pair, names=names), depends_on_time=True)  # type: ignore[misc]
-        for name, names in WITHOUT.items()
+        name: Entry(lambda m, lacks=lacks: ablated(m.pair, **lacks), depends_on_time=True)  # type: ignore[misc]
+        for name, lacks in WITHOUT.items()
     },
-    HEADS: Entry(lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
-    READ_AHEAD: Entry(lambda m: PrefillHiddenDecoder(m.pair, Policy((), None))),
+    UNLIMITED: Entry(lambda m: ablated(m.pair, counted=True), depends_on_time=True),
+    HEADS: Entry(lambda m: ablated(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
+    WHOLE: Entry(lambda m: Whole(ablated(m.pair)), depends_on_time=True),
     ALONE: Entry(lambda m: Alone(m.pair)),
     **{
         name: Entry(partial(_in_llama, dtype), _fits_llama, depends_on_time=True)
@@ -155,7 +129,7 @@ DECODERS: dict[str, Entry] = {
         lambda m: m.specvlm is not None,
     ),
     HEAD_ALONE: Entry(
-        lambda m: Whole(head_decoder(m.pair, m.heads, names=())),
+        lambda m: Whole(ablated(m.pair, m.heads, ())),
         lambda m: bool(m.heads),
         depends_on_time=True,
     ),
@@ -170,6 +144,12 @@ DECODERS: dict[str, Entry] = {
     },
 }
 """Decoders by name. Those of ours read a window while it is open; all others begin with its last frame."""
+
+
+def marked(name: str) -> str:
+    """Return a decoder's name, and whether it is lossy."""
+    entry = DECODERS.get(name)
+    return name if entry is None or entry.is_lossless else f"{name}{LOSSY}"
 
 
 def makers(models: Models, names: Iterable[str]) -> dict[str, Callable[[], Any]]:

@@ -15,8 +15,8 @@ from rich.progress import track
 from crossspec_lab.bench import event_load
 from crossspec_lab.bench.event_decoders import MAX_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
-from crossspec_lab.bench.harness import tell
 from crossspec_lab.bench.peak_memory import begin_peak, status_mb
+from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.tables import table
 from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_ros.events.clock import SensorClock

@@ -10,6 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench.animation import alone, live_second, write_gif
+from crossspec_lab.bench.columns import WALL
 from crossspec_lab.bench.plots import OURS_COLOUR, wait_bars
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.world.scene import drive
@@ -61,8 +62,8 @@ def draw_headline(measured: Path, out: Path) -> None:
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
     try:
-        modes = json.loads(measured.read_text())["modes"]
-        rows = {shown: modes[name]["last_frame_to_caption_ms"] for name, shown in NAMES.items()}
+        measures = json.loads(measured.read_text())["tables"][0]["rows"]
+        rows = {shown: measures[name][WALL] for name, shown in NAMES.items()}
         wait_bars(axes, rows, {NAMES["ours"]: OURS_COLOUR})
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(

@@ -19,9 +19,8 @@ from transformers.utils import logging
 
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
-from crossspec_lab.bench.harness import tell
-from crossspec_lab.bench.latency import times
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
+from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import table
 from crossspec_lab.bench.trace import Response, read_trace
@@ -179,4 +178,4 @@ def print_tables(figures: dict[str, Any]) -> None:
     sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
     print(table("memory, at most after each phase, GB", sizes))
     for dtype, found in latency.items():
-        print(table(f"{dtype}: {found['windows']} windows, ms", times(found["modes"])))
+        print(table(f"{dtype}: {found['windows']} windows, ms", found["modes"]))

@@ -6,6 +6,7 @@ A rehearsal is prescribed, because random weights write nothing: the recorded ca
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -18,9 +19,11 @@ from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.written import Written
+from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, cells
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.harness import Decoder, Run, compared, ratio, take_turns, waits
-from crossspec_lab.bench.held_out import event_shape, timed
+from crossspec_lab.bench.held_out import event_shape
+from crossspec_lab.bench.live import Decoder, take_turns, timed
+from crossspec_lab.bench.records import Record
 from crossspec_lab.bench.scripted_pair import Teller
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.trace import Response, replay
@@ -32,7 +35,7 @@ from crossspec_ros.drafting.proposers.chain import align
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.settings import PROPOSERS, REHEARSAL
-from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES, Trace
+from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 ITSELF, EARLIER, NONE = "rehearsal: the caption itself", "rehearsal: caption of 0.5 s earlier", "no rehearsal"
@@ -42,6 +45,7 @@ _WARM_UP = 3
 _NO_PAUSE_S = 0.001
 """Length of windows whose images are all there when the window before has its caption."""
 _PROB = 0.9
+_COLUMNS = (SOONER, WALL, CLOSE, FIRST, TOKENS, EQUAL)
 
 
 class Case(NamedTuple):
@@ -66,10 +70,10 @@ class PrescribedRehearsal(Proposer):
 
 
 class Measured(NamedTuple):
-    """Runs at one window a second, runs without a pause, and the seconds of a pass by its tokens."""
+    """Records at one window a second, records without a pause, and the seconds of a pass by its tokens."""
 
-    live: dict[str, list[Run]]
-    hurried: dict[str, list[Run]]
+    live: list[Record]
+    hurried: list[Record]
     pass_s: dict[int, float]
 
 
@@ -142,9 +146,9 @@ def _take_turns(
     cases: Sequence[tuple[Response, tuple[int, ...]]],
     window_s: float,
     label: str,
-) -> dict[str, list[Run]]:
+) -> list[Record]:
     windows = zip(noise_windows(pair, window_s), track(cases, label), strict=False)
-    return take_turns(decoders, (Case(window, *case) for window, case in windows))
+    return list(take_turns(decoders, (Case(window, *case) for window, case in windows)))
 
 
 def noise_windows(pair: ModelPair, window_s: float) -> Iterator[Window]:
@@ -165,27 +169,21 @@ def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
 
 def latencies(measured: Measured) -> dict[str, Any]:
     """Return the figures by decoder, ready for JSON."""
-    runs = measured.live
-    modes = compared(runs, ALONE)
-    for name, mine in measured.hurried.items():
-        modes[name]["engine_ms"] = spread([_engine_ms(run.trace) for run in runs[name]])
-        modes[name]["no_pause_s"] = spread([_seconds(run) for run in mine])
-        modes[name]["hidden_share"] = spread([_hidden_share(run.trace) for run in runs[name]])
-        modes[name]["sooner_than_generate"] = ratio(waits(runs[GENERATE]), waits(runs[name]))
+    live = _by_decoder(measured.live)
+    modes = {name: cells(_COLUMNS, mine, live[ALONE]) for name, mine in live.items()}
+    for name, mine in _by_decoder(measured.hurried).items():
+        modes[name] |= {
+            "target's own work, ms": spread([record.target_ms for record in live[name]]),
+            "without a pause, s": spread([record.ended_s for record in mine]),
+            "hidden share": spread([record.hidden_share or 0.0 for record in live[name]]),
+            "sooner than generate, times": cells([SOONER], live[name], live[GENERATE])[SOONER],
+        }
     policy_cost_ms = {tokens: 1e3 * seconds for tokens, seconds in measured.pass_s.items()}
-    return {"windows": len(runs[ALONE]), "modes": modes, "policy_cost_ms": policy_cost_ms}
+    return {"windows": len(live[ALONE]), "modes": modes, "policy_cost_ms": policy_cost_ms}
 
 
-def _seconds(run: Run) -> float:
-    """Return the seconds of a caption without the pause before a decoder that gets its window at once."""
-    return (run.ended_ns - max(run.begun_ns, run.trace.marks["last_frame"])) / 1e9
-
-
-def _engine_ms(trace: Trace) -> float:
-    """Return the target's milliseconds in passes and in its vision tower."""
-    return sum(trace.stages.get(stage, 0.0) for stage in TARGET_STAGES)
-
-
-def _hidden_share(trace: Trace) -> float:
-    stages = trace.stages
-    return trace.hidden / (sum(stages.get(stage, 0.0) for stage in DRAFT_STAGES) or 1.0)
+def _by_decoder(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        found[record.decoder].append(record)
+    return dict(found)

@@ -1,98 +1,112 @@
-"""`crossspec bench latency`: from a window's last frame, and its close, to the caption; ours against others.
+"""From a window's last frame to its caption: every decoder on the same windows, in real time.
 
-Our decoder lives through each window in real time: frames and event images come when they would. The others
-get the window when its last frame has come, and ours begins its answer no sooner.
+Ours lives through each window: frames and event images come when they would. The others get the window when
+its last frame has come, and ours begins its answer no sooner.
 """
 
 from __future__ import annotations
 
-import argparse
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
-from rich.progress import track
-from transformers.utils import logging
+import numpy as np
+from matplotlib.figure import Figure
 
-from crossspec_lab.bench.decoders import (
-    ALONE,
-    HEADS,
-    LLAMA_ALONE,
-    OTHERS,
-    OURS,
-    OURS_IN_LLAMA,
-    READ_AHEAD,
-    WITHOUT,
-    Models,
-    makers,
-)
-from crossspec_lab.bench.harness import Decoder, check_windows, compared, ratio, take_turns, tell, waits
-from crossspec_lab.bench.held_out import held_out_windows, measured_pair, timed
-from crossspec_lab.bench.real_time import paced
-from crossspec_lab.bench.recorded import recorded_windows
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, P, rows
+from crossspec_lab.bench.decoders import ALONE, DECODERS, GAMMAS, OURS, STANDARD, makers, marked
+from crossspec_lab.bench.device_use import BANDWIDTH, add_use
+from crossspec_lab.bench.formulae import add_formulae
+from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
+from crossspec_lab.bench.live import live
+from crossspec_lab.bench.plots import wall_bars
+from crossspec_lab.bench.quality import add_quality
+from crossspec_lab.bench.records import Log, Record
+from crossspec_lab.bench.report import Result
+from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.tables import Table
 from crossspec_lab.bench.timeline import timeline
-from crossspec_lab.heads.head_files import fitting_heads
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.paths import tiny_models
+from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.grid import SECOND
-from crossspec_ros.windows.window import Window
 
-_NAMES = (OURS, *WITHOUT, HEADS, READ_AHEAD, ALONE, *OURS_IN_LLAMA, *OTHERS, *LLAMA_ALONE)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Measure `args.windows` windows, print tables, and write figures and plot if asked."""
-    check_windows(args.windows)
-    logging.set_verbosity_error()
-    pair = measured_pair(args)
-    if args.recording:
-        windows = recorded_windows(pair, args.recording, args.windows)
-    else:
-        rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
-        windows = [window for window, _ in rendered]
-    period_ns = round(args.period * SECOND)
-    windows = [paced(window, i, period_ns) for i, window in enumerate(windows)]
-    heads = fitting_heads(args.models or tiny_models(), args.target, pair.target, pair.draft)
-    with ExitStack() as stack:
-        made, decoders = dict[str, Any](), dict[str, Decoder[Window]]()
-        for name, make in makers(Models(pair, heads, target=args.target), _NAMES).items():
-            made[name] = decoder = make()
-            decoders[name] = timed(decoder, stack)
-            # What is slow the first time. Those of ours are warm.
-            if not isinstance(decoder, PrefillHiddenDecoder):
-                decoders[name](windows[0], Trace())
-        runs = take_turns(decoders, track(windows, "captioning in real time"))
-        cost = made[OURS].policy.cost
-    modes = compared(runs, ALONE)
-    mine = modes[OURS]
-    figures: dict[str, Any] = {"windows": len(windows), "period_s": args.period}
-    for key in ("close_to_caption_ratio", "close_to_first_token_ratio", "last_frame_to_caption_ratio"):
-        figures |= {key: mine[key]["median"], f"{key}_spread": mine[key]}
-    figures |= {
-        "sooner_than": {name: ratio(waits(other), waits(runs[OURS])) for name, other in runs.items()},
-        "modes": modes,
-        "verify_ms": {size: s * 1e3 for size, s in cost.table().items()},
-    }
-    print_figures(figures)
-    tell(args, figures)
-    if args.plot:
-        timeline(runs[OURS][-1].trace).savefig(args.plot, dpi=100)
-    return 0
+_WINDOWS, _TIMELINE = "windows", "timeline"
+_COPIED = 64 << 20
 
 
-def print_figures(figures: dict[str, Any]) -> None:
-    """Latencies, stages and costs for people."""
-    modes = figures["modes"]
+def _measure(setting: Setting, log: Log) -> None:
+    names = [name for name in DECODERS if name == STANDARD or name not in GAMMAS.values()]
+    compare(setting, log, _WINDOWS, makers(setting.models, names))
+    pair = setting.pair
+    if log.begin(BANDWIDTH, 1):
+        copied = max(copy_bandwidth(pair.target.device, _COPIED, 5))
+        more = {"copied": copied, "pass_bytes": pass_bytes(pair, pair.target.spec.frame_tokens)}
+        log.add(Record(BANDWIDTH, BANDWIDTH, 0, more=more))
+    if log.begin(_TIMELINE, 1):
+        trace = Trace()
+        with closing(speculative_decoder(pair)) as ours:
+            # The rehearsals of the first window are slower.
+            for window, _ in (*setting.windows[:2], setting.windows[0]):
+                trace = Trace()
+                live(ours, window, trace)
+            cost = ours.policy.cost
+        origin = trace.marks["closed"]
+        spans = [
+            (span.stage, (span.start_ns - origin) / 1e6, (span.end_ns - span.start_ns) / 1e6)
+            for span in trace.spans
+        ]
+        marks = {name: (stamp - origin) / 1e6 for name, stamp in trace.marks.items()}
+        verify_ms = {size: 1e3 * seconds for size, seconds in cost.table().items()} if cost else {}
+        drawn: dict[str, Any] = {"spans": spans, "marks": marks, "verify_ms": verify_ms}
+        log.add(Record(_TIMELINE, OURS, 0, more=drawn))
+
+
+def _result(setting: Setting, log: Log) -> Result:
+    found, names = Result(), log.decoders(_WINDOWS)
+    columns = [SOONER, WALL, CLOSE, FIRST, TOKENS, P, EQUAL]
+    compared = {marked(name): row for name, row in rows(log, _WINDOWS, columns, ALONE).items()}
     title = (
-        f"{figures['windows']} windows; ms from the close, median (10th-90th percentile); "
-        f"ratio: {ALONE} / this"
+        f"{len(setting.windows)} windows of {setting.period_s:g} s, all decoders in one run: median (10th to "
+        f"90th percentile), 95 % interval of a ratio"
     )
-    print(table(title, times(modes)))
-    print(table("stages, ms a window (median)", {name: row["stages_ms"] for name, row in modes.items()}))
-    print("T_verify(n), ms:", ", ".join(f"{size}: {ms:.2f}" for size, ms in figures["verify_ms"].items()))
+    found.tables.append(Table(title, compared, "decoder"))
+    ours = log.rows(_WINDOWS, OURS)
+    sooner = {name: rows(log, _WINDOWS, [SOONER], name)[OURS] for name in names}
+    found.tables.append(Table("ours sooner than each, times", sooner, "decoder"))
+    found.tables.append(Table("stages, ms a window (median)", {name: _stages(log, name) for name in names}))
+    (drawn,) = log.rows(_TIMELINE, OURS)
+    cost = {f"{size} tokens": {"ms": ms} for size, ms in drawn.more["verify_ms"].items()}
+    found.tables.append(Table("T_verify(n), a pass over n tokens", cost))
+    add_use(log, _WINDOWS, found)
+    if log.rows(_WINDOWS, STANDARD):
+        add_formulae(log, _WINDOWS, found)
+    if ours[0].truth:
+        add_quality(log, _WINDOWS, found)
+    found.plots["decoders"] = _draw(log, names)
+    found.plots[_TIMELINE] = timeline(drawn.more["spans"], drawn.more["marks"])
+    depends = ", ".join(name for name in names if DECODERS[name].depends_on_time)
+    found.notes.append(
+        f"All decoders but ours begin when the last frame has come. 'equal' counts captions that are token "
+        f"for token the target's own; lossy decoders need not give these. How many tokens a pass gives "
+        f"depends on the machine for: {depends}."
+    )
+    found.notes.append(
+        "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
+        "real drive has as near a text to look up; suffix decoding and our memory begin empty."
+    )
+    if setting.models.specvlm:
+        found.notes.append(setting.trained.note)
+    return found
 
 
-def times(modes: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Rows of figures without their stages."""
-    return {name: {key: row[key] for key in row if key != "stages_ms"} for name, row in modes.items()}
+def _stages(log: Log, name: str) -> dict[str, float]:
+    found = [record.stages_ms for record in log.rows(_WINDOWS, name)]
+    stages = sorted({stage for one in found for stage in one})
+    return {stage: float(np.median([one.get(stage, 0.0) for one in found])) for stage in stages}
+
+
+def _draw(log: Log, names: list[str]) -> Figure:
+    figure = Figure(figsize=(9, 0.8 + 0.3 * len(names)), layout="constrained")
+    wall_bars(figure.subplots(), {name: log.rows(_WINDOWS, name) for name in names})
+    return figure
+
+
+LATENCY = Bench("From the last frame to the caption", _measure, _result)

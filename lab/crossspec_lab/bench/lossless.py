@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
@@ -19,8 +20,10 @@ from crossspec_lab.baselines.llama import has_llama_model
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
-from crossspec_lab.bench.harness import Decoder, check_windows, take_turns, tell
-from crossspec_lab.bench.held_out import held_out_windows, measured_pair, stream
+from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.live import Decoder, stream, take_turns
+from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import table
 from crossspec_lab.heads.decoder import head_decoder
@@ -166,11 +169,14 @@ def count_equal(
     ]
     with ExitStack() as stack:
         decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
-        runs = take_turns(decoders, track(cases, f"comparing in {label}"))
+        records = list(take_turns(decoders, track(cases, f"comparing in {label}")))
     figures = {}
-    for name, mine in runs.items():
-        said = [run.written.tokens for run in mine]
-        wrong = [(case, got) for case, got in zip(cases, said, strict=True) if got != case.wanted]
+    for name in decoders:
+        wrong = [
+            (cases[one.window], one.tokens)
+            for one in records
+            if one.decoder == name and one.tokens != cases[one.window].wanted
+        ]
         places = [_first_difference(case.wanted, got) for case, got in wrong]
         figures[name] = {
             "identical": len(cases) - len(wrong),
@@ -194,14 +200,9 @@ def count_by_llama(
             for window in track(windows, f"asking llama.cpp in {dtype}")
             for question in QUESTIONS
         ]
-        runs = take_turns(ways, track(cases, f"comparing in {dtype}"))
-    return {
-        name: {
-            "equal": sum(run.written.tokens == case.wanted for case, run in zip(cases, mine, strict=True)),
-            "total": len(cases),
-        }
-        for name, mine in runs.items()
-    }
+        records = list(take_turns(ways, track(cases, f"comparing in {dtype}")))
+    equal = Counter(one.decoder for one in records if one.tokens == cases[one.window].wanted)
+    return {name: {"equal": equal[name], "total": len(cases)} for name in ways}
 
 
 def _adversary(pair: ModelPair) -> Adversary:

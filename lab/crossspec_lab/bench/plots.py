@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from crossspec_lab.bench.decoders import LOSSY, OURS, marked
+from crossspec_lab.bench.records import Record
+from crossspec_lab.bench.statistics import spread
+
 OURS_COLOUR, OTHERS_COLOUR, LOSSY_COLOUR = "#31a354", "#969696", "#fdae6b"
+
+
+def wall_bars(axes: Axes, records: Mapping[str, Sequence[Record]]) -> None:
+    """Draw the waits for a caption by decoder; ours and lossy ones have their own colours."""
+    rows = {marked(name): spread([1e3 * one.wall_s for one in mine]) for name, mine in records.items()}
+    colours = {name: LOSSY_COLOUR for name in rows if name.endswith(LOSSY)}
+    wait_bars(axes, rows, {OURS: OURS_COLOUR} | colours)
 
 
 def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]) -> None:

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.held_out import OPTIONS, sleep_until
+from crossspec_lab.bench.live import OPTIONS, sleep_until
+from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -29,28 +30,39 @@ _WAIT_S = 120.0
 
 @dataclass(frozen=True)
 class Captioned:
-    """Caption of the window `index`, with seconds from its last frame, from its close (0 if before it), and
+    """Caption of a window, with seconds from the window's last frame to the caption and to the close, and
     from the stream's begin; `engine_s` is the target's own time for it, the rehearsal included."""
 
-    index: int
+    window: int
     written: Written
-    from_last_s: float
-    from_close_s: float
+    wall_s: float
+    closed_s: float
     ended_s: float
     engine_s: float
+
+    def record(self, condition: str, name: str) -> Record:
+        """Return the record of the decoder of this name."""
+        return Record(
+            condition,
+            name,
+            self.window,
+            self.written.tokens,
+            self.written.accept_lengths,
+            wall_s=self.wall_s,
+            closed_s=self.closed_s,
+            more={"dropped": False, "ended_s": self.ended_s, "engine_s": self.engine_s},
+        )
 
 
 def caption_stream(decoder: Any, windows: Sequence[Window], period_s: float) -> Iterator[Captioned]:
     """Let `windows` open one after the other every `period_s`; those that are missing were dropped."""
     begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
     streamed = [paced(window, i, period_ns) for i, window in enumerate(windows)]
-    stream = _by_captioner if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
-    for window, written, ended_ns, engine_s in stream(decoder, streamed, begun_ns, period_ns):
-        from_last = (ended_ns - begun_ns - window.frame_stamps_ns[-1]) / SECOND
-        from_close = max(0, ended_ns - begun_ns - window.end_ns) / SECOND
-        yield Captioned(
-            window.index, written, from_last, from_close, (ended_ns - begun_ns) / SECOND, engine_s
-        )
+    run = _by_captioner if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
+    for window, written, ended_ns, engine_s in run(decoder, streamed, begun_ns, period_ns):
+        ended_s, last_s = (ended_ns - begun_ns) / SECOND, window.frame_stamps_ns[-1] / SECOND
+        closed_s = window.end_ns / SECOND - last_s
+        yield Captioned(window.index, written, ended_s - last_s, closed_s, ended_s, engine_s)
 
 
 _Told = tuple[Window, Written, int, float]

@@ -1,4 +1,4 @@
-"""Records of each decoder and window, one JSON line each."""
+"""Records of what a decoder did with a window, and their log in a file."""
 
 from __future__ import annotations
 
@@ -8,35 +8,56 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crossspec_ros.errors import InputError
 from crossspec_ros.files import replace_file
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES
 
 
 @dataclass(frozen=True)
 class Record:
-    """One window, captioned one way, under one `condition` of the experiment (such as a number of frames).
+    """One window, captioned by one decoder under one `condition`, such as a number of frames.
 
-    Times are seconds. `from_close_s` is 0 where the caption was there before the window's end. `stages_ms`
-    are the milliseconds of each stage. `truth` is the caption that is right.
+    Times are seconds from the arrival of the window's last frame: until the decoder was called, its first
+    token, the end of the caption's last pass, the close of the window, and the decoder's return. `truth` is
+    the right caption.
     """
 
-    experiment: int
     condition: str
-    way: str
+    decoder: str
     window: int
-    text: str
-    tokens: tuple[int, ...]
-    accept_lengths: tuple[int, ...]
-    wall_s: float
-    from_close_s: float = 0.0
+    tokens: tuple[int, ...] = ()
+    accept_lengths: tuple[int, ...] = ()
+    begun_s: float = 0.0
     first_token_s: float = 0.0
+    wall_s: float = 0.0
+    closed_s: float = 0.0
+    ended_s: float = 0.0
+    cpu_s: float = 0.0
     stages_ms: Mapping[str, float] = field(default_factory=dict)
+    text: str = ""
     truth: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def passes(self) -> int:
-        """Passes of the target; 0 where the way does not report them."""
+        """Passes of the target; 0 where the decoder does not report them."""
         return len(self.accept_lengths)
+
+    @property
+    def from_close_s(self) -> float:
+        """Seconds from the close to the caption; 0 if it was there before."""
+        return max(0.0, self.wall_s - self.closed_s)
+
+    @property
+    def target_ms(self) -> float:
+        """The target's own milliseconds, in passes and in its vision tower."""
+        return sum(self.stages_ms.get(stage, 0.0) for stage in TARGET_STAGES)
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Share of the draft's work that the target's covered; None without such work."""
+        drafting = sum(self.stages_ms.get(stage, 0.0) for stage in DRAFT_STAGES)
+        return self.stages_ms["hidden"] / drafting if drafting else None
 
     def line(self) -> str:
         """Return the record as JSON."""
@@ -44,55 +65,60 @@ class Record:
 
     @classmethod
     def of(cls, line: str) -> Record:
-        """Parse the result of `line`."""
+        """Parse a line."""
         row = json.loads(line)
         tokens, lengths = (tuple(row.pop(name)) for name in ("tokens", "accept_lengths"))
         return cls(tokens=tokens, accept_lengths=lengths, **row)
 
 
 class Log:
-    """The records of one experiment in a file, to which each is written at once.
+    """The records of a bench, each written to a file at once.
 
-    It is resumed condition by condition: decoders learn from window to window, so that a condition which was
-    interrupted is measured from its beginning.
+    An interrupted bench resumes condition by condition: decoders learn from window to window, so that an
+    interrupted condition is measured from its beginning. The first line of the file is the `identity` of the
+    bench; InputError if the file has another one.
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.records = list(self._read()) if file.exists() else []
+    def __init__(self, file: Path, identity: Mapping[str, Any]) -> None:
+        self._file, self._head = file, json.dumps(identity)
+        self.records: list[Record] = []
+        if file.exists():
+            head, *lines = file.read_text().split("\n")
+            if head != self._head:
+                raise InputError(
+                    f"'{file}' has results of other models, windows or options, or of another machine or "
+                    f"version: name another file, or remove it"
+                )
+            # An interruption leaves an incomplete last line.
+            self.records = [Record.of(line) for line in lines[:-1]]
 
-    def begin(self, condition: str, ways: int, windows: int) -> bool:
-        """Whether this condition is still to be measured; what there is of it goes then."""
-        rows = self.rows(condition)
-        if len(rows) == ways * windows:
+    def begin(self, condition: str, count: int) -> bool:
+        """Whether this condition, of `count` records, is still to be measured; what there is of it goes."""
+        if len(list(self._of(condition))) == count:
             return False
         self.records = [record for record in self.records if record.condition != condition]
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.file, "".join(record.line() + "\n" for record in self.records).encode())
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [self._head, *(record.line() for record in self.records)]
+        replace_file(self._file, "".join(line + "\n" for line in lines).encode())
         return True
 
     def add(self, record: Record) -> None:
         """Keep one more."""
         self.records.append(record)
-        with self.file.open("a") as file:
+        with self._file.open("a") as file:
             file.write(record.line() + "\n")
 
-    def rows(self, condition: str, way: str | None = None) -> list[Record]:
-        """Records of a condition, and of a way in it, by window."""
-        found = [
-            record for record in self.records if record.condition == condition and way in (None, record.way)
-        ]
+    def rows(self, condition: str, decoder: str) -> list[Record]:
+        """Records of a decoder under a condition, by window."""
+        found = (record for record in self._of(condition) if record.decoder == decoder)
         return sorted(found, key=lambda record: record.window)
 
-    def ways(self, condition: str) -> list[str]:
-        """Ways that were measured, in the order in which they began."""
-        return list(dict.fromkeys(record.way for record in self.records if record.condition == condition))
+    def decoders(self, condition: str) -> list[str]:
+        """Decoders that were measured, in the order in which they began."""
+        return list(dict.fromkeys(record.decoder for record in self._of(condition)))
 
-    def _read(self) -> Iterator[Record]:
-        *lines, last = self.file.read_text().split("\n")
-        if last:  # an interruption leaves an incomplete last line
-            replace_file(self.file, "".join(line + "\n" for line in lines).encode())
-        yield from map(Record.of, lines)
+    def _of(self, condition: str) -> Iterator[Record]:
+        return (record for record in self.records if record.condition == condition)
 
 
 def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:

@@ -1,52 +1,64 @@
-"""The report of all experiments: Markdown with tables, plots and the published predictions."""
+"""Files of a bench: figures as JSON, tables as Markdown, plots; and the tables of the docs, made of these."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import re
+import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from matplotlib.figure import Figure
 
-from crossspec_lab.bench.predictions import PREDICTIONS
-from crossspec_lab.bench.result import Result, figures_as_json
-from crossspec_lab.bench.setting import Setting
-from crossspec_lab.bench.statistics import FEW_DRIVES
-from crossspec_lab.bench.tables import Cell, Table
+from crossspec_lab.bench.predictions import predicted
+from crossspec_lab.bench.tables import Cell, Table, as_json
+from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
 from crossspec_ros.paths import PACKAGE, share_dir
 
-_KINDS = {"M": "measured by its authors", "P": "predicted"}
+_BLOCK = re.compile(r"(<!-- figures: (\w+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
+"""A table of the docs: the name of a JSON, and the number of a table in it."""
 
 
-def machine() -> dict[str, str]:
-    """Circumstances that times depend on, and that may differ when a run goes on another day."""
+@dataclass
+class Result:
+    """Figures by key, which stand beside the published ones, tables, plots by name, and notes.
+
+    `unmeasured` says of other published figures why there is none of ours.
+    """
+
+    figures: dict[str, Cell] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    plots: dict[str, Figure] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def environment() -> dict[str, str]:
+    """Return what figures depend on: commit, processor and versions."""
     own = ElementTree.parse(share_dir() / "package.xml").findtext("version")
     return {
-        "device": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "commit": _commit(),
+        "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {version('transformers')}, {PACKAGE} {own}",
     }
 
 
-def environment(setting: Setting, identity: Mapping[str, Any], command: str) -> dict[str, str]:
-    """Settings that another run must share to come to the same results; `identity` is of all results."""
-    return {
-        "command": command,
-        "seed": str(setting.seed),
-        "windows": ", ".join(f"{key.replace('_', ' ')} {n}" for key, n in asdict(setting.size).items()),
-        "device": f"{identity['device']}, torch threads a model: {torch.get_num_threads()}",
-        "intervals": FEW_DRIVES,
-        "numbers": str(setting.pair.target.dtype).removeprefix("torch."),
-        "models": identity["models"][:23],
-        "versions": identity["versions"],
-    }
+def _commit() -> str:
+    command = ["git", "-C", str(share_dir()), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown: this is no checkout"
 
 
 def _processor() -> str:
@@ -57,36 +69,54 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a CPU")
 
 
-def write(out: Path, name: str, results: Mapping[int, tuple[str, Result]], around: Mapping[str, str]) -> Path:
-    """Write NAME.md with its plots and NAME.json with the figures, and return the path of NAME.md."""
-    out.mkdir(parents=True, exist_ok=True)
-    run = Table("", {name: {"": value} for name, value in around.items()})
-    markdown = ["# Experiments", "", str(run)]
-    for number, (title, result) in results.items():
-        markdown += [f"## {number}. {title}", ""]
-        for table in [predicted(number, result), *result.tables]:
-            markdown.append(str(table))
-        for plot, figure in result.plots.items():
-            figure.savefig(out / f"{plot}.png", dpi=100)
-            markdown += [f"![{title}]({plot}.png)", ""]
-        for note in result.notes:
-            markdown += [note, ""]
-    file = out / f"{name}.md"
-    write_report(file, "\n".join(markdown))
-    figures = {str(number): figures_as_json(result.figures) for number, (_, result) in results.items()}
-    document = {"environment": around, "figures": figures}
-    write_report(out / f"{name}.json", json.dumps(document, indent=1) + "\n")
-    return file
+def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Write figures and their environment as JSON where requested."""
+    if args.json:
+        document = {"environment": environment()} | dict(figures)
+        write_report(args.json, json.dumps(document, indent=1) + "\n")
 
 
-def predicted(number: int, result: Result) -> Table:
-    """Each published figure beside ours; KeyError where there is neither that nor a reason."""
-    rows: dict[str, dict[str, Cell]] = {
-        one["what"]: {
-            "published": one["published"],
-            "how": _KINDS[one["kind"]],
-            "here": result.beside(one["key"], one["unit"]),
-        }
-        for one in PREDICTIONS[number]
+def write(file: Path, title: str, result: Result, around: Mapping[str, Any]) -> str:
+    """Write FILE, the JSON, and beside it Markdown and plots; return the Markdown."""
+    compared = predicted(file.stem, result.figures, result.unmeasured)
+    tables = [*result.tables, *([compared] if compared else [])]
+    markdown = [f"# {title}", "", ", ".join(f"{name}: {value}" for name, value in around.items()), ""]
+    markdown += map(str, tables)
+    for name, figure in result.plots.items():
+        plot = file.with_name(f"{file.stem}_{name}.png")
+        figure.savefig(plot, dpi=100)
+        markdown += [f"![{title}]({plot.name})", ""]
+    text = "\n".join([*markdown, *(line for note in result.notes for line in (note, ""))])
+    write_report(file.with_suffix(".md"), text)
+    document = {
+        "environment": dict(around),
+        "figures": {key: as_json(cell) for key, cell in result.figures.items()},
+        "tables": [table.json() for table in tables],
     }
-    return Table("published and measured", rows)
+    write_report(file, json.dumps(document, indent=1) + "\n")
+    return text
+
+
+def publish(folder: Path, page: Path) -> None:
+    """Write the tables of a page anew, from the JSON files in the folder.
+
+    A table stands between the lines `<!-- figures: NAME 0 -->` and `<!-- end -->`. Commit, machine and number
+    of windows are below it.
+    """
+
+    def block(found: re.Match[str]) -> str:
+        begin, name, number, end = found.groups()
+        try:
+            document = json.loads((folder / f"{name}.json").read_text())
+            table = Table(**document["tables"][int(number)])
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise InputError(
+                f"table {number} of '{folder / name}.json', which '{page}' shows, cannot be read ({error}): "
+                f"measure it, or remove its lines from the page"
+            ) from None
+        around = document["environment"]
+        return (
+            f"{begin}{table}\n*{around['command']}; commit {around['commit']}; {around['machine']}.*\n{end}"
+        )
+
+    write_report(page, _BLOCK.sub(block, page.read_text()))

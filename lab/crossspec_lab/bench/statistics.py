@@ -13,6 +13,8 @@ import numpy as np
 
 WINDOWS_PER_DRIVE = 4
 _DRAWS = 1000
+_LEAST_S = 0.001
+"""Shortest wait in a ratio: an answer may be there when its window closes."""
 _LEAST = 0.0001
 """Smallest figure that is printed."""
 LEAST_DRIVES = 5
@@ -99,14 +101,20 @@ def mean(sample: Sequence[float], seed: int = 0) -> Interval:
     return interval(lambda values: float(np.mean(values)), sample, seed=seed)
 
 
-def ratio(over: Sequence[float], under: Sequence[float], seed: int = 0) -> Interval:
-    """The sum of one sample as a share of the other's, which counts something, such as passes; 0 of none."""
+def share(over: Sequence[float], under: Sequence[float], seed: int = 0) -> Interval:
+    """Return the sum of one sample over the other's, which counts something, such as passes; 0 of none."""
     return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under, seed=seed)
 
 
-def speed(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> Interval:
-    """The median of how many times as long each window took the other way."""
-    return median(np.asarray(others, float) / np.asarray(mine, float), seed)
+def sooner(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> dict[str, float]:
+    """Return the spread of how many times as long the others waited, window by window.
+
+    `low` and `high` are the ends of the 95 % interval of the median, if there are enough drives for one.
+    """
+    ratios = np.maximum(others, _LEAST_S) / np.maximum(mine, _LEAST_S)
+    found = median(ratios.tolist(), seed)
+    ends = {} if np.isnan(found.low) else {"low": found.low, "high": found.high}
+    return spread(ratios) | ends
 
 
 def paired_p(some: Sequence[float], others: Sequence[float]) -> float:

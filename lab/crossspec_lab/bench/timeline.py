@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench.plots import bare
-from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS, Trace
+from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS
 
 
-def timeline(trace: Trace) -> Figure:
-    """Draw the trace; milliseconds count from the window's close."""
+def timeline(spans: Sequence[tuple[str, float, float]], marks: Mapping[str, float]) -> Figure:
+    """Draw spans, each a stage with its start and length, and marks; milliseconds count from the close."""
     figure = Figure(figsize=(10, 3), layout="constrained")
-    axes, origin = figure.subplots(), trace.marks["closed"]
+    axes = figure.subplots()
     for row, stages in enumerate(ROWS.values()):
         for stage in stages:
-            spans = [span for span in trace.spans if span.stage == stage]
-            bars = [((one.start_ns - origin) / 1e6, (one.end_ns - one.start_ns) / 1e6) for one in spans]
-            if bars:
+            if bars := [(start, length) for name, start, length in spans if name == stage]:
                 axes.broken_barh(bars, (row - 0.35, 0.7), color=STAGE_COLOURS[stage], label=stage)
-    for name, stamp in trace.marks.items():
-        axes.axvline((stamp - origin) / 1e6, color="black", linewidth=0.8, linestyle=":")
-        axes.text((stamp - origin) / 1e6, -0.5, f"{name} ", fontsize=7, rotation=90, va="bottom", ha="right")
+    for name, at in marks.items():
+        axes.axvline(at, color="black", linewidth=0.8, linestyle=":")
+        axes.text(at, -0.5, f"{name} ", fontsize=7, rotation=90, va="bottom", ha="right")
     axes.set_yticks(range(len(ROWS)), list(ROWS))
     axes.invert_yaxis()
     axes.set_xlabel("ms")

@@ -19,7 +19,7 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.bench.harness import seen_before, tell
+from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.tables import table
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, Draft, PassResult, make_proposers
@@ -120,6 +120,11 @@ def read_trace(path: Path) -> list[Response]:
     if not responses:
         raise InputError(f"the trace '{path}' is empty: give one with a response a line")
     return responses
+
+
+def seen_before(captions: Sequence[tuple[int, ...]]) -> float:
+    """Return the share of captions that an earlier one is, token for token."""
+    return 1 - len(set(captions)) / len(captions)
 
 
 def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:

@@ -11,7 +11,7 @@ from importlib import import_module
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from crossspec_lab.bench.harness import tell
+from crossspec_lab.bench.report import tell
 from crossspec_ros.environment import ros_environment
 
 

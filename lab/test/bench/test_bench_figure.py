@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from crossspec_lab.bench import animation
+from crossspec_lab.bench import animation, figure
+from crossspec_lab.bench.columns import WALL
 from PIL import Image
 
 from crossspec_ros.cli import main
-
-LATENCY = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "latency.json"
 
 
 @pytest.mark.nightly
@@ -24,7 +24,10 @@ def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_latencies_are_drawn(tmp_path: Path) -> None:
-    out = tmp_path / "headline.png"
-    assert main(["bench", "figure", str(out), "--latency", str(LATENCY)]) == 0
+    out, file = tmp_path / "headline.png", tmp_path / "latency.json"
+    rows = {name: {WALL: {"median": 20.0, "p10": 10.0, "p90": 30.0}} for name in figure.NAMES}
+    file.write_text(json.dumps({"tables": [{"rows": rows}]}))
+    assert main(["bench", "figure", str(out), "--latency", str(file)]) == 0
     assert out.stat().st_size > 10_000
-    assert main(["bench", "figure", str(out), "--latency", str(tmp_path / "no.json")]) == 2
+    for other in (tmp_path / "no.json", out):
+        assert main(["bench", "figure", str(out), "--latency", str(other)]) == 2

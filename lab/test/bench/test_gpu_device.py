@@ -15,8 +15,8 @@ import torch
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import GuessedAnswer, Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.bench.harness import take_turns
-from crossspec_lab.bench.held_out import held_out_windows, timed
+from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.live import take_turns, timed
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.load_decoder import speculative_decoder
@@ -61,11 +61,11 @@ def test_device_captions_as_the_target_alone(dtype: str, target: str, draft_devi
             "hiding": timed(PublishedPrefillHiding(pair), stack),
             "generate": timed(TransformersGenerate(pair, "plain"), stack),
         }
-        runs = take_turns(decoders, windows)
+        records = list(take_turns(decoders, windows))
         if DEVICE != "cpu" and not draft_device:
             assert ours._drafts is not None
             assert count_graphs(ours.engine.runner) and count_graphs(ours._drafts.runner)  # type: ignore[attr-defined]
-    captions = {name: [run.written.tokens for run in mine] for name, mine in runs.items()}
+    captions = {name: [one.tokens for one in records if one.decoder == name] for name in decoders}
     assert all(all(caption) for caption in captions.values())
     if dtype == "float32":
         assert captions == dict.fromkeys(captions, captions["alone"])
