@@ -67,7 +67,7 @@ def add_formulae(log: Log, condition: str, found: Result) -> None:
     alone, mine = paired(log.rows(condition, ALONE), records)
     prefill = [r.stages_ms["frame_encode"] + r.stages_ms["target_prefill"] for r in alone]
     decode = [r.stages_ms["decode"] for r in alone]
-    a_pass = float(np.sum(decode) / sum(r.passes - 1 for r in alone))
+    a_pass = float(np.sum(decode) / max(1, sum(r.passes - 1 for r in alone)))
     # The end of a caption cuts its last pass off. A draft token counts as tried up to the first refused.
     lengths = [length for r in mine for length in r.accept_lengths[:-1]]
     acceptance = sum(length - 1 for length in lengths) / sum(min(length, drafted) for length in lengths)
