@@ -29,7 +29,7 @@ _CONSTANT_NS = 3 * _SECOND
 """A stream that has been odd for longer has another clock."""
 _PASSING_NS = 2 * _SECOND
 """A clock that was set explains data that are late for so long."""
-_HOST_NS = 10 * _SECOND
+_HOST_NS = _SECOND
 """Stamps that are nearer to the host's clock come from it."""
 
 _YEAR_S = 365.25 * 86400
@@ -251,7 +251,12 @@ class StampJudge:
             return
         self._held = [held for held in self._held if held.stream == message.stream]
         for held in others:
-            if (verdict := self._admit(held)) is not Verdict.TAKE:
+            verdict = self._admit(held)
+            if held is others[0] and verdict is Verdict.TAKE:
+                # The windows of the other stream are of another time, however little it is off.
+                self.forget()
+                verdict = Verdict.JUMP_AHEAD
+            if verdict is not Verdict.TAKE:
                 self._note_offset(_COUNTERS[verdict], message, held.stream, held.stamp_ns, is_constant=True)
             yield held, verdict
 

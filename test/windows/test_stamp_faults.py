@@ -165,14 +165,25 @@ def test_images_with_another_clock_are_named(offset_s, counter, sentence, is_dvs
     [
         (BOOT_S, "stray_events", f"the events are stamped {YEARS} before the images (time since boot?): "),
         (37, "stray_events", "the events are stamped 37.0 s after the images (TAI?): "),
+        (3, "stray_events", "the events are stamped 3.0 s after the images: "),
+        (-3, "stray_events", "the events are stamped 3.0 s before the images: "),
         (None, "unstamped_events", "the events have no stamps (header.stamp is 0): "),
     ],
-    ids=["boot", "TAI", "none"],
+    ids=["boot", "TAI", "ahead", "behind", "none"],
 )
 def test_events_with_another_clock_are_named(offset_s, counter, sentence):
     live = Live(constant(offset_s), steady)
     assert live.sentences[counter].startswith(sentence)
     assert sum(window.frames == 8 for window in live.windows) >= 6
+
+
+def test_images_that_come_first_may_be_the_odd_ones():
+    def arrives(at_s, is_image):
+        return at_s if is_image else max(at_s, 0.4)
+
+    live = Live(steady, constant(-3), arrives=arrives)
+    assert live.sentences["stray_frames"].startswith("the images are stamped 3.0 s before the events: ")
+    assert len(live.with_events) >= 6 and "late_frames" not in live.sentences
 
 
 STEPS_S = [0.4, -0.4, 0.7, -0.7, -0.9, 1.0, 5.0, -5.0, -3600.0, 56 * YEAR_S]
