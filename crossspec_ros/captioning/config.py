@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from crossspec_ros.errors import InputError, one_line
+from crossspec_ros.errors import InputError, one_line, plain_text
 from crossspec_ros.files import read_small
 from crossspec_ros.parameter import ROS_PARAMS, Value, nearest
 from crossspec_ros.settings import NODES
 
+_LOG = logging.getLogger(__name__)
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_config(path: Path) -> dict[str, dict[str, Value]]:
     """Return the file's parameters by node, as ROS takes them for nodes without a namespace.
 
-    Raises InputError for an invalid file, name or value.
+    Logs names under `/**` that no node has. Raises InputError for an invalid file, name or value.
     """
     try:
         content = yaml.load(read_small(path).decode(), _Loader) or {}
@@ -35,6 +37,11 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
         raise InputError(f"the configuration '{path}' has no parameters of nodes{reason}: {form}") from None
     values: dict[str, dict[str, Value]] = {node: {} for node in NODES}
     is_ours = not sections
+    names = {param.name for kind in NODES.values() for param in kind.params()}
+    for name in sections.get("**", {}):
+        if name not in names and not name.startswith(ROS_PARAMS):
+            what = f"'{path}' sets {plain_text(name)} for all nodes, but none here has it"
+            _LOG.warning("%s: correct the name, unless it is for other packages", what)
     for name, section in sections.items():
         for node, kind in NODES.items():
             if name not in (node, "**", f"**/{node}"):
