@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
@@ -15,10 +14,11 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
+from crossspec_ros.captioning.health import Status
 from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
-from crossspec_ros.ros.diagnostics import Status, Updater
+from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import reliable
 from crossspec_ros.ros.node import LOG_S, GuardedNode
 from crossspec_ros.ros.run import NodeError, run
@@ -110,10 +110,7 @@ class DvCameraNode(GuardedNode):
         names = {"events": "packets", "image": "frames"}
         status.rates({names[kind]: self._published[kind] for kind in source.kinds})
         status.faults(
-            {
-                "disconnections": self._disconnections[source],
-                "unusable_messages": self._unusable[source],
-            }
+            {"disconnections": self._disconnections[source], "unusable_messages": self._unusable[source]}
         )
         if complaint := self._complaints.get(source):
             status.warn("connection", complaint)
@@ -123,10 +120,8 @@ def _part(source: Source) -> str:
     return " and ".join(source.kinds)
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Run the executable `dv_camera`."""
-    run(DvCameraNode, args, work=DvCameraNode.capture)
-
+main = partial(run, DvCameraNode, work=DvCameraNode.capture)
+"""Run the executable `dv_camera`."""
 
 if __name__ == "__main__":
     main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -244,10 +244,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return updater
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Entry point of the executable `captioner`."""
-    run(CaptionerNode, args)
-
+main = partial(run, CaptionerNode)
+"""Entry point of the executable `captioner`."""
 
 if __name__ == "__main__":
     main()

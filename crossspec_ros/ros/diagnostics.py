@@ -23,8 +23,6 @@ from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
-__all__ = ["STEADY", "Status", "Updater"]
-
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 """For timers that must go on while simulated time stands still."""
 HARDWARE_ID = "crossspec"

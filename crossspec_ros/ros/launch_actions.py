@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.actions import (
-    DeclareLaunchArgument,
-    EmitEvent,
-    GroupAction,
-    OpaqueFunction,
-    RegisterEventHandler,
-)
+from launch.actions import DeclareLaunchArgument, EmitEvent, GroupAction, OpaqueFunction, RegisterEventHandler
 from launch.event_handlers import OnShutdown
 from launch.events import Shutdown
 from launch.events.process import ProcessExited, ShutdownProcess

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from crossspec_msgs.msg import WindowReport
@@ -315,10 +316,8 @@ class Pace:
         return left_s
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Run the executable `dsec_player`."""
-    run(PlayerNode, args, work=PlayerNode.play)
-
+main = partial(run, PlayerNode, work=PlayerNode.play)
+"""Run the executable `dsec_player`."""
 
 if __name__ == "__main__":
     main()

@@ -59,11 +59,7 @@ def report(window: Window, outcome: str, text: str, degraded: Sequence[str] = ()
 
 
 def captioned_report(
-    window: Window,
-    caption: Caption,
-    trace: Trace,
-    degraded: Sequence[str],
-    frame_id: str = "",
+    window: Window, caption: Caption, trace: Trace, degraded: Sequence[str], frame_id: str = ""
 ) -> WindowReport:
     """Return the report of a window with this caption."""
     message = report(window, "captioned", caption.text or absent_text(caption, degraded), degraded)
@@ -87,9 +83,7 @@ def captioned_report(
     closed_ns = trace.marks["closed"]
     message.spans = [
         SpanMessage(
-            name=span.name,
-            start_ms=(span.start_ns - closed_ns) / 1e6,
-            end_ms=(span.end_ns - closed_ns) / 1e6,
+            name=span.name, start_ms=(span.start_ns - closed_ns) / 1e6, end_ms=(span.end_ns - closed_ns) / 1e6
         )
         for span in trace.spans
     ]

@@ -80,8 +80,13 @@ def run(
         # A second Ctrl-C must not break off what the first has begun.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         failure = failed[0] if failed else None
-        code = _report(failure, node)
-        if failure is not None and isinstance(failure, _SENTENCES):
+        code = exit_code(failure) if failure else 0
+        if isinstance(failure, _SENTENCES):
+            sentence = plain_text(str(failure))
+            if node is None:
+                print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
+            else:
+                node.get_logger().fatal(sentence)
             # They hold the node.
             forget_frames(failure)
         try:
@@ -151,17 +156,6 @@ def _spin(executor: Executor, failed: list[BaseException], wake: Callable[[], No
             failed.append(error)
             if wake:
                 wake()
-
-
-def _report(error: BaseException | None, node: Any) -> int:
-    """Log the last sentence of a node, and return its exit code."""
-    if isinstance(error, _SENTENCES):
-        sentence = plain_text(str(error))
-        if node is None:
-            print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
-        else:
-            node.get_logger().fatal(sentence)
-    return 0 if error is None else exit_code(error)
 
 
 def exit_code(error: BaseException) -> int:

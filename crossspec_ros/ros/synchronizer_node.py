@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth
+from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth, Status
 from crossspec_ros.captioning.input_sizes import with_input_sizes
 from crossspec_ros.errors import described
 from crossspec_ros.events.stream import make_stream
-from crossspec_ros.ros.diagnostics import STEADY, Status, Updater
+from crossspec_ros.ros.diagnostics import STEADY, Updater
 from crossspec_ros.ros.messages import (
     RELIABLE,
     MessageQueue,
@@ -188,10 +189,8 @@ class SynchronizerNode(GuardedNode):
         return f"{topic} {problem}: start the driver, or remap {_TOPICS[stream]} to the driver's topic"
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Run the executable `synchronizer`."""
-    run(SynchronizerNode, args)
-
+main = partial(run, SynchronizerNode)
+"""Run the executable `synchronizer`."""
 
 if __name__ == "__main__":
     main()

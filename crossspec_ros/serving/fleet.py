@@ -102,12 +102,7 @@ class Rate:
 class Fleet:
     """One engine and the robots that share it; safe for any thread."""
 
-    def __init__(
-        self,
-        target: VideoTarget,
-        settings: ServeSettings,
-        runner: Runner | None = None,
-    ) -> None:
+    def __init__(self, target: VideoTarget, settings: ServeSettings, runner: Runner | None = None) -> None:
         """Run the target's own body if there is no `runner`."""
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)

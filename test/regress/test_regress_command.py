@@ -29,15 +29,7 @@ WINDOWS = len(json.loads((BAG / "ground_truth.json").read_text())["windows"])
 def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys, brief):
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     tiny = tiny_models()
-    named = [
-        "--target",
-        str(tiny / "target"),
-        "--draft",
-        str(tiny / "draft"),
-        "--golden",
-        str(golden),
-        *brief,
-    ]
+    named = [*f"--target {tiny}/target --draft {tiny}/draft --golden {golden}".split(), *brief]
     assert main(["regress", str(bag), "--update", *named]) == 0
     capsys.readouterr()
     assert main(["regress", str(bag), *named]) == 0

@@ -98,9 +98,7 @@ def test_a_dropped_window_is_named_and_one_too_many_too(setup, golden, monkeypat
     plant(monkeypatch, drop)
     fewer = captured(setup)
     outline = "8 frames, 5 event images, 'a red van in window 51'"
-    assert told(golden, fewer) == [
-        f"window 1-2 s: dropped window: expected {outline}, is no such window",
-    ]
+    assert told(golden, fewer) == [f"window 1-2 s: dropped window: expected {outline}, is no such window"]
     assert told(fewer, golden) == [f"window 1-2 s: additional window: expected no such window, is {outline}"]
 
 

@@ -14,9 +14,7 @@ from event_camera_msgs.msg import EventPacket
 from fakes import FakeDecoder
 from outsider import RELIABLE, outsider, spinning, state, take_away
 from rcl_interfaces.msg import Log
-from rcl_interfaces.srv import (
-    ListParameters,
-)
+from rcl_interfaces.srv import ListParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
@@ -65,14 +63,14 @@ def closed_windows():
     yield WindowClosed(frames=2**32 - 1, event_images=2**32 - 1, events=2**64 - 1, lost_packets=2**64 - 1)
 
 
-def storm(observer, messages):
-    """Publish all of these on each topic."""
-    for topic, kind, qos, hostile in messages:
-        publisher = observer.node.create_publisher(kind, topic, qos)
-        observer.wait(publisher.get_subscription_count)
-        for message in hostile:
-            publisher.publish(message)
-        take_away(observer.node, publisher)
+def storm(observer, topic, qos, messages):
+    """Publish all of these on a topic."""
+    hostile = list(messages)
+    publisher = observer.node.create_publisher(type(hostile[0]), topic, qos)
+    observer.wait(publisher.get_subscription_count)
+    for message in hostile:
+        publisher.publish(message)
+    take_away(observer.node, publisher)
 
 
 def value(observer, part, key):
@@ -88,19 +86,18 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
             raise RuntimeError("no words")
 
     taken = []
+    errors = {
+        "half": RuntimeError("half a character: \ud800"),
+        "unsayable": Unsayable(),
+        "exception": RuntimeError("broken"),
+        "panic": Panic("index out of bounds"),
+        "end": NodeError("nothing goes any more"),
+    }
 
     def take(message):
         taken.append(message.data)
-        if message.data == "exception":
-            raise RuntimeError("broken")
-        if message.data == "panic":
-            raise Panic("index out of bounds")
-        if message.data == "unsayable":
-            raise Unsayable
-        if message.data == "half":
-            raise RuntimeError("half a character: \ud800")
-        if message.data == "end":
-            raise NodeError("nothing goes any more")
+        if message.data in errors:
+            raise errors[message.data]
 
     def make():
         node = GuardedNode("fragile")
@@ -135,14 +132,9 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
         observer.wait(lambda: state(node) == "active")
         entities = (*node.subscriptions, *node.timers, *node.services)
         assert len(entities) > 15 and all(hasattr(entity.callback, "__wrapped__") for entity in entities)
-        storm(
-            observer,
-            [
-                ("synchronizer/frame", Image, RELIABLE, images()),
-                ("synchronizer/event_image", Image, RELIABLE, images()),
-                ("synchronizer/window_closed", WindowClosed, RELIABLE, closed_windows()),
-            ],
-        )
+        storm(observer, "synchronizer/frame", RELIABLE, images())
+        storm(observer, "synchronizer/event_image", RELIABLE, images())
+        storm(observer, "synchronizer/window_closed", RELIABLE, closed_windows())
         closed = observer.node.create_publisher(WindowClosed, "synchronizer/window_closed", RELIABLE)
         observer.wait(closed.get_subscription_count)
         # The images that were announced are waited for while so many windows close.
@@ -182,13 +174,8 @@ def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kind
     fault = ("queue", "unusable_messages") if events is EventPacket else ("events", "impossible_sizes")
     arrays = [stamped(EventArray(width=2**32 - 1, height=2**32 - 1), sec) for sec in FAR]
     with outsider() as observer, spinning(lambda: SynchronizerNode(parameter_overrides=parameters)):
-        storm(
-            observer,
-            [
-                ("events", events, BEST_EFFORT, packets() if events is EventPacket else arrays),
-                ("image", image, BEST_EFFORT, images() if image is Image else compressed),
-            ],
-        )
+        storm(observer, "events", BEST_EFFORT, packets() if events is EventPacket else arrays)
+        storm(observer, "image", BEST_EFFORT, images() if image is Image else compressed)
         observer.wait(lambda: int(value(observer, f"synchronizer: {fault[0]}", fault[1]) or 0) >= 1)
         publishers = [
             observer.node.create_publisher(kind, topic, BEST_EFFORT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,13 +12,10 @@ import numpy as np
 import pytest
 from crossspec_msgs.msg import WindowClosed
 from diagnostic_msgs.msg import DiagnosticStatus
-from killing import kill
-from outsider import RELIABLE, outsider, spinning
+from outsider import RELIABLE, outsider
 from sensor_msgs.msg import Image
 
 from crossspec_ros.ros.messages import image_message
-from crossspec_ros.ros.synchronizer_node import SynchronizerNode
-from crossspec_ros.windows.window import FRAMES
 
 NODE = """
 import sys, threading
@@ -102,16 +98,3 @@ def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says():
             node.kill()
             node.wait()
     assert node.returncode == 1
-
-
-def test_killed_thread_of_a_node_is_an_error(monkeypatch):
-    # The end of this process, here.
-    monkeypatch.setattr("crossspec_ros.ros.diagnostics.os._exit", lambda code: None)
-    with outsider() as observer, spinning(SynchronizerNode) as node:
-        status = f"{node.get_name()}: threads"
-        observer.wait(lambda: observer.status(status)[1] == "OK")
-        # Earlier tests may have left such threads; the newest comes last.
-        *_, thread = [each for each in threading.enumerate() if each.name == "synchronizer"]
-        kill(thread, lambda: node._queue.put((FRAMES, Image())))
-        observer.wait(lambda: observer.status(status)[0] == DiagnosticStatus.ERROR)
-        assert "has ended (Killed" in observer.status(status)[1]

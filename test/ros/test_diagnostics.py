@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 import rclpy
@@ -78,6 +79,9 @@ def test_rows_of_the_nodes(observer, spin):
     observer.wait(
         lambda: {status.name for array in observer["/diagnostics"] for status in array.status} == rows
     )
+    threads = lambda node: observer.status(f"{node}: threads")[2].keys()  # noqa: E731
+    observer.wait(lambda: threads("captioner") == {"callbacks", "captions"})
+    assert threads("synchronizer") == {"callbacks", "windows"}
 
 
 def test_lasting_fault_is_logged_once(observer, spin, capfd):
@@ -88,29 +92,16 @@ def test_lasting_fault_is_logged_once(observer, spin, capfd):
     assert capfd.readouterr().err.count("motor: too hot: cool it") == 1
 
 
-class FakeGraph:
-    """What `Duplicates` asks of a node."""
-
-    def __init__(self, publishers, nodes=(("sync", "/"),)):
-        self.publishers, self.nodes = publishers, nodes
-        self.subscriptions = [
-            type("Subscription", (), {"topic_name": topic, "msg_type": EventPacket}) for topic in publishers
-        ]
-
-    def get_publishers_info_by_topic(self, topic):
-        return [
-            type("Info", (), {"node_name": name, "node_namespace": namespace})
-            for name, namespace in self.publishers[topic]
-        ]
-
-    def get_fully_qualified_name(self):
-        return "/sync"
-
-    def get_node_names_and_namespaces(self):
-        return self.nodes
-
-
-def looked(graph):
+def looked(publishers, nodes=(("sync", "/"),)):
+    """The message about a graph of these publishers by topic."""
+    graph = SimpleNamespace(
+        subscriptions=[SimpleNamespace(topic_name=topic, msg_type=EventPacket) for topic in publishers],
+        get_publishers_info_by_topic=lambda topic: [
+            SimpleNamespace(node_name=name, node_namespace=namespace) for name, namespace in publishers[topic]
+        ],
+        get_fully_qualified_name=lambda: "/sync",
+        get_node_names_and_namespaces=lambda: nodes,
+    )
     duplicates, status = Duplicates(graph), Status("graph")
     status.begin(0.0)
     duplicates(status)
@@ -140,12 +131,12 @@ A, B = ("driver", "/"), ("driver", "/left")
     ],
 )
 def test_two_publishers_of_an_input_are_named(publishers, told):
-    assert looked(FakeGraph(publishers)) == told
+    assert looked(publishers) == told
 
 
 def test_another_node_of_this_name_is_named():
-    assert looked(FakeGraph({}, [("sync", "/"), ("sync", "/robot")])) == "OK"
-    told = looked(FakeGraph({}, [("sync", "/"), ("other", "/"), ("sync", "/")]))
+    assert looked({}, [("sync", "/"), ("sync", "/robot")]) == "OK"
+    told = looked({}, [("sync", "/"), ("other", "/"), ("sync", "/")])
     assert told.startswith("another node is named /sync: stop one, or give it another name or namespace")
 
 

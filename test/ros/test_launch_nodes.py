@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
+from pathlib import Path
 
+import psutil
 import pytest
 from crossspec_msgs.msg import WindowReport
 from event_camera_msgs.msg import EventPacket
-from launch_file import launched, without_models
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from outsider import RELIABLE, outsider
@@ -21,7 +25,7 @@ from rclpy.parameter import parameter_value_to_python
 from sensor_msgs.msg import Image
 from test_synchronizer_node import DRIVER, frame, packet
 
-pytest.importorskip("launch_ros", reason="needs a ROS installation")
+pytest.importorskip("ros2launch", reason="needs a ROS installation")
 packages = pytest.importorskip("ament_index_python.packages")
 try:
     INSTALLED = packages.get_package_prefix("crossspec_ros")
@@ -29,9 +33,112 @@ except packages.PackageNotFoundError:
     reason = "crossspec_ros is not where ros2 launch looks: colcon build, then source install/setup.bash"
     pytest.skip(reason, allow_module_level=True)
 
+HERE = Path(__file__).resolve().parents[1]
 REPLAY, LIVE = "dsec_replay.launch.py", "live.launch.py"
 ENDED_S = 10.0
 """Longer than launch lets a node live after Ctrl-C, on a busy machine too."""
+
+
+class Launch:
+    """A launch in a session of its own: launch itself and its nodes are one process group."""
+
+    def __init__(self, process, log):
+        self.process = process
+        self._log = log
+
+    @property
+    def output(self):
+        return self._log.read_text()
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def until(self, observer, condition, timeout_s=120.0):
+        """Wait for a condition on what is observed, for as long as launch runs."""
+        observer.wait(lambda: condition() or self.ended(), timeout_s)
+        assert condition(), self.output
+
+    def wait(self, timeout_s=120.0):
+        """The exit code, once launch and every node have ended."""
+        deadline = time.monotonic() + timeout_s
+        while self.lives():
+            assert time.monotonic() < deadline, f"not over after {timeout_s:g} s: {self.output}"
+            time.sleep(0.02)
+        return self.process.wait()
+
+    def nodes(self):
+        """The process ids of the nodes that run, by their names."""
+        return {
+            word.removeprefix("__node:="): each.pid
+            for each in psutil.process_iter(["cmdline", "ppid"])
+            if each.info["ppid"] == self.process.pid
+            for word in each.info["cmdline"] or ()
+            if word.startswith("__node:=")
+        }
+
+    def interrupt(self):
+        """Ctrl-C, as a terminal tells it: to launch and to every node."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGINT)
+
+    def lives(self):
+        """Whether anything of it does."""
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@contextmanager
+def launched(folder, file, *arguments, prefix=None):
+    """Launch a file of ours or one by its path, with the executables of `prefix`; interrupted at the end."""
+    environment = os.environ | {"ROS_LOG_DIR": str(folder), "TMPDIR": str(folder)}
+    if prefix:
+        environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
+    log, ours = folder / "launch.log", [] if os.path.isabs(file) else ["crossspec_ros"]
+    # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
+    terminal, stdin = pty.openpty()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            ["ros2", "launch", *ours, file, *arguments],
+            env=environment,
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    launch = Launch(process, log)
+    try:
+        yield launch
+    finally:
+        launch.interrupt()
+        try:
+            launch.wait(30.0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(terminal)
+        os.close(stdin)
+
+
+def without_models(installed, folder):
+    """An installation like the one at `installed`, but its captioner needs no models."""
+    marker = folder / "share" / "ament_index" / "resource_index" / "packages" / "crossspec_ros"
+    nodes = folder / "lib" / "crossspec_ros"
+    for parent in (marker.parent, nodes):
+        parent.mkdir(parents=True)
+    marker.touch()
+    others = [f"lib/crossspec_ros/{name}" for name in ("synchronizer", "dsec_player")]
+    for path in ("share/crossspec_ros", *others):
+        (folder / path).symlink_to(Path(installed) / path)
+    captioner = nodes / "captioner"
+    command = f'exec "{sys.executable}" "{HERE / "fake_captioner.py"}" "$@"'
+    captioner.write_text(f'#!/bin/sh\nPYTHONPATH="{HERE}:$PYTHONPATH" {command}\n')
+    captioner.chmod(0o755)
+    return folder
 
 
 @pytest.fixture

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 
-import pytest
 from test_reference_topics import documented_topics
 
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.diagnostics import HARDWARE_ID
+from crossspec_ros.ros.messages import message_class
 
 FOXGLOVE = share_dir() / "config" / "foxglove" / "crossspec.json"
 PANELS = {"Plot", "RawMessages", "Image", "DiagnosticSummary", "DiagnosticStatusPanel"}
-
-
-@pytest.fixture(scope="module")
-def published():
-    """The types of all topics of synchronizer and captioner, by the page that is checked against them."""
-    return {
-        topic: kind.replace("/", "/msg/")
-        for node in ("synchronizer", "captioner")
-        for topic, direction, kind, _ in documented_topics(node)
-        if direction == "out"
-    }
-
-
-def message_class(kind):
-    package, _, name = kind.split("/")
-    return getattr(import_module(f"{package}.msg"), name)
 
 
 def panels(layout):
@@ -38,13 +21,14 @@ def panels(layout):
     return panels(layout["first"]) + panels(layout["second"])
 
 
-def test_the_foxglove_layout_shows_each_panel_once_and_only_topics_that_there_are(published):
+def test_foxglove_layout_shows_published_topics():
     data = json.loads(FOXGLOVE.read_text())
-    shown = panels(data["layout"])
-    assert sorted(shown) == sorted(data["configById"])
-    assert {panel.split("!")[0] for panel in shown} == PANELS
-    kinds = {"Plot": "Float64", "Image": "sensor_msgs/msg/Image", "Diagnostic": "DiagnosticArray"}
-    for panel, config in data["configById"].items():
+    shown, configs = panels(data["layout"]), data["configById"]
+    assert sorted(shown) == sorted(configs) and {panel.split("!")[0] for panel in shown} == PANELS
+    nodes = documented_topics("synchronizer") | documented_topics("captioner")
+    published = {topic: kind for topic, direction, kind, _ in nodes if direction == "out"}
+    kinds = {"Plot": "Float64", "Image": "sensor_msgs/Image", "Diagnostic": "DiagnosticArray"}
+    for panel, config in configs.items():
         paths = [path["value"] for path in config.get("paths", [])]
         paths += [config[key] for key in ("topicPath", "topicToRender") if key in config]
         paths += [config["imageMode"]["imageTopic"]] if "imageMode" in config else []
@@ -54,9 +38,5 @@ def test_the_foxglove_layout_shows_each_panel_once_and_only_topics_that_there_ar
             kind = published[topic]
             assert all(kind.endswith(end) for start, end in kinds.items() if panel.startswith(start)), path
             assert set(fields) <= set(message_class(kind).get_fields_and_field_types()), path
-
-
-def test_the_foxglove_status_panel_watches_a_part_that_there_is():
-    config = json.loads(FOXGLOVE.read_text())["configById"]["DiagnosticStatusPanel!latency"]
-    assert config["selectedHardwareId"] == HARDWARE_ID
-    assert config["selectedName"] == "captioner: latency"
+    status = configs["DiagnosticStatusPanel!latency"]
+    assert (status["selectedHardwareId"], status["selectedName"]) == (HARDWARE_ID, "captioner: latency")

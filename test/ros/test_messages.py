@@ -39,24 +39,13 @@ def test_a_message_type_that_is_not_installed_is_a_sentence():
     assert make_stream("dv_ros2_msgs/EventArray").raw and not make_stream(EVENT_TYPES[0]).raw
 
 
-def test_rows_may_be_padded():
-    message = image_message(RGB, 0, "camera")
-    message.step, message.data = 32, np.pad(RGB.reshape(6, 24), ((0, 0), (0, 8))).tobytes()
-    np.testing.assert_array_equal(rgb8_array(message), RGB)
-
-
 @pytest.mark.parametrize(
-    ("damage", "code"),
-    [
-        (dict(encoding="nonsense"), "rgb8-other-encoding"),
-        (dict(data=b"\0" * 7), "rgb8-short"),
-        (dict(height=900), "rgb8-too-high"),
-    ],
+    ("field", "value", "code"),
+    [("encoding", "nonsense", "rgb8-other-encoding"), ("data", b"\0" * 7, "rgb8-short")],
 )
-def test_a_broken_image_is_a_sentence(damage, code):
+def test_a_broken_image_is_a_sentence(field, value, code):
     message = image_message(RGB, 0, "camera")
-    for field, value in damage.items():
-        setattr(message, field, value)
+    setattr(message, field, value)
     with refused(code):
         rgb8_array(message)
 

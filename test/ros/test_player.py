@@ -18,6 +18,7 @@ from refusals import refused
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header
 
+from crossspec_ros.cli import main
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, EVENT_PACKET, RecordedMessage, end_mark, event_packet
 from crossspec_ros.events.dvs import dvs_end_mark, encode_dvs
@@ -137,13 +138,18 @@ def test_player_waits_while_the_captioner_is_inactive(stage, tmp_path, monkeypat
     observer.wait(lambda: closed(observer) == [6, 7, 8, 9, 10])
 
 
-def test_missing_nodes_are_named(tmp_path):
+@pytest.fixture
+def alone(tmp_path):
+    """A player to which no other node belongs."""
     values = {"path": str(record(tmp_path / "bag", [0])), "startup_timeout_s": 0.1}
     overrides = [Parameter(name, value=value) for name, value in values.items()]
     with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
-        with refused("audience-missing", TimeoutError):
-            node.play()
-        node.stop()
+        yield node
+
+
+def test_missing_nodes_are_named(alone):
+    with refused("audience-missing", TimeoutError):
+        alone.play()
 
 
 @pytest.mark.parametrize(("clock", "others"), [(False, 0), (True, 0), (True, 1)])
@@ -179,29 +185,23 @@ def test_recorded_mark_does_not_lengthen_a_replay(mark, tmp_path):
     recording.close()
 
 
-def test_reports_about_other_windows_are_ignored(tmp_path):
-    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
-    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
-        node._reached_ns, node._reported = 6500 * MS, 3
-        for end_ns in (-SECOND, 0, 3 * SECOND, 8 * SECOND, (2**31 - 1) * SECOND, 5 * SECOND - 50):
-            node._take_report(WindowReport(header=Header(stamp=to_time(end_ns))))
-            assert node._reported == 3
-        node._take_report(WindowReport(header=Header(stamp=to_time(6 * SECOND))))
-        assert node._reported == 5
-        node.stop()
+def test_reports_about_other_windows_are_ignored(alone):
+    alone._reached_ns, alone._reported = 6500 * MS, 3
+    for end_ns in (-SECOND, 0, 3 * SECOND, 8 * SECOND, (2**31 - 1) * SECOND, 5 * SECOND - 50):
+        alone._take_report(WindowReport(header=Header(stamp=to_time(end_ns))))
+        assert alone._reported == 3
+    alone._take_report(WindowReport(header=Header(stamp=to_time(6 * SECOND))))
+    assert alone._reported == 5
 
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [("a van", "true in every word"), ("a car", "in truth: a van"), ('{"vehicle": "van"}', "")],
 )
-def test_sentence_is_compared_with_the_truth_and_json_is_not(text, verdict, tmp_path, capfd):
-    overrides = [Parameter("path", value=str(record(tmp_path / "bag", [0])))]
-    with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
-        node._reached_ns, node._truth = 2 * SECOND, {0: "a van"}
-        stamps = {"header": Header(stamp=to_time(SECOND)), "window_start": to_time(0)}
-        node._take_report(WindowReport(outcome="captioned", caption=Caption(text=text), **stamps))
-        node.stop()
+def test_sentence_is_compared_with_the_truth_and_json_is_not(text, verdict, alone, capfd):
+    alone._reached_ns, alone._truth = 2 * SECOND, {0: "a van"}
+    stamps = {"header": Header(stamp=to_time(SECOND)), "window_start": to_time(0)}
+    alone._take_report(WindowReport(outcome="captioned", caption=Caption(text=text), **stamps))
     told = capfd.readouterr().err
     assert f"0-1 s: {verdict}" in told if verdict else "0-1 s" not in told
 
@@ -218,3 +218,13 @@ def test_stall_shifts_what_follows_instead_of_playing_it_at_once(rate):
     now_s += 3.0
     assert pace.left_s(6 * SECOND) == 0.0
     assert pace.left_s(7 * SECOND) == pytest.approx(1 / rate)
+
+
+def test_shipped_recording_is_found_from_any_folder(tmp_path, monkeypatch):
+    """As in the commands of docs/live.md."""
+    monkeypatch.chdir(tmp_path)
+    shipped = "rosbags/synthetic_drive"
+    main(["convert", shipped, "bag"])
+    assert (tmp_path / "bag" / "metadata.yaml").is_file()
+    with spinning(lambda: PlayerNode(parameter_overrides=[Parameter("path", value=shipped)])) as node:
+        assert node.get_parameter("path").value == shipped

@@ -81,10 +81,10 @@ def topics_of(node):
 
 def services_of(node):
     """(service, type)."""
-    for service, (kind,) in node.get_service_names_and_types():
+    for service, (kind,) in node.get_service_names_and_types_by_node(node.get_name(), node.get_namespace()):
         action, _, part = service.partition("/_action/")
         # Of an action's services, the one that takes goals tells its type.
-        if service.startswith(f"{APART}/{node.get_name()}/") and part in ("", "send_goal"):
+        if part in ("", "send_goal"):
             yield action.removeprefix(APART), short(kind).removesuffix("_SendGoal")
 
 

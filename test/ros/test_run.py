@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import rclpy
@@ -18,6 +19,7 @@ from rclpy.executors import ExternalShutdownException
 from refusals import refused
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.run import NodeError, _made, run
 
@@ -191,13 +193,6 @@ def test_signal_while_models_load_ends_the_node_quietly(number):
     assert own and not [segment for segment in own if segment.exists()]
 
 
-def refuse(error):
-    def load(params):
-        raise error
-
-    return load
-
-
 @pytest.mark.parametrize(
     ("error", "code", "word"),
     [
@@ -208,7 +203,7 @@ def refuse(error):
 )
 def test_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
     with pytest.raises(SystemExit) as end:
-        run(lambda: CaptionerNode(load=refuse(error)), [])
+        run(lambda: CaptionerNode(load=Mock(side_effect=error)), [])
     assert end.value.code == code
     told = capfd.readouterr().err
     assert told.endswith(f"{word}\n") and "\x1b]" not in told
@@ -221,11 +216,18 @@ def test_importing_the_nodes_changes_no_signal():
 
 
 @pytest.mark.parametrize(
-    ("words", "domain", "code"),
-    [(["--target", "x"], "0", "node-argument"), ([], "300", "domain-too-high")],
+    ("words", "domain", "code"), [(["--target", "x"], "0", "node-argument"), ([], "300", "domain-too-high")]
 )
 def test_bad_arguments_are_one_sentence(monkeypatch, words, domain, code):
     monkeypatch.setattr(sys, "argv", ["captioner", *words, "--ros-args", "-p", "seed:=1"])
     monkeypatch.setenv("ROS_DOMAIN_ID", domain)
     with refused(code):
         _made(CaptionerNode, None)
+
+
+def test_node_started_by_hand_uses_the_fastdds_profile(monkeypatch):
+    """Without the profile's shared memory, Fast DDS loses large messages."""
+    monkeypatch.delenv("FASTDDS_DEFAULT_PROFILES_FILE")
+    seen = []
+    run(Node, [], lambda node: seen.append(os.environ["FASTDDS_DEFAULT_PROFILES_FILE"]))
+    assert seen == [str(share_dir() / "config" / "fastdds.xml")]

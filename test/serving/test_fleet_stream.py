@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from plain_target import QUESTION, generated
 from refusals import refused
+from test_robot_stream import OTHER, WAIT_S, settles
 
 from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -33,9 +34,6 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.packed_frames import frame_message, read_frame
-
-WAIT_S = 30.0
-OTHER = "How many cars are there, and of which colour?"
 
 
 class Server:
@@ -109,13 +107,6 @@ def caption(decoder: PrefillHiddenDecoder, window: Window) -> Caption:
         decoder.stream_frame(window.index, frame, window.frame_stamps_ns[i], i + 1 == len(window.frames))
     decoder.begin(window.index, Options(QUESTION))
     return decoder.caption(window, Options(QUESTION), Trace())
-
-
-def settles(is_so: Callable[[], object]) -> bool:
-    end_s = time.monotonic() + WAIT_S
-    while not (so := is_so()) and time.monotonic() < end_s:
-        time.sleep(0.02)
-    return bool(so)
 
 
 @pytest.mark.parametrize("engine", ["torch", "llama.cpp"])

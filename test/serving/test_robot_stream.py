@@ -146,8 +146,8 @@ def test_hello_without_a_name_takes_no_place(fleet: Fleet, robots: tuple[Robot, 
 
 @pytest.mark.parametrize(
     ("places", "asked", "limit"),
-    [((), 8, 64), ((), 8, 5), ((), 5, 64), ((2, 0, 1, 3), 4, 64)],
-    ids=["all", "short", "fewer", "unordered"],
+    [((), 8, 5), ((), 5, 64), ((2, 0, 1, 3), 4, 64)],
+    ids=["short", "fewer", "unordered"],
 )
 def test_answer_equals_target(
     robot: Robot, pair: ModelPair, windows: list[Window], places: tuple[int, ...], asked: int, limit: int
@@ -158,16 +158,6 @@ def test_answer_equals_target(
         robot.ask(1, number, question, max_new_tokens=limit, stamps_ns=stamps_ns)
         wanted = generated(pair, first_frames(windows[0], asked), limit, question)
         assert robot.answer(number)[0] == wanted
-
-
-def test_robots_with_same_numbers_do_not_mix(
-    robots: tuple[Robot, Robot], fleet: Fleet, pair: ModelPair, windows: list[Window]
-) -> None:
-    with held(fleet):
-        for robot, window in zip(robots, windows, strict=False):
-            robot.show(1, window)
-            robot.ask(1, 1)
-    assert [robot.answer(1)[0] for robot in robots] == [generated(pair, one) for one in windows[:2]]
 
 
 def test_invalid_message_is_refused_and_stream_goes_on(

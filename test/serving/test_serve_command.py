@@ -29,7 +29,7 @@ from crossspec_ros.serving import serve_command as command
 from crossspec_ros.serving.application import ANSWER_MS, GAUGES
 from crossspec_ros.serving.load_fleet import read_tokens
 from crossspec_ros.serving.serve_command import await_end, free_ports
-from crossspec_ros.settings import CaptionerSettings, ServeSettings
+from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -50,17 +50,9 @@ class Served:
         subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
         (folder / "tokens").write_text(f"# robots\ncar {TOKEN}\nvan {TOKEN}-too\n")
         (folder / "token").write_text(TOKEN + "\n")
-        options = f"--tls-cert {folder}/server.pem --tls-key {folder}/server.key --tokens {folder}/tokens"
-        call = [
-            sys.executable,
-            "-m",
-            "crossspec_ros.cli",
-            "serve",
-            "--port",
-            str(self.port),
-            *options.split(),
-        ]
-        call += ["--memories", str(folder), "--robots", "2"]
+        options = f"serve --port {self.port} --memories {folder} --robots 2 --tokens {folder}/tokens"
+        options += f" --tls-cert {folder}/server.pem --tls-key {folder}/server.key"
+        call = [sys.executable, "-m", "crossspec_ros.cli", *options.split()]
         self.process = subprocess.Popen(
             call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -207,15 +199,11 @@ def test_invalid_tokens_are_refused(tmp_path: Path, text: str, code: str) -> Non
         read_tokens(tmp_path / "tokens")
 
 
-def test_unknown_engine_is_refused() -> None:
-    with refused("engine-unknown"):
-        ServeSettings.of({"models.engine": "rust"})
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("--robots 0", "robots is 0, but it must be from 1 to 64"),
+        ("--engine rust", "one of torch, llama.cpp"),
         ("--proposers heads", "any of rehearsal, memory, event_draft"),
         ("--tls-cert x.pem", "belong together"),
         ("--idle-s 0", "from 0.1 to 86400"),
