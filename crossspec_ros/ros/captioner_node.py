@@ -110,8 +110,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._outputs.comparison = Comparison(decoder.alone()) if settings.compare else None
         self._outputs.view = RerunLog(settings.rerun) if settings.rerun else None
         self._outputs.open(grid, settings.stages)
-        placement = None if is_remote(settings.target) else decoder.pair.placement
-        self._health.loaded(decoder, placement)
+        self._health.loaded(decoder, None if is_remote(settings.target) else decoder.pair.placement)
         took_s = time.monotonic() - started
         # Warm, the models have read a window and more: no step of a caption takes as long.
         self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)

@@ -2,168 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
-from contextlib import ExitStack
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from action_msgs.msg import GoalStatus
-from crossspec_msgs.action import Ask as AskAction
-from crossspec_msgs.msg import WindowClosed, WindowReport
+from crossspec_msgs.msg import WindowReport
 from crossspec_msgs.srv import Ask
 from diagnostic_msgs.msg import DiagnosticStatus
 from fakes import FakeDecoder
-from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState, GetState
-from outsider import RELIABLE, STAGES, outsider, spinning, state, take_away
-from rclpy.action import ActionClient
-from rclpy.lifecycle import TransitionCallbackReturn
+from outsider import RELIABLE, STAGES, outsider, spinning, take_away
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.load_decoder import NO_MEMORY
 from crossspec_ros.drafting.policy import Limits
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.errors import InputError
-from crossspec_ros.ros.captioner_node import SUCCESS, CaptionerNode
-from crossspec_ros.ros.messages import closed_message, image_message, rgb8_array
+from crossspec_ros.ros.captioner_node import CaptionerNode
+from crossspec_ros.ros.messages import rgb8_array
 from crossspec_ros.settings import PROPOSERS, REHEARSAL
-from crossspec_ros.windows.window import WindowClosed as Closed
 
 SECOND = 10**9
 OK, WARN, ERROR = WindowReport.OK, WindowReport.WARN, WindowReport.ERROR
-PIXELS = np.full((4, 4, 3), 100, np.uint8)
-REACHED = np.full((4, 4, 3), 255, np.uint8)
-REACHED[0, 0] = 255, 0, 0
-INPUTS = {"frame": Image, "event_image": Image, "window_closed": WindowClosed}
-
-
-class Stage:
-    """A running captioner and an outsider that also plays the synchronizer.
-
-    `start` has the first second of a test; windows count from there.
-    """
-
-    def __init__(self, stack):
-        self.observer = stack.enter_context(outsider())
-        self.wait, self.start = self.observer.wait, 0
-        create = self.observer.node.create_publisher
-        self.topics = {name: create(kind, f"synchronizer/{name}", RELIABLE) for name, kind in INPUTS.items()}
-        self.decoder, self.loaded = FakeDecoder(), []
-        self.node = stack.enter_context(spinning(lambda: CaptionerNode(self.load)))
-        self.parameters = list(self.node._parameters.values())
-        self.asking = self.observer.node.create_client(Ask, "/captioner/ask")
-        self.changing = self.observer.node.create_client(ChangeState, "/captioner/change_state")
-        self.acting = ActionClient(self.observer.node, AskAction, "/captioner/ask_action")
-        self.wait(lambda: all(topic.get_subscription_count() for topic in self.topics.values()))
-        services = self.asking.service_is_ready, self.acting.server_is_ready, self.changing.service_is_ready
-        self.wait(lambda: all(is_ready() for is_ready in services))
-        self.settle()
-
-    def load(self, settings):
-        self.loaded.append(settings)
-        return self.decoder
-
-    def settle(self):
-        report = "/captioner/report"
-        node = self.observer.node
-        self.wait(lambda: state(self.node) == "active")
-        self.wait(lambda: self.node.count_subscribers(report) and node.count_publishers(report))
-
-    def reset(self):
-        """Bring back what the test before has changed."""
-        vars(self.decoder).update(vars(FakeDecoder()))
-        if (now := state(self.node)) != "active":
-            self.go(*["configure"] * (now == "unconfigured"), "activate")
-            self.settle()
-        for parameter in self.parameters:
-            self.node.set_parameters([parameter])
-        for messages in self.observer.messages.values():
-            messages.clear()
-        self.start += 1000
-
-    def send(self, index, frames=1, images=1, seen=True):
-        at = (self.start + index) * SECOND
-        for i in range(frames):
-            pixels = PIXELS + i if seen else 0 * PIXELS
-            self.topics["frame"].publish(image_message(pixels, at + i * SECOND // 8, "camera"))
-        for i in range(images):
-            self.topics["event_image"].publish(image_message(REACHED, at + (i + 1) * SECOND // 5, ""))
-        closed = Closed(at + SECOND, frames, images, 1000 * index, index, 10 * index, 1)
-        self.topics["window_closed"].publish(closed_message(closed))
-
-    def report(self, index, *given, **options):
-        """Send a window and return its report."""
-        self.send(index, *given, **options)
-        return self.reports(len(self.told()) + 1)[-1]
-
-    def told(self):
-        """The reports of this test's windows; those of another test may come late."""
-        return [report for report in self["report"] if report.header.stamp.sec > self.start]
-
-    def reports(self, number):
-        self.wait(lambda: len(self.told()) >= number)
-        assert len(self.told()) == number
-        return self.told()
-
-    def index(self, stamped):
-        """The number of the window whose end is this message's stamp."""
-        return stamped.header.stamp.sec - self.start - 1
-
-    def __getitem__(self, topic):
-        return self.observer[f"/captioner/{topic}"]
-
-    def trigger(self, transition):
-        """Return whether the transition of this label succeeded."""
-        request = ChangeState.Request(transition=Transition(label=transition))
-        changed = self.changing.call_async(request)
-        self.wait(changed.done)
-        return changed.result().success
-
-    def go(self, *transitions):
-        assert all(map(self.trigger, transitions))
-
-    def change(self, name, value):
-        return self.node.set_parameters([Parameter(name, value=value)])[0]
-
-    def ask(self, question, schema=""):
-        asked = self.asking.call_async(Ask.Request(question=question, schema=schema))
-        self.wait(asked.done)
-        return asked.result()
-
-    def goal(self, question, schema="", on_words=lambda words: None):
-        """The handle of a goal and the future of its result."""
-        goal = AskAction.Goal(question=question, schema=schema)
-        sent = self.acting.send_goal_async(goal, lambda told: on_words(told.feedback.words))
-        self.wait(sent.done)
-        return sent.result(), sent.result().get_result_async()
-
-    def hold(self):
-        """Hold the decoder up at its next work; return what waits until it is there, and what lets it go."""
-        started, released = threading.Event(), threading.Event()
-
-        def gate(window, cancel):
-            started.set()
-            assert released.wait(20.0)
-
-        self.decoder.gate = gate
-        return lambda: started.wait(20.0), released.set
-
-
-@pytest.fixture(scope="module")
-def running():
-    with ExitStack() as stack:
-        yield Stage(stack)
-
-
-@pytest.fixture
-def stage(running):
-    running.reset()
-    return running
 
 
 def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
@@ -315,59 +177,6 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert decoder.policy.limits.max_nodes == 0
 
 
-def test_windows_of_an_inactive_captioner_are_reported_at_once(stage):
-    reached, release = stage.hold()
-    stage.send(4)
-    assert reached()
-    threading.Timer(0.5, release).start()
-    assert stage.trigger("deactivate")
-    stage.decoder.gate = None
-    for index in (5, 6):
-        stage.send(index)
-        stage.wait(lambda index=index: stage.told() and stage.index(stage.told()[-1]) == index)
-    stage.wait(lambda: "activate it" in stage.observer.status("captioner: model")[1])
-    assert stage.trigger("activate")
-    stage.report(7)
-    told = [(stage.index(report), report.level, report.outcome) for report in stage.told()]
-    missed = [(index, WARN, "inactive") for index in (4, 5, 6)]
-    assert told == [*missed, (7, OK, "captioned")]
-    assert not [one for one in stage["caption_stamped"] if stage.index(one) in (4, 5, 6)]
-
-
-def test_closed_window_without_its_images_is_reported_at_the_cleanup(stage):
-    node = stage.node
-    assert stage.trigger("deactivate")
-    node._inputs._assembler.close((stage.start + 1) * SECOND, 1, 0, published_ns=2**62)
-    stage.go("cleanup", "configure", "activate")
-    (report,) = stage.reports(1)
-    assert report.outcome == "inactive"
-
-
-def test_images_before_the_configuration_do_not_count_as_lost(stage):
-    """Field case 35: the camera went on while the captioner was unconfigured."""
-    stage.go("deactivate", "cleanup", "configure", "activate")
-    closed = closed_message(Closed((stage.start + 1) * SECOND, 8, 5, 1000, 0, 0, 0))
-    stage.topics["window_closed"].publish(closed)
-    # The frame comes after the closing, so no more images of that window do.
-    stage.send(1)
-    report, _ = stage.reports(2)
-    assert not report.missing_images and not stage.node._inputs.counts["missing"]
-
-
-def test_another_target_is_loaded_after_deactivate_cleanup_and_set(stage):
-    refused = stage.change("target", "other")
-    assert not refused.successful
-    assert "parameter target cannot change now" in refused.reason and "clean up" in refused.reason
-    assert stage.change("target", "").successful, "as it is"
-    stage.go("deactivate", "cleanup")
-    assert stage.change("target", "other").successful
-    stage.go("configure", "activate")
-    assert stage.loaded[-1].target == "other"
-    assert stage.report(1, 8, 5).outcome == "captioned"
-    stage.go("deactivate", "cleanup")
-    assert stage.change("target", "").successful
-
-
 def test_run_time_values_are_checked_as_at_the_start(stage):
     """Field case 33."""
     assert stage.change("deadline_s", 1).successful
@@ -381,64 +190,6 @@ def test_run_time_values_are_checked_as_at_the_start(stage):
         refused = stage.change(name, value)
         assert not refused.successful and reason in refused.reason
     assert not stage.node.has_parameter("qestion")
-
-
-def test_state_can_be_asked_for_while_models_load():
-    loading, loaded = threading.Event(), threading.Event()
-
-    def load(settings):
-        loading.set()
-        assert loaded.wait(20.0)
-        return FakeDecoder()
-
-    with outsider() as observer, spinning(lambda: CaptionerNode(load, namespace="/load")) as node:
-        assert loading.wait(20.0)
-        client = observer.node.create_client(GetState, "/load/captioner/get_state")
-        observer.wait(client.service_is_ready)
-        asked = client.call_async(GetState.Request())
-        observer.wait(asked.done)
-        assert asked.result().current_state.label == "configuring"
-        changed = node.set_parameters([Parameter("question", value="where?"), Parameter("threads", value=2)])
-        assert [one.successful for one in changed] == [True, False]
-        loaded.set()
-        observer.wait(lambda: state(node) == "active")
-        assert node._captioner.options.question == "where?"
-
-
-def test_inactive_captioner_refuses_questions(stage):
-    assert stage.trigger("deactivate")
-    assert "not active" in stage.ask("who?").reason
-
-
-def test_deactivation_waits_for_the_pass_in_work(stage):
-    """Two captioners never share a decoder."""
-    reached, release = stage.hold()
-    stage.send(4)
-    assert reached()
-    threading.Timer(1.5, release).start()
-    begun_s = time.monotonic()
-    assert stage.trigger("deactivate") and time.monotonic() - begun_s > 1.4
-    assert stage.trigger("cleanup") and stage.decoder.closed
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_failed_transition_unconfigures_the_node(stage, capfd, monkeypatch):
-    class Panic(BaseException):
-        """As libraries in Rust raise it."""
-
-    def panic(*told):
-        monkeypatch.undo()
-        raise Panic("byte index 3\x1b]0;owned\x07")
-
-    node = stage.node
-    monkeypatch.setattr(node._outputs, "miss", panic)
-    assert not stage.trigger("deactivate")
-    assert state(node) == "unconfigured" and stage.decoder.closed
-    monkeypatch.setattr(node, "_load", panic)
-    assert not stage.trigger("configure")
-    told = capfd.readouterr().err
-    assert r"byte index 3\x1b]0;owned" in told and "\x1b]" not in told
-    assert stage.trigger("configure")
 
 
 def test_the_service_answers_the_question_that_it_was_asked(stage, capfd):
@@ -495,16 +246,6 @@ def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(s
     assert "cancelled" in dropped.result.reason
 
 
-def test_a_goal_that_waits_at_the_end_is_told_why(stage):
-    # A new captioner has no window to answer about.
-    stage.go("deactivate", "cleanup", "configure", "activate")
-    _, result = stage.goal("who?")
-    assert stage.trigger("deactivate")
-    stage.wait(result.done)
-    assert result.result().status == GoalStatus.STATUS_ABORTED
-    assert "deactivated" in result.result().result.reason
-
-
 def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     answers = stage["answers"]
     assert stage.change("questions", ["who? [me, you]", "where? [here, there]"]).successful
@@ -553,17 +294,6 @@ def test_no_parameter_is_the_prefix_of_another(stage):
     assert not [(a, b) for a in names for b in names if b.startswith(f"{a}.")]
 
 
-def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics():
-    decoder = FakeDecoder()
-    with spinning(lambda: CaptionerNode(lambda params: decoder, namespace="/shut")) as node:
-        while state(node) != "active":
-            time.sleep(0.01)
-        assert node.trigger_shutdown() == SUCCESS and decoder.closed
-        left = {publisher.topic_name for publisher in node.publishers}
-        assert "/diagnostics" in left and not any("/captioner/" in topic for topic in left)
-        assert not [one.topic_name for one in node.subscriptions if one.topic_name.startswith("/shut/")]
-
-
 def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):
     monkeypatch.setattr("crossspec_ros.ros.inputs.HOLD_S", 0.5)
     with outsider() as observer, spinning(lambda: CaptionerNode(lambda params: FakeDecoder())) as node:
@@ -581,20 +311,3 @@ def test_frames_that_are_smaller_than_the_target_takes_are_a_warning(stage):
     finally:
         stage.decoder.pair.target.spec.image_size = 4
         stage.go("deactivate", "activate")
-
-
-def test_configuring_again_after_a_failure_subscribes_once():
-    errors = [InputError("not yet"), RuntimeError("not yet")]
-
-    def load(params):
-        if errors:
-            raise errors.pop()
-        return FakeDecoder()
-
-    manual = [Parameter("autostart", value=False)]
-    with spinning(lambda: CaptionerNode(load, parameter_overrides=manual)) as node:
-        failure = TransitionCallbackReturn.ERROR
-        for result in (failure, failure, SUCCESS):
-            assert node.trigger_configure() == result
-        topics = [subscription.topic_name for subscription in node.subscriptions]
-        assert len([topic for topic in topics if not topic.startswith("/diagnostics")]) == 3
