@@ -28,6 +28,8 @@ class FakeDecoder:
     answer was begun before they closed; `options` and `rehearsed` those of the last caption and frame.
     """
 
+    pulses = ()
+
     def __init__(self, gate=None, fail=False):
         self.gate, self.fail = gate, fail
         self.cancelled, self.streamed, self.begun = [], [], []

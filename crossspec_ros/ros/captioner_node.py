@@ -221,10 +221,8 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 self._captioner.gate.settings = settings
 
     def _pulses(self) -> list[Pulse]:
-        captioner = self._captioner
-        pulses = [captioner.pulse] if captioner else []
-        # A decoder without models, as tests have it, has no threads.
-        return pulses + list(getattr(self._decoder, "pulses", ()))
+        captioner, decoder = self._captioner, self._decoder
+        return [*([captioner.pulse] if captioner else ()), *(decoder.pulses if decoder else ())]
 
     def _fill(self, fill: Callable[[Inputs, health.Status], None], status: health.Status) -> None:
         """Fill a row of the inputs, while there are any."""

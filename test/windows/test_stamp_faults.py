@@ -177,7 +177,7 @@ def test_events_with_another_clock_are_named(offset_s, counter, sentence):
     assert sum(window.frames == 8 for window in live.windows) >= 6
 
 
-def test_images_that_come_first_may_be_the_odd_ones():
+def test_first_stream_may_be_the_odd_one():
     def arrives(at_s, is_image):
         return at_s if is_image else max(at_s, 0.4)
 
