@@ -250,10 +250,11 @@ class StampJudge:
             yield from self._refuse(last.stream, [])
             return
         self._held = [held for held in self._held if held.stream == message.stream]
+        is_far = message.stamp_ns < last.stamp_ns - self._lateness_ns - _BACK_NS
         for held in others:
             verdict = self._admit(held)
-            if held is others[0] and verdict is Verdict.TAKE:
-                # The windows of the other stream are of another time, however little it is off.
+            if is_far and held is others[0] and verdict is Verdict.TAKE:
+                # Without a new start all data of the other stream would be late.
                 self.forget()
                 verdict = Verdict.JUMP_AHEAD
             if verdict is not Verdict.TAKE:

@@ -33,13 +33,11 @@ def best_effort(depth: int) -> QoSProfile:
 RELIABLE = reliable(64)
 """Profile of the topics of our own nodes."""
 
-FIRST_NS = -(2**31) * 1_000_000_000
-"""The earliest time of a stamp."""
-
 
 def to_time(stamp_ns: int) -> Time:
-    """Return nanoseconds as a stamp."""
-    return Time(sec=stamp_ns // 1_000_000_000, nanosec=stamp_ns % 1_000_000_000)
+    """Return nanoseconds as a stamp, or the earliest one that ROS has if they are before it."""
+    sec, nanosec = divmod(max(stamp_ns, -(2**31) * 10**9), 10**9)
+    return Time(sec=sec, nanosec=nanosec)
 
 
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:

@@ -15,7 +15,7 @@ from std_msgs.msg import Header
 
 from crossspec_ros.captioning.caption import RESTS_ON
 from crossspec_ros.captioning.wording import absent_text, latencies
-from crossspec_ros.ros.messages import FIRST_NS, to_time
+from crossspec_ros.ros.messages import to_time
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import HARMLESS, trustworthy
 
@@ -42,7 +42,7 @@ def report(window: Window, outcome: str, text: str, degraded: Sequence[str] = ()
         level = max(level, WindowReport.WARN)
     return WindowReport(
         header=Header(stamp=to_time(window.end_ns)),
-        window_start=to_time(max(window.start_ns, FIRST_NS)),
+        window_start=to_time(window.start_ns),
         level=level,
         outcome=outcome,
         message=text,

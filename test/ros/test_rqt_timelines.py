@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 from xml.etree import ElementTree
 
 import pytest
@@ -71,14 +72,8 @@ class Paper:
         self.texts.append((x, y, width, colour, text))
 
     def lines(self, text, width):
-        lines = [""]
-        for word in text.split(" "):
-            longer = f"{lines[-1]} {word}".strip(" ")
-            if len(longer) * CHAR <= width or not lines[-1]:
-                lines[-1] = longer
-            else:
-                lines.append(word)
-        return lines
+        width = max(1, int(width // CHAR))
+        return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
     def size(self, text, width):
         lines = self.lines(text, width)
