@@ -17,7 +17,6 @@ RUNS += ("windows", "wire")
 THREADS = {
     ("telemetry/pulse.py", "Thread"): "watched by its pulse",
     ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
-    ("ros/diagnostics.py", "Timer"): "to end the process",
     ("captioning/rerun_log.py", "Thread"): "hangs with its viewer, which is to end no node",
     ("ros/camera_node.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }

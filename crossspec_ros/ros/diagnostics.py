@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import sys
@@ -126,10 +127,8 @@ class Updater:
     def _end(self) -> None:
         """End the process with code 1: by an error in the executor, or by force."""
         fault = f"{self.threads.fault}: restart the node, and report it if it recurs"
-        # From now on, because even a log blocks where nobody reads it.
-        force = threading.Timer(ENDING_S, os._exit, (1,))
-        force.daemon = True
-        force.start()
+        # From now on and without the interpreter, whose lock a log keeps where nobody reads it.
+        faulthandler.dump_traceback_later(ENDING_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
         is_raised = threading.Event()
 
         def end() -> None:
