@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "qwen3_vl_latency": ("latency", "--windows", "24", *_QWEN),
     "captions": ("captions", "--windows", "240"),
     "lossless": ("lossless", "--windows", "40"),
+    "qwen3_vl_lossless": ("lossless", "--windows", "40", *_QWEN),
     "answers_structured": ("structured", "--windows", "60", *_ANSWERS),
     "events": ("events",),
     "smol_captions": ("captions", "--windows", "240", *_SMOL),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 
 from transformers.utils import logging
 
@@ -13,7 +11,7 @@ from crossspec_lab.bench.alignment import ALIGNMENT
 from crossspec_lab.bench.frames import FRAMES
 from crossspec_lab.bench.latency import LATENCY
 from crossspec_lab.bench.records import Log
-from crossspec_lab.bench.report import environment, write
+from crossspec_lab.bench.report import command_line, environment, write
 from crossspec_lab.bench.setting import Bench, prepared
 from crossspec_lab.bench.statistics import FEW_DRIVES
 from crossspec_lab.bench.stream import RATES, STREAM
@@ -42,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     folders = [path for path in (target_path(models, args.target), draft_path(models, "")) if path]
     origin = {"models": models_digest(folders)}
     around = {
-        "command": f"crossspec bench {shlex.join(sys.argv[2:])}",
+        "command": command_line(),
         **environment(),
         "windows": args.windows,
         "seconds of a window": args.period,

@@ -23,7 +23,7 @@ from crossspec_lab.baselines.speculative import shares_words
 from crossspec_lab.bench.held_out import held_out_windows
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.setting import check_windows, measured_pair
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.tables import Table
 from crossspec_lab.bench.trace import seen_before
 from crossspec_lab.train.pairs import forced_states
 from crossspec_lab.world import english, phrases
@@ -67,13 +67,16 @@ def run(args: argparse.Namespace) -> int:
             _measure(decoder, drafts, window, scene, tally, forces)
             tally.bits += _bits(pair, window, tally.captions[-1])
     figures = _figures(tally)
-    print(table(f"{args.windows} held-out windows: share of attributes right", figures["attributes"]))
     answers = {question: {"right": share} for question, share in figures["answers_right"].items()}
-    print(table("standing questions: share of the target's answers that are the true one", answers))
-    for name, value in figures.items():
-        if isinstance(value, float):
-            print(f"{name.replace('_', ' '):<46} {value:.3f}")
-    tell(args, figures)
+    whole = {
+        name.replace("_", " "): {"": value} for name, value in figures.items() if isinstance(value, float)
+    }
+    tables = [
+        Table(f"{args.windows} held-out windows: share of right attributes", figures["attributes"]),
+        Table("share of the target's answers to standing questions that are right", answers),
+        Table("all windows", whole),
+    ]
+    tell(args, figures, tables)
     return 0
 
 

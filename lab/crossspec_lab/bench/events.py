@@ -17,7 +17,7 @@ from crossspec_lab.bench.event_decoders import MAX_EVENTS, OURS, STAGES, ours, s
 from crossspec_lab.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
 from crossspec_lab.bench.peak_memory import begin_peak, status_mb
 from crossspec_lab.bench.report import tell
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.tables import Table
 from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.packet_decoder import make_decoder
@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> None:
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
     figures["ros"] = event_load.measure() if args.ros else []
     figures["ros_highest_mev_s"] = event_load.highest(figures["ros"])
-    print_figures(figures)
-    tell(args, figures)
+    tell(args, figures, tables(figures))
 
 
 def measure(
@@ -123,8 +122,8 @@ def _peak_mb(work: Callable[[], object]) -> float:
     return status_mb("VmHWM") - before
 
 
-def print_figures(figures: dict[str, Any]) -> None:
-    """The figures for people."""
+def tables(figures: dict[str, Any]) -> list[Table]:
+    """Return the figures as tables."""
     rows = {
         f"{encoding}, {stream}: {way}": {
             stage: {"median": values[f"{stage}_mev_s"]}
@@ -137,14 +136,15 @@ def print_figures(figures: dict[str, Any]) -> None:
         for way, values in row.items()
     }
     title = f"million events per second: median (least-most) of {figures['repeats']} runs"
-    print(table(title, rows))
-    short = [name for found in figures["encodings"].values() for name in found["too_short"]]
-    print(f"too short to be timed: {', '.join(short) or 'none'}")
-    print(
-        f"MB of a window of {figures['window_rate_mev_s']:g} million events: {figures['window_peak_mb']:.0f}"
-    )
+    found = [Table(title, rows, "stream: decoder")]
     if figures["ros"]:
         shown = ("events_sent", "events_counted", "cpu_share", "event_image_ms", "peak_mb", "holds")
         rates = {f"{row['rate_mev_s']:g} Mev/s": {key: row[key] for key in shown} for row in figures["ros"]}
-        print(table("between two processes", rates))
-        print(f"highest rate that holds, as all lower ones do: {figures['ros_highest_mev_s']:g} Mev/s")
+        found.append(Table("between two processes", rates, "rate"))
+    short = [name for encoding in figures["encodings"].values() for name in encoding["too_short"]]
+    others = {
+        "streams that are too short to be timed": ", ".join(short) or "none",
+        f"MB of a window of {figures['window_rate_mev_s']:g} million events": figures["window_peak_mb"],
+        "highest rate that holds, as all lower ones do, Mev/s": figures["ros_highest_mev_s"],
+    }
+    return [*found, Table("", {name: {"": value} for name, value in others.items()})]

@@ -22,7 +22,7 @@ from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.statistics import spread
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.tables import Table
 from crossspec_lab.bench.trace import Response, read_trace
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.load_decoder import free_memory
@@ -83,11 +83,10 @@ def run(args: argparse.Namespace) -> int:
             latency = latencies(replay_windows(pair, cases, args.hurried, heard, window_s))
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
         # Now, because the next dtype may take longer than there is time.
-        tell(args, result)
+        tell(args, result, _tables(result))
         # The next models come in the place of these.
         del pair
         free_memory()
-    print_tables(result)
     return 0
 
 
@@ -165,17 +164,22 @@ def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[N
         sizes[f"{phase} on {device}"] = int(size)
 
 
-def print_tables(figures: dict[str, Any]) -> None:
-    """Everything, a row for each dtype."""
-    runs, latency = figures["dtypes"], {d: run["latency"] for d, run in figures["dtypes"].items()}
-    print(
-        f"{figures['dimensions']} dimensions on {figures['device']}, torch {figures['torch']}; {SCRIPTED}\n"
-    )
-    print(table("T_verify(n), n tokens in one pass: ms", {d: run["verify_ms"] for d, run in runs.items()}))
+def _tables(figures: dict[str, Any]) -> list[Table]:
+    """Return the figures as tables, a row for each dtype."""
+    runs = figures["dtypes"]
+    title = f"{figures['dimensions']} dimensions on {figures['device']}; {SCRIPTED}"
+    verify = {dtype: {f"T({n}), ms": ms for n, ms in run["verify_ms"].items()} for dtype, run in runs.items()}
     single = ("bound_ms", "achieved_gb_s", "bandwidth_share", "verify_32_to_1")
     copies = {"copy_gb_s": figures["copy_gb_s"]}
-    print(table("one pass", {d: copies | {key: run[key] for key in single} for d, run in runs.items()}))
-    sizes = {d: {name: size / 1e9 for name, size in run["bytes"].items()} for d, run in runs.items()}
-    print(table("memory, at most after each phase, GB", sizes))
-    for dtype, found in latency.items():
-        print(table(f"{dtype}: {found['windows']} windows, ms", found["modes"]))
+    passes = {dtype: copies | {key: run[key] for key in single} for dtype, run in runs.items()}
+    sizes = {dtype: {name: size / 1e9 for name, size in run["bytes"].items()} for dtype, run in runs.items()}
+    latency = [
+        Table(f"{dtype}: {run['latency']['windows']} windows", run["latency"]["modes"], "decoder")
+        for dtype, run in runs.items()
+    ]
+    return [
+        Table(title, verify),
+        Table("one pass", passes),
+        Table("memory, at most after each phase, GB", sizes),
+        *latency,
+    ]

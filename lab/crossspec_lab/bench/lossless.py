@@ -25,7 +25,7 @@ from crossspec_lab.bench.live import Decoder, stream, take_turns
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.statistics import spread
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.tables import Table
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head
 from crossspec_lab.heads.head_files import fitting_heads
@@ -119,23 +119,26 @@ def run(args: argparse.Namespace) -> int:
         {name: {"equal": row["identical"], "total": row["answers"]} for name, row in rows.items()}
         for rows in (exact, by_schema)
     )
-    print(table("float32, greedy: answers identical to transformers' generate(do_sample=False)", figures))
-    print(table("float32, greedy, JSON of a schema: identical to generate with the library's mask", in_json))
-    print(
-        table(
-            "bfloat16, greedy: identical answers, and where the others first differ: token, and by how many "
-            "logits the target alone prefers its own there",
+    tables = [
+        Table("float32: answers identical to transformers' generate(do_sample=False)", figures, "decoder"),
+        Table("float32, JSON of a schema: identical to generate with the library's mask", in_json, "decoder"),
+        Table(
+            "bfloat16: identical answers, and where the others first differ: token, and by how many logits "
+            "the target alone prefers its own there",
             {name: {key: _median(value) for key, value in row.items()} for name, row in reduced.items()},
-        )
-    )
-    for kind, rows in by_llama.items():
-        print(table(f"llama.cpp, {kind}, greedy: answers identical to its own, a token a pass", rows))
+            "decoder",
+        ),
+        *(
+            Table(f"llama.cpp, {kind}: answers identical to its own, a token a pass", rows, "decoder")
+            for kind, rows in by_llama.items()
+        ),
+    ]
     parts = {
         "JSON": in_json,
         "bfloat16": reduced,
         **({"llama.cpp": by_llama} if by_llama else {}),
     }
-    tell(args, figures | parts)
+    tell(args, figures | parts, tables)
     exact_ones = [figures, in_json, *by_llama.values()]
     right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
     return 0 if right else 1

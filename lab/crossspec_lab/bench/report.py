@@ -7,8 +7,10 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -69,11 +71,19 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a CPU")
 
 
-def tell(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
-    """Write figures and their environment as JSON where requested."""
+def tell(args: argparse.Namespace, figures: Mapping[str, Any], tables: Sequence[Table] = ()) -> None:
+    """Print the tables, and write figures, tables and environment as JSON where requested."""
+    for table in tables:
+        print(table)
     if args.json:
-        document = {"environment": environment()} | dict(figures)
-        write_report(args.json, json.dumps(document, indent=1) + "\n")
+        around = {"command": command_line(), **environment()}
+        document = {"environment": around, **figures, "tables": [table.json() for table in tables]}
+        write_report(args.json, json.dumps(document, indent=1, default=as_json) + "\n")
+
+
+def command_line() -> str:
+    """Return the command that is running."""
+    return shlex.join(["crossspec", *sys.argv[1:]])
 
 
 def write(file: Path, title: str, result: Result, around: Mapping[str, Any]) -> str:

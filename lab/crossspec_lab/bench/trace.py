@@ -20,7 +20,7 @@ from rich.progress import track
 
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.bench.report import tell
-from crossspec_lab.bench.tables import table
+from crossspec_lab.bench.tables import Table
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, Draft, PassResult, make_proposers
 from crossspec_ros.engine.tree import DraftTree, follow
@@ -86,8 +86,9 @@ def run(args: argparse.Namespace) -> int:
             reliability = calibrations(policy)
     figures = _figures(replays, args) | {"reliability": reliability}
     figures["captions_seen_before"] = seen_before([response.target for response in responses])
-    _print(figures)
-    tell(args, figures)
+    lengths = {name: {"tokens a pass": length} for name, length in figures["ablations"].items()}
+    title = f"{figures['responses']} responses, trees of {args.nodes} nodes"
+    tell(args, figures, [Table(title, lengths, "proposers")])
     return 0
 
 
@@ -193,11 +194,3 @@ def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, 
             for source in sources
         },
     }
-
-
-def _print(figures: dict[str, Any]) -> None:
-    lengths = {name: {"tokens a pass": length} for name, length in figures["ablations"].items()}
-    print(table("mean acceptance length, the target's own token included", lengths))
-    for name, value in figures.items():
-        if not isinstance(value, dict | list):
-            print(f"{name.replace('_', ' '):<24} {value if isinstance(value, str) else round(value, 2)}")
