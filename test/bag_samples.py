@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
+from dataclasses import replace
 
 import cv2
 import numpy as np
-from backports import zstd
 from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.samples.event_files import random_batch
+from mcap.writer import IndexType, Writer
 
 from crossspec_ros.events.cdr import (
     COMPRESSED_IMAGE,
@@ -17,33 +17,26 @@ from crossspec_ros.events.cdr import (
     RecordedMessage,
     compressed_image,
     event_packet,
+    image,
     typestore,
 )
 
-MAGIC = b"\x89MCAP0\r\n"
 SECOND = 1_000_000_000
 STRING = "std_msgs/msg/String"
-
-
-def text(value):
-    return struct.pack("<I", len(value)) + value.encode()
-
-
-def record(opcode, body):
-    return struct.pack("<BQ", opcode, len(body)) + body
+EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
+SIZE = (320, 240)
+STEP_US = 10_000
+BATCHES = [random_batch(200, i, i * STEP_US, STEP_US, *SIZE) for i in range(100)]
+PNG = cv2.imencode(".png", np.zeros((24, 32, 3), np.uint8))[1].tobytes()
+_CHUNK_BYTES = 40_000
 
 
 def packet(stamp, encoding="evt3", payload=b""):
-    return RecordedMessage(stamp, "events", EVENT_PACKET, event_packet(stamp, payload, encoding, (320, 240)))
+    return RecordedMessage(stamp, "events", EVENT_PACKET, event_packet(stamp, payload, encoding, SIZE))
 
 
-def picture(stamp):
-    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, b"\xff\xd8", "jpeg"))
-
-
-def readable_picture(stamp):
-    data = cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
-    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, data, "png"))
+def picture(stamp, data=b"\xff\xd8"):
+    return RecordedMessage(stamp, "image", COMPRESSED_IMAGE, compressed_image(stamp, data, "jpeg"))
 
 
 def string(text="hello"):
@@ -51,10 +44,8 @@ def string(text="hello"):
     return RecordedMessage(7, "", STRING, bytes(data))
 
 
-EVENTS, IMAGES = "/event_camera/events", "/camera/image_raw"
-SIZE = (320, 240)
-STEP_US = 10_000
-BATCHES = [random_batch(200, i, i * STEP_US, STEP_US, *SIZE) for i in range(100)]
+def chatter(recorded_ns: int):
+    return "/chatter", STRING, recorded_ns, string().data
 
 
 def nth(i: int, payload: bytes | None = None, encoding="evt3", size=SIZE, seq=None, stamp_us=None):
@@ -65,15 +56,15 @@ def nth(i: int, payload: bytes | None = None, encoding="evt3", size=SIZE, seq=No
     return EVENTS, EVENT_PACKET, stamp_ns, data
 
 
-def raw_image(stamp_ns: int, size=(32, 24), encoding="rgb8", pixels: int | None = None):
-    types = typestore().types
-    header = types["std_msgs/msg/Header"](
-        types["builtin_interfaces/msg/Time"](stamp_ns // SECOND, stamp_ns % SECOND), "camera"
-    )
-    width, height = size
-    data = np.zeros(width * height * 3 if pixels is None else pixels, np.uint8)
-    message = types[IMAGE](header, height, width, encoding, 0, width * 3, data)
-    return IMAGES, IMAGE, stamp_ns, bytes(typestore().serialize_cdr(message, IMAGE))
+def raw_image(stamp_ns: int, size=(32, 24), encoding="rgb8"):
+    return IMAGES, IMAGE, stamp_ns, image(stamp_ns, np.zeros((*size[::-1], 3), np.uint8), encoding)
+
+
+def edited(message, **fields):
+    """The message with other values of these fields."""
+    topic, kind, stamp_ns, data = message
+    changed = replace(typestore().deserialize_cdr(data, kind), **fields)
+    return topic, kind, stamp_ns, bytes(typestore().serialize_cdr(changed, kind))
 
 
 def images(*indices: int):
@@ -92,69 +83,26 @@ def by_topic(report) -> dict:
     return {topic["topic"]: topic for topic in report["topics"]}
 
 
-def mcap(path, messages, profile="ros2", chunks=99, summary=True, statistics=True, indexes=False, **types):
-    """An mcap of (topic, type, recorded_ns, data), 30 a chunk in so many chunks, the rest beside them.
+def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=True, indexes=False, **types):
+    """An mcap of (topic, type, recorded_ns, data), in chunks or not, and without what is False.
 
-    `types` may say of one by its last word (encoding of its messages, schema's encoding, definition, md5).
+    `types` has the encoding of its messages, of its schema, and its definition by the last word of a type.
     """
-    ids, describing = {}, {}
-    for topic, kind, *_ in messages:
-        if topic not in ids:
-            number = ids[topic] = len(ids) + 1
-            encoding, schema, definition, md5 = types.get(kind.split("/")[-1], ("cdr", "ros2msg", "", ""))
-            told = text("md5sum") + text(md5) if md5 else b""
-            describing[topic] = record(
-                3, struct.pack("<H", number) + text(kind) + text(schema) + text(definition)
-            ) + record(
-                4,
-                struct.pack("<HH", number, number)
-                + text(topic)
-                + text(encoding)
-                + struct.pack("<I", len(told))
-                + told,
-            )
-    out = bytearray(MAGIC + record(1, text(profile) + text("x")))
-    index, counts, described = b"", dict.fromkeys(ids, 0), set()
-    for first in range(0, len(messages), 30):
-        part, data, places = messages[first : first + 30], b"", {}
-        for topic, _, recorded_ns, body in part:
-            if topic not in described:
-                data += describing[topic]
-                described.add(topic)
-            places.setdefault(topic, []).append((recorded_ns, len(data)))
-            data += record(5, struct.pack("<HIQQ", ids[topic], 0, recorded_ns, recorded_ns) + body)
-            counts[topic] += 1
-        if first >= 30 * chunks:
-            out += data
-            continue
-        times = [message[2] for message in part]
-        packed = zstd.compress(data)
-        head = struct.pack("<QQQI", min(times), max(times), len(data), 0)
-        chunk = record(6, head + text("zstd") + struct.pack("<Q", len(packed)) + packed)
-        at, offsets, indexing = len(out), b"", b""
-        for topic, found in places.items() if indexes else ():
-            offsets += struct.pack("<HQ", ids[topic], at + len(chunk) + len(indexing))
-            pairs = b"".join(struct.pack("<QQ", *pair) for pair in found)
-            indexing += record(7, struct.pack("<HI", ids[topic], len(pairs)) + pairs)
-        out += chunk + indexing
-        index += record(
-            8,
-            struct.pack("<QQQQI", min(times), max(times), at, len(chunk), len(offsets))
-            + offsets
-            + struct.pack("<Q", len(indexing))
-            + text("zstd")
-            + struct.pack("<QQ", len(packed), len(data)),
-        )
-    out += record(15, bytes(4))
-    start = len(out) if summary else 0
-    if summary:
-        out += b"".join(describing.values()) + index
-        numbers = b"".join(struct.pack("<HQ", ids[topic], count) for topic, count in counts.items())
-        if statistics:
-            times = [message[2] for message in messages]
-            told = struct.pack("<QHIIII", len(messages), len(ids), len(ids), 0, 0, 1)
-            told += struct.pack("<QQI", min(times), max(times), len(numbers)) + numbers
-            out += record(11, told)
-    out += record(2, struct.pack("<QQI", start, 0, 0)) + MAGIC
-    path.write_bytes(out)
+    kinds = IndexType.CHUNK if summary else IndexType.NONE
+    kinds |= IndexType.MESSAGE if indexes else IndexType.NONE
+    parts = dict.fromkeys(("repeat_channels", "repeat_schemas", "use_summary_offsets"), summary)
+    with path.open("wb") as file:
+        writer = Writer(
+            file, _CHUNK_BYTES, index_types=kinds, use_chunking=chunks,
+            use_statistics=summary and statistics, **parts,
+        )  # fmt: skip
+        writer.start(profile)
+        channels = {}
+        for topic, kind, recorded_ns, data in messages:
+            if topic not in channels:
+                encoding, schema, definition = types.get(kind.split("/")[-1], ("cdr", "ros2msg", ""))
+                number = writer.register_schema(kind, schema, definition.encode())
+                channels[topic] = writer.register_channel(topic, encoding, number)
+            writer.add_message(channels[topic], recorded_ns, data, recorded_ns)
+        writer.finish()
     return path

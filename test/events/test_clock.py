@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crossspec_lab.bench.event_streams import ENCODERS
+from crossspec_lab.samples.event_files import batch_of
 
 from crossspec_ros.events.clock import SensorClock
+from crossspec_ros.events.packet_decoder import make_decoder
 
 EPOCH_NS = 1_700_000_000_123_456_789
 WRAP_US = 1 << 24
 
 
-def errors_ms(clock: SensorClock, delays_ms) -> np.ndarray:
+def errors_ms(clock, delays_ms):
     """Errors of the mapped times of packets every 10 ms that got these delays."""
     times_us = [i * 10_000 for i in range(len(delays_ms))]
     mapped = [
@@ -82,9 +85,13 @@ def test_the_images_confirm_a_step_or_contradict_it(image_step_ms, followed_afte
     assert clock.odd_ns == (-7 * 10**9 if followed_after == 200 else 0)
 
 
-def test_late_first_packets_are_corrected_after_a_while():
+def test_late_first_packets_are_corrected():
+    """A single one at once."""
     errors = errors_ms(SensorClock(), [600] * 20 + [0] * 400)
     assert errors[19] == 600 and errors[-1] == 0
+    for late_ms in (600, 3000, -3000):
+        first, *others = errors_ms(SensorClock(), [late_ms] + [0] * 40)
+        assert first == late_ms and np.abs(others).max() < 1
 
 
 def test_missed_wraps_are_made_good():
@@ -107,7 +114,7 @@ def test_empty_packets_teach_nothing_and_absurd_times_do_not_overflow():
     assert clock.to_ros_ns(t, EPOCH_NS).tolist() == [EPOCH_NS, EPOCH_NS + 3000]
 
 
-def test_a_wrap_that_the_decoder_made_up_is_not_missed() -> None:
+def test_a_wrap_that_the_decoder_made_up_is_not_missed():
     """Where a recording begins again, the sensor's time goes back, which looks like a wrap."""
     clock, wrap_us = SensorClock(), 1 << 24
     for at_us, wraps in ((0, 0), (10_000, 0), (20_000, 0), (12_500, 1), (22_500, 1)):
@@ -115,3 +122,30 @@ def test_a_wrap_that_the_decoder_made_up_is_not_missed() -> None:
         ros_ns = clock.to_ros_ns(np.array([at_us + wraps * wrap_us]), stamp_ns)
         assert abs(int(ros_ns[0]) - stamp_ns) < 50_000_000
     assert not clock.counts["missed_wraps"]
+
+
+@pytest.mark.parametrize("encoding", ["evt3", "libcaer_cmp"])
+def test_a_flipped_bit_moves_no_event_of_another_packet(encoding):
+    """Most damage is done by the time at a packet's start."""
+    columns, start_us = np.arange(50), 5_000_000
+    intact = []
+    for i in range(40):
+        batch = batch_of(start_us + i * 10_000 + columns * 200, columns * 7, columns * 7, columns % 2)
+        time_base = int(batch.t[0]) * 1000 if encoding == "libcaer_cmp" else 0
+        intact.append((ENCODERS[encoding](batch, time_base), time_base))
+
+    def mapped(payloads):
+        decoder, clock = make_decoder(encoding, 640, 480), SensorClock()
+        return [
+            clock.to_ros_ns(decoder.decode(*payload).t, EPOCH_NS + i * 10_000_000)
+            for i, payload in enumerate(payloads)
+        ]
+
+    expected, rng, (payload, time_base) = mapped(intact), np.random.default_rng(0), intact[20]
+    for _ in range(100):
+        bit = int(rng.integers(0, 64 if rng.random() < 0.5 else 8 * len(payload)))
+        bent = bytearray(payload)
+        bent[bit // 8] ^= 1 << bit % 8
+        found = mapped([*intact[:20], (bytes(bent), time_base), *intact[21:]])
+        for i in {*range(40)} - {20}:
+            np.testing.assert_allclose(found[i], expected[i], rtol=0, atol=10_000_000, err_msg=f"{bit}, {i}")

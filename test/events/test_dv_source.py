@@ -12,20 +12,20 @@ from crossspec_ros.events.dv_camera import Link, Source
 class Stalled:
     """A camera whose first transfer fails."""
 
-    def isRunning(self) -> bool:
+    def isRunning(self):
         return True
 
-    def getEventResolution(self) -> tuple[int, int]:
+    def getEventResolution(self):
         return 64, 48
 
-    def getNextEventBatch(self) -> None:
+    def getNextEventBatch(self):
         raise RuntimeError("transfer stalled")
 
 
-def test_source_releases_the_device_before_it_opens_it_again() -> None:
-    opened: list[weakref.ref[Stalled]] = []
+def test_source_releases_the_device_before_it_opens_it_again():
+    opened = []
 
-    def connect() -> Stalled:
+    def connect():
         if any(reader() is not None for reader in opened):
             raise RuntimeError("the camera is busy")
         camera = Stalled()

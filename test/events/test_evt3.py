@@ -18,16 +18,16 @@ Y, X, BASE, V12, V8, LOW, HIGH = 0x0000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000,
 ON = 1 << 11
 
 
-def words(*values: int) -> bytes:
+def words(*values):
     return np.array(values, "<u2").tobytes()
 
 
-def decode(*packets: bytes) -> EventBatch:
+def decode(*packets):
     decoder = Evt3Decoder(640, 480)
     return EventBatch.concat([decoder.decode(packet) for packet in packets])
 
 
-def reference(data: bytes) -> EventBatch:
+def reference(data):
     """event_camera_codecs' evt3_decoder.h word by word, but TIME_HIGH clears the low bits as in OpenEB."""
     t, x, y, p = [], [], [], []
     high, low, rollovers, row, base, polarity = 0, 0, 0, 0, 0, 0

@@ -18,11 +18,11 @@ EPOCH_NS = 1_700_000_000_000_000_999
 EPOCH_US = EPOCH_NS // 1000
 
 
-def words(*values: int) -> bytes:
+def words(*values):
     return np.array(values, "<u2").tobytes()
 
 
-def reference(*packets: bytes, width=640, height=480) -> EventBatch:
+def reference(*packets, width=640, height=480):
     """event_camera_codecs' libcaer_cmp_decoder.h word by word."""
     events = []
     column = base = polarity = 0

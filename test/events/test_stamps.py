@@ -14,7 +14,7 @@ SECOND = 10**9
 YEAR_S = 365 * 86400
 
 
-def judged(*seconds: float) -> tuple[list[float], list[float]]:
+def judged(*seconds):
     """The stamps in order that are believed, and the strays."""
     found = list(find_strays((s, round(s * SECOND)) for s in seconds))
     assert [s for s, _, _ in found] == list(seconds)
@@ -42,24 +42,24 @@ def judged(*seconds: float) -> tuple[list[float], list[float]]:
         ((100, 99.5, 100.1), []),
     ],
 )
-def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays) -> None:
+def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays):
     assert judged(*seconds)[1] == strays
 
 
 @pytest.mark.parametrize("by_s", [1.5, -1.5, 4.4, -4.4, 40])
 @pytest.mark.parametrize("count", [60, 64])
-def test_stamps_that_jump_to_and_fro_are_strays(by_s: float, count: int) -> None:
+def test_stamps_that_jump_to_and_fro_are_strays(by_s, count):
     """The last ones have not come back yet."""
     seconds = [100 + i / 20 + by_s * (i // 14 % 2) for i in range(count)]
     odd = [s for i, s in enumerate(seconds) if i // 14 % 2]
     assert judged(*seconds)[1] == odd
 
 
-def test_a_clock_that_stays_set_is_no_excursion() -> None:
+def test_a_clock_that_stays_set_is_no_excursion():
     assert not judged(*(100 + i / 20 + 4.4 * (20 <= i < 100) for i in range(120)))[1]
 
 
-def heard(*seconds: float) -> dict[float, Verdict]:
+def heard(*seconds):
     """Verdicts on the messages of a live stream, but for the one that is held in the end."""
     judge, verdicts = StampJudge(lambda stamp_ns: stamp_ns + SECOND), {}
     for s in seconds:
@@ -74,7 +74,7 @@ BEFORE, AFTER = (100, 100.1, 100.2), (100.3, 100.4, 100.5)
 
 
 @pytest.mark.parametrize("stray", [0, 50, 105, 130, YEAR_S])
-def test_live_streams_and_recordings_have_the_same_strays(stray) -> None:
+def test_live_streams_and_recordings_have_the_same_strays(stray):
     found = heard(*BEFORE, stray, *AFTER)
     assert [s for s, verdict in found.items() if verdict is Verdict.STRAY] == [stray]
     assert judged(*BEFORE, stray, *AFTER) == ([*BEFORE, *AFTER], [stray])
@@ -89,17 +89,17 @@ def test_live_streams_and_recordings_have_the_same_strays(stray) -> None:
         ((99.5, 100.3), Verdict.TAKE),
     ],
 )
-def test_a_jump_that_the_next_stamp_confirms_is_none(after, verdict) -> None:
+def test_a_jump_that_the_next_stamp_confirms_is_none(after, verdict):
     assert heard(*BEFORE, *after)[after[0]] is verdict
     assert judged(*BEFORE, *after)[1] == []
 
 
-def stream(kind: str, *seconds: float) -> list[RecordedMessage]:
+def stream(kind, *seconds):
     type_name = {"events": EVENT_PACKET, "image": IMAGE}[kind]
     return [RecordedMessage(round(s * SECOND), kind, type_name, b"") for s in seconds]
 
 
-def told(messages) -> list:
+def told(messages):
     return [
         (one.last_ns / SECOND, one.next_ns and one.next_ns / SECOND)
         if isinstance(one, Break)
@@ -108,7 +108,7 @@ def told(messages) -> list:
     ]
 
 
-def test_a_stray_keeps_its_place_and_holds_nobody_up() -> None:
+def test_a_stray_keeps_its_place_and_holds_nobody_up():
     events = stream("events", 1.0, 1.1, 1.2, 1.3)
     images = stream("image", 1.05, YEAR_S, 1.15, 0, 1.25)
     messages = list(merged(events, images))
@@ -117,14 +117,14 @@ def test_a_stray_keeps_its_place_and_holds_nobody_up() -> None:
     assert told(parts(messages))[-1] == (1.3, None)
 
 
-def test_what_was_before_a_clock_was_set_comes_before_what_was_behind() -> None:
+def test_what_was_before_a_clock_was_set_comes_before_what_was_behind():
     events = stream("events", 50.0, 50.1, 50.2, 7.0, 7.1, 7.2)
     images = stream("image", 50.05, 50.25, 7.05, 7.15)
     inside = told(parts(merged(events, images)))
     assert inside == [50.0, 50.05, 50.1, 50.2, 50.25, (50.25, 7.0), 7.0, 7.05, 7.1, 7.15, 7.2, (7.2, None)]
 
 
-def test_a_gap_breaks_a_recording_and_a_pause_does_not() -> None:
+def test_a_gap_breaks_a_recording_and_a_pause_does_not():
     assert told(parts(merged(stream("events", 1, 5, 5.1, 30, 30.1)))) == [
         1, 5, 5.1, (5.1, 30), 30, 30.1, (30.1, None)
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def test_a_gap_breaks_a_recording_and_a_pause_does_not() -> None:
 
 
 @given(st.lists(st.integers(0, 10**4), max_size=30), st.lists(st.integers(0, 10**4), max_size=30))
-def test_streams_in_order_are_merged_in_order(events, images) -> None:
+def test_streams_in_order_are_merged_in_order(events, images):
     def kept(kind, stamps):
         return stream(kind, *(stamp / 1000 for stamp in sorted(stamps)))
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from importlib import import_module
+from itertools import count
 from types import SimpleNamespace
 
 from crossspec_ros.errors import InputError
@@ -13,46 +14,26 @@ from crossspec_ros.events.cdr import EVENT_PACKET, RecordedMessage
 from crossspec_ros.recordings import reader_process
 
 
-def crash(path, options):
-    yield {"value": 1}
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def leave(path, options):
-    yield {"value": 1}
-    os._exit(7)
-
-
-def refuse(path, options):
-    yield {"value": 1}
+def refuse():
     raise InputError("it is bad: mend it")
 
 
-def fail(path, options):
+ENDS = {
+    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "leave": lambda: os._exit(7),
+    "refuse": refuse,
+    "fail": lambda: {}["unforeseen"],
+    "need": lambda: import_module("no_such_package"),
+    "hoard": lambda: [bytearray(64 << 20) for _ in count()],
+    "compute": lambda: all(count(1)),
+    "shout": lambda: os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J"),
+}
+
+
+def end(path, options):
+    """End as the columns say."""
     yield {"value": 1}
-    raise KeyError("unforeseen")
-
-
-def need(path, options):
-    yield {"value": 1}
-    import_module("no_such_package")
-
-
-def hoard(path, options):
-    yield {"value": 1}
-    kept = []
-    while True:
-        kept.append(bytearray(64 << 20))
-
-
-def compute(path, options):
-    yield {"value": 1}
-    while True:
-        pass
-
-
-def shout(path, options):
-    yield {"value": os.write(1, b"\x1b[2J") + os.write(2, b"\x1b[2J")}
+    ENDS[options.columns]()
 
 
 def send_own_pid(path, options):
@@ -82,7 +63,7 @@ class Recording(SimpleNamespace):
 
 def play(path, options):
     """Play a `Recording` of the count and the message to crash at that the columns state."""
-    count, crash_at = map(int, options.columns.split(","))
-    one = Recording(count=count, crash_at=crash_at, remarks=[], losses=[])
+    number, crash_at = map(int, options.columns.split(","))
+    one = Recording(count=number, crash_at=crash_at, remarks=[], losses=[])
     reader_process.open_here = lambda path, options: one
     yield from reader_process.play(path, options)

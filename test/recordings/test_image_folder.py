@@ -216,11 +216,3 @@ def test_images_without_times_in_a_folder_are_reported(tmp_path):
     pictures(tmp_path / "images")
     recording = open_here(tmp_path)
     assert recording.image_topic is None and "do not play" in recording.remarks[0]
-
-
-@pytest.mark.parametrize(("name", "code"), [("a.mp4", "folder-of-video"), ("a.mat", "folder-of-mat")])
-def test_a_folder_of_other_files_names_the_remedy(tmp_path, name, code):
-    (tmp_path / name).write_bytes(b"x")
-    for path in (tmp_path, tmp_path / name):
-        with refused(code):
-            open_here(path)

@@ -207,3 +207,45 @@ def test_a_dat_file_without_a_size_gets_that_of_a_common_sensor(tmp_path):
     source = DatEvents(saved(tmp_path / "x.dat", b"% Version 2\n\x0c\x08" + words))
     assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)
     assert source.format == "Prophesee dat, version 2, 346x260 assumed"
+
+
+P, OTHER = "Prophesee", "rp1-cfe"
+
+
+@pytest.mark.parametrize(
+    ("camera", "plugin", "integrator", "system", "is_legacy"),
+    [
+        (P, P, "", "49", True),
+        (P, P, OTHER, "49", True),
+        (OTHER, P, P, "49", False),
+        (P, OTHER, P, "49", False),
+        (P, "", P, "49", False),
+        ("", "", P, "49", True),
+        ("", "", OTHER, "49", False),
+        ("", "", "", "49", False),
+        (P, P, P, "-1", False),
+        (P, P, P, "0", False),
+        (P, P, P, "55", False),
+    ],
+)
+def test_word_order_of_evt21_follows_the_integrators(camera, plugin, integrator, system, is_legacy):
+    """As Prophesee's OpenEB finds it; a stated order decides."""
+    names = ("camera_integrator_name", "plugin_integrator_name", "integrator_name", "system_id")
+    values = zip(names, (camera, plugin, integrator, system), strict=True)
+    header = {name: value for name, value in values if value}
+    assert prophesee._is_legacy(header) == is_legacy
+    assert prophesee._is_legacy({**header, "format_endianness": "legacy"})
+    assert not prophesee._is_legacy({**header, "format_endianness": "little"})
+
+
+@pytest.mark.parametrize(
+    ("name", "on"),
+    [
+        ("imx636_camera_integrator_only", 3003),
+        ("imx636_with_integrator_name", 3003),
+        ("genx320_raspberry_pi", 3016),
+    ],
+)
+def test_field_cases_of_evt21_hold_all_events(shared, name, on):
+    events, _ = read(RawEvents(shared / f"data/field_cases/10_headers_of_evt21/{name}.raw"))
+    assert (len(events), sum(p for *_, p in events)) == (6000, on)

@@ -9,26 +9,22 @@ from itertools import pairwise
 from pathlib import Path
 
 import cv2
-import h5py
 import numpy as np
 import pytest
-from bag_samples import packet, picture, readable_picture, string
+from bag_samples import PNG, packet, picture, string
 from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.samples.bags import bag_of
 from crossspec_lab.samples.event_files import DSEC_START_US, random_batch, write_sequence
 from event_samples import assert_equal
+from recording_samples import saved
 from refusals import refused
-from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from rosbags.rosbag2 import Reader
 from rosbags.typesys import get_types_from_msg
+from unprivileged import unprivileged
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import (
-    COMPRESSED_IMAGE,
-    EVENT_PACKET,
-    stamp_ns,
-    typestore,
-)
+from crossspec_ros.events.cdr import COMPRESSED_IMAGE, EVENT_PACKET, stamp_ns, typestore
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.recordings.convert import convert
 from crossspec_ros.recordings.recording import find_format, open_here
@@ -112,14 +108,6 @@ def test_a_converted_sequence_plays_the_same(bag, events):
         assert {connection.digest[:7] for connection in reader.connections} == {"RIHS01_"}
 
 
-def test_events_without_images_play(tmp_path, events):
-    recording = open_here(write_sequence(tmp_path / "drive", events, frames=0))
-    assert (recording.image_topic, recording.image_type) == (None, None)
-    assert {message.kind for message in recording.messages()} == {"events"}
-    convert(tmp_path / "drive", tmp_path / "bag")
-    assert open_here(tmp_path / "bag").image_topic is None
-
-
 def test_all_files_of_one_bag_in_a_folder_play(bag):
     file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
     shutil.copy(file, bag / "cam_1.5_1.mcap")
@@ -163,12 +151,6 @@ def test_sequence_with_a_bag_in_its_folder_is_a_sequence(sequence, bag):
     assert find_format(sequence).name == "a DSEC sequence"
 
 
-def test_folder_with_a_bag_packed_by_gzip_names_the_remedy(tmp_path):
-    (tmp_path / "x.mcap.gz").write_text("x")
-    with refused("folder-packed"):
-        open_here(tmp_path)
-
-
 def test_the_message_definition_is_the_drivers():
     # As rosbag2 recorded it beside the real driver.
     expected = "RIHS01_d6fa176260b1f37e5a40845305315e150a0f18191241eb64f407442aa29844aa"
@@ -181,21 +163,6 @@ def test_the_message_definitions_are_those_we_build():
     for file in files:
         name = f"{file.parent.parent.name}/msg/{file.stem}"
         assert typestore().fielddefs[name] == get_types_from_msg(file.read_text(), name)[name]
-
-
-def test_messages_come_in_the_order_of_their_stamps(tmp_path):
-    # Images are often recorded long after they were taken.
-    bag = tmp_path / "late"
-    with Writer(bag, version=8, storage_plugin=StoragePlugin.SQLITE3) as writer:
-        events = writer.add_connection(EVENTS_TOPIC, EVENT_PACKET, typestore=typestore())
-        images = writer.add_connection(IMAGE_TOPIC, COMPRESSED_IMAGE, typestore=typestore())
-        for i in range(20):
-            writer.write(events, i * 100 + 1, packet(i * 100).data)
-            writer.write(images, i * 100 + 2, picture(i * 100 - 450).data) if i > 4 else None
-    recording = open_here(bag)
-    stamps = [message.stamp_ns for message in recording.messages()]
-    assert stamps == sorted(stamps) and len(stamps) == 35
-    assert recording.start_ns == 0
 
 
 def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
@@ -213,7 +180,6 @@ def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
         ("nowhere", "recording-missing"),
         (".", "folder-no-recording"),
         ("notes.md", "file-no-recording"),
-        ("ride.MAT", "mat-file"),
         ("notes.aedat4", "text-as-aedat4"),
         ("notes.npz", "text-as-npz"),
         ("notes.mcap", "text-as-mcap"),
@@ -249,7 +215,7 @@ def test_placeholders_of_recordings_are_named(tmp_path, name, head, code):
         ([("/events", packet(0, encoding="evt2"))], "bag-encoding-unknown"),
         ([(IMAGE_TOPIC, picture(0))], "bag-images-unread"),
         (
-            [("/dvs", string()._replace(type="dvs_msgs/msg/Event")), (IMAGE_TOPIC, readable_picture(0))],
+            [("/dvs", string()._replace(type="dvs_msgs/msg/Event")), (IMAGE_TOPIC, picture(0, PNG))],
             "bag-events-unread",
         ),
     ],
@@ -266,7 +232,7 @@ def test_images_alone_play_with_a_remark(tmp_path):
     stamps = [7, 10**9]
     # ROS's own topic of a similar name is no event camera's.
     parameters = string()._replace(type="rcl_interfaces/msg/ParameterEvent")
-    images = ((IMAGE_TOPIC, readable_picture(stamp)) for stamp in stamps)
+    images = ((IMAGE_TOPIC, picture(stamp, PNG)) for stamp in stamps)
     recording = open_here(bag_of(tmp_path / "bag", ("/parameter_events", parameters), *images))
     assert [message.stamp_ns for message in recording.messages()] == stamps
     assert recording.start_ns == stamps[0]
@@ -288,18 +254,57 @@ def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
 
 
-def test_a_camera_file_without_a_size_may_have_pixels_from_one(tmp_path):
-    x, y = np.arange(640) + 1, np.resize(np.arange(480) + 1, 640)
-    records = np.stack([np.arange(640) * 100, x | y << 14], axis=1).astype("<u4")
-    (tmp_path / "x.dat").write_bytes(b"% Version 2\n" + bytes([12, 8]) + records.tobytes())
-    with closing(open_here(tmp_path / "x.dat")) as recording:
-        assert "768x640" in recording.format
-
-
 def test_a_clock_that_is_set_back_once_costs_no_events(tmp_path):
-    t = np.tile(np.arange(0, 20_000_000, 20), 2)
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.update(
-            {"events/t": t, "events/x": t // 20 % 346, "events/y": t // 20 % 260, "events/p": t // 20 % 2}
-        )
-    assert survey(tmp_path / "x.h5")["topics"][0]["events"] == len(t)
+    t = np.tile(np.arange(0, 20_000_000, 2000), 2)
+    path = saved(tmp_path, t_us=t, x=t % 346, y=t % 260, p=t % 2)
+    assert survey(path)["topics"][0]["events"] == len(t)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("x.mcap.gz", "folder-packed"), ("a.mp4", "folder-of-video"), ("ride.MAT", "mat-file")],
+)
+def test_files_of_other_formats_are_named_with_a_remedy(tmp_path, name, code):
+    (tmp_path / name).write_text("x")
+    for path in (tmp_path, tmp_path / name):
+        with refused(code):
+            open_here(path)
+
+
+SUFFIXES = ("raw", "dat", "txt", "npy", "npz", "h5", "aedat4", "mcap", "db3", "bag")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_file_without_permission_is_one_sentence(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"0.1 1 1 1\n")
+    path.chmod(0)
+    for read in (survey, open_here):
+        is_bag = suffix == "db3" and read is survey
+        with refused("db3-not-permitted" if is_bag else "file-not-permitted", suffix=suffix), unprivileged():
+            read(path)
+
+
+@pytest.mark.parametrize("mode", [0, 0o400])
+@pytest.mark.parametrize("inside", ["events.txt", "events/left/events.h5", "a.mcap"])
+def test_folder_without_permission_is_one_sentence(tmp_path, inside, mode):
+    folder = tmp_path / "recording"
+    (folder / inside).parent.mkdir(parents=True)
+    (folder / inside).write_bytes(b"0.1 1 1 1\n")
+    folder.chmod(mode)
+    for read in (survey, open_here):
+        with unprivileged(), pytest.raises(InputError, match=str(folder)):
+            read(folder)
+    folder.chmod(0o700)
+
+
+def test_failing_disk_is_one_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "events.txt"
+    path.write_text("0.1 1 1 1\n0.2 1 1 1\n")
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("crossspec_ros.recordings.text.TextEvents.batches", fail)
+    with refused("disk-fails"):
+        survey(path)

@@ -167,7 +167,7 @@ def stored(messages):
 )
 def test_images_of_unread_types_are_named_with_a_remedy(tmp_path, kind, remedy, code):
     pictures, packets = [("/cam/x", kind, SECOND, b"\0\1\0\0")], stored(events("/ev"))
-    protobuf = {kind: ("protobuf", "protobuf", "", "")} if "." in kind else {}
+    protobuf = {kind: ("protobuf", "protobuf", "")} if "." in kind else {}
     bag = mcap(tmp_path / "both.mcap", [*packets, *pictures], **protobuf)
     with closing(open_here(bag)) as recording:
         (remark,) = recording.remarks
