@@ -28,7 +28,7 @@ EPOCH_US = 1_700_000_000_000_000
 FRAME = np.zeros((4, 6, 3), np.uint8)
 
 
-def packets(encoding: str, rng: np.random.Generator) -> list[bytes]:
+def packets(encoding, rng):
     """A sound stream, a packet every 10 ms."""
     sound = []
     for start_us in range(EPOCH_US, EPOCH_US + PACKETS * PACKET_US, PACKET_US):
@@ -40,7 +40,7 @@ def packets(encoding: str, rng: np.random.Generator) -> list[bytes]:
     return sound
 
 
-def damaged(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
+def damaged(data, other, rng):
     """The packet as it is, with flipped bits, torn, spliced with another, noise, or partly zero."""
     at, broken = int(rng.integers(len(data))), bytearray(data)
     for bit in rng.integers(8 * len(data), size=4).tolist():
@@ -50,23 +50,23 @@ def damaged(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
     return ways[rng.integers(len(ways))]
 
 
-def check(batch: EventBatch) -> None:
+def check(batch):
     assert len(batch.t) == len(batch.x) == len(batch.y) == len(batch.p)
     kinds = [values.dtype for values in (batch.t, batch.x, batch.y, batch.p)]
     assert kinds == [np.int64, np.uint16, np.uint16, np.uint8]
     assert np.all(batch.x < batch.width) and np.all(batch.y < batch.height) and np.all(batch.p <= 1)
 
 
-def run(encoding: str) -> Counter[str]:
+def run(encoding):
     """Take a damaged stream to its windows, checking all on the way; what was counted."""
     rng = np.random.default_rng(7)
     decoder = DvsDecoder() if encoding == "dvs" else make_decoder(encoding, WIDTH, HEIGHT)
     clock, synchronizer = SensorClock(), module.Synchronizer(WindowGrid())
     sound, counted, before = packets(encoding, rng), Counter[str](), (EventBatch.empty(1, 1), b"")
-    images: Counter[tuple[type, int]] = Counter()
+    images = Counter()
     last_ns = 0
 
-    def take(updates) -> None:
+    def take(updates):
         nonlocal last_ns
         for update in updates:
             if not isinstance(update, WindowClosed):
