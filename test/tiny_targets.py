@@ -42,7 +42,7 @@ TURNS = (
 )
 
 
-def turns(role_end: str, video: str, text: str, turn_end: str) -> str:
+def turns(role_end, video, text, turn_end):
     """Text of a released ChatML template for a question about a video."""
     parts = {"ROLE_END": role_end, "VIDEO": video, "TEXT": text, "TURN_END": turn_end}
     template = TURNS
@@ -51,15 +51,15 @@ def turns(role_end: str, video: str, text: str, turn_end: str) -> str:
     return template
 
 
-def noise(count: int, height: int, width: int, seed: int = 0) -> np.ndarray:
+def noise(count, height, width, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
 
 
-def channels_first(frames: np.ndarray) -> torch.Tensor:
+def channels_first(frames):
     return torch.tensor(frames).permute(0, 3, 1, 2)
 
 
-def stretched(frames: np.ndarray, side: int, mean: Any = 0.5, deviation: Any = 0.5) -> torch.Tensor:
+def stretched(frames, side, mean=0.5, deviation=0.5):
     """Squares, as processors for SigLIP and InternViT have them."""
     square = interpolate(channels_first(frames), [side, side], mode="bicubic", antialias=True).float()
     return (square - torch.as_tensor(mean) * 255) / (torch.as_tensor(deviation) * 255)
@@ -80,18 +80,18 @@ class TinyFamily:
     language: Mapping[str, Any] = MappingProxyType({})
     """Values of its language model beside sizes."""
 
-    def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
+    def config(self, ids, text):
         """transformers' config, with these values in the language model's."""
         raise NotImplementedError
 
-    def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
+    def text(self, frames, question, template, values):
         """The whole prompt, the video's tokens in it."""
         raise NotImplementedError
 
-    def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def pixels(self, frames, folder, values):
         raise NotImplementedError
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self):
         """One that cuts the prompt as the released one does."""
         made = Tokenizer(models.BPE())
         made.pre_tokenizer = pre_tokenizers.Sequence(list(self.pieces))
@@ -102,7 +102,7 @@ class TinyFamily:
         made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in self.special])
         return made
 
-    def checkpoint(self, folder: Path, tied: bool = False, **text: Any) -> Path:
+    def checkpoint(self, folder, tied=False, **text):
         """Write one, whose language model differs by `text`."""
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = self.tokenizer()
@@ -129,9 +129,7 @@ class TinyFamily:
         model.save_pretrained(folder)
         return folder
 
-    def inputs(
-        self, folder: Path, frames: np.ndarray, question: str, template: str = ""
-    ) -> dict[str, torch.Tensor]:
+    def inputs(self, folder, frames, question, template=""):
         """Inputs that transformers' processor makes of (n, H, W, 3) uint8 frames."""
         values = json.loads((folder / "config.json").read_text())
         text = self.text(len(frames), question, template or self.template, values)
@@ -139,19 +137,19 @@ class TinyFamily:
         made = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         return made | self.pixels(frames, folder, values)
 
-    def loaded(self, folder: Path) -> Any:
+    def loaded(self, folder):
         """transformers' own module."""
         return getattr(transformers, self.model).from_pretrained(folder, dtype=torch.float32).eval()
 
     @torch.inference_mode()
-    def generated(self, folder: Path, frames: np.ndarray, question: str, limit: int) -> tuple[int, ...]:
+    def generated(self, folder, frames, question, limit):
         """transformers' own greedy tokens, the end of sequence included."""
         prompt = self.inputs(folder, frames, question)
         out = self.loaded(folder).generate(**prompt, do_sample=False, max_new_tokens=limit)
         return tuple(out[0, prompt["input_ids"].shape[1] :].tolist())
 
 
-def chat(question: str, template: str) -> str:
+def chat(question, template):
     content = [{"type": "video"}, {"type": "text", "text": question}]
     messages = [[{"role": "user", "content": content}]]
     (text,), _ = render_jinja_template(messages, chat_template=template, add_generation_prompt=True)
@@ -163,16 +161,16 @@ class VideoLlava(TinyFamily):
 
     model = "VideoLlavaForConditionalGeneration"
 
-    def checkpoint(self, folder: Path, tied: bool = False, **text: Any) -> Path:
+    def checkpoint(self, folder, tied=False, **text):
         return Path(shutil.copytree(TINY / "target", folder, dirs_exist_ok=True))
 
-    def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
+    def text(self, frames, question, template, values):
         return ("<video>" * (17 * frames)).join(target_prompt(question))
 
-    def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def pixels(self, frames, folder, values):
         return {"pixel_values_videos": clip_pixels(frames, 64)[None]}
 
-    def loaded(self, folder: Path) -> Any:
+    def loaded(self, folder):
         from crossspec_ros.models.placement import Placement
         from crossspec_ros.models.registry import target_architecture
 
@@ -189,7 +187,7 @@ class LlavaOnevision(TinyFamily):
     pieces = (pre_tokenizers.ByteLevel(add_prefix_space=False),)
     language = MappingProxyType({"model_type": "qwen2"})
 
-    def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
+    def config(self, ids, text):
         tower = {
             "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 64, "image_size": 30,
             "patch_size": 4, "vision_use_head": False, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -197,13 +195,13 @@ class LlavaOnevision(TinyFamily):
         tokens = {"image_token_index": ids["<image>"], "video_token_index": ids["<video>"]}
         return transformers.LlavaOnevisionConfig(text_config=text, vision_config=tower, **tokens)
 
-    def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
+    def text(self, frames, question, template, values):
         tower = values["vision_config"]
         pooled = math.ceil(tower["image_size"] // tower["patch_size"] / 2)
         # And a newline.
         return chat(question, template).replace("<video>", "<video>" * (frames * pooled**2 + 1), 1)
 
-    def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def pixels(self, frames, folder, values):
         return {"pixel_values_videos": stretched(frames, values["vision_config"]["image_size"])[None]}
 
 
@@ -221,7 +219,7 @@ class InternVL(TinyFamily):
         }
     )
 
-    def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
+    def config(self, ids, text):
         tower = {
             "hidden_size": 32, "intermediate_size": 64, "image_size": 32, "patch_size": 4,
             "attention_bias": True, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -229,7 +227,7 @@ class InternVL(TinyFamily):
         tokens = {"image_token_id": ids["<IMG_CONTEXT>"], "image_seq_length": 16}
         return transformers.InternVLConfig(text_config=text, vision_config=tower, **tokens)
 
-    def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
+    def text(self, frames, question, template, values):
         processor: Any = SimpleNamespace(
             start_image_token="<img>",
             end_image_token="</img>",
@@ -240,7 +238,7 @@ class InternVL(TinyFamily):
         written = InternVLProcessor.replace_video_token(processor, videos, 0)
         return chat(question, template).replace("<video>", written, 1)
 
-    def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def pixels(self, frames, folder, values):
         mean, deviation = (
             torch.tensor(named).view(3, 1, 1) for named in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         )
@@ -271,10 +269,10 @@ class Qwen3VL(TinyFamily):
         vision_start_token, vision_end_token = "<|vision_start|>", "<|vision_end|>"
         video_processor = SimpleNamespace(merge_size=2, temporal_patch_size=2)
 
-        def __init__(self) -> None:
+        def __init__(self):
             pass
 
-    def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
+    def config(self, ids, text):
         tower = {
             "depth": 3, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 4,
             "spatial_merge_size": 2, "out_hidden_size": 64, "num_position_embeddings": 64,
@@ -289,15 +287,13 @@ class Qwen3VL(TinyFamily):
             vision_end_token_id=ids["<|vision_end|>"],
         )
 
-    def checkpoint(self, folder: Path, tied: bool = False, **text: Any) -> Path:
+    def checkpoint(self, folder, tied=False, **text):
         super().checkpoint(folder, tied, **text)
         size = {"longest_edge": 8 * 48 * self.factor**2, "shortest_edge": 4096}
         (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": size}))
         return folder
 
-    def inputs(
-        self, folder: Path, frames: np.ndarray, question: str, template: str = ""
-    ) -> dict[str, torch.Tensor]:
+    def inputs(self, folder, frames, question, template=""):
         """Frames that come 8 a second, in the size of a video of 8 with at most 256 tokens a pair."""
         count, height, width, _ = frames.shape
         patch = json.loads((folder / "config.json").read_text())["vision_config"]["patch_size"]
@@ -337,10 +333,10 @@ class SmolVLM(TinyFamily):
     language = MappingProxyType({"model_type": "llama", "num_hidden_layers": 3, "pad_token_id": 2})
 
     @property
-    def corpus(self) -> str:  # type: ignore[override]
+    def corpus(self):
         return self.written(8, QUESTION, 16)
 
-    def config(self, ids: dict[str, int], text: dict[str, Any]) -> Any:
+    def config(self, ids, text):
         tower = {
             "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
             "image_size": 64, "patch_size": 8,
@@ -353,17 +349,17 @@ class SmolVLM(TinyFamily):
             dtype="float32",
         )
 
-    def checkpoint(self, folder: Path, tied: bool = False, **text: Any) -> Path:
+    def checkpoint(self, folder, tied=False, **text):
         super().checkpoint(folder, tied, **text)
         (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": 4 * 64}}))
         return folder
 
-    def text(self, frames: int, question: str, template: str, values: dict[str, Any]) -> str:
+    def text(self, frames, question, template, values):
         tower = values["vision_config"]
         tokens = (tower["image_size"] // tower["patch_size"] // values["scale_factor"]) ** 2
         return self.written(frames, question, tokens)
 
-    def written(self, frames: int, question: str, tokens: int) -> str:
+    def written(self, frames, question, tokens):
         """Its processor has a template of its own for videos."""
         content = [{"type": "video"}, {"type": "text", "text": question}]
         # transformers trims blocks, as jinja2 itself does not.
@@ -377,7 +373,7 @@ class SmolVLM(TinyFamily):
             video += f"<fake_token_around_image><global-img>{'<image>' * tokens}<fake_token_around_image>"
         return text.replace("<video>", video + processing_smolvlm.DEFAULT_MEDIA_OUTTRO, 1)
 
-    def pixels(self, frames: np.ndarray, folder: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def pixels(self, frames, folder, values):
         """Settings as the released processors have them, whose `size` is 4 sides."""
         side, images = values["vision_config"]["image_size"], channels_first(frames)
         height, width = images.shape[-2:]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,27 +14,25 @@ from crossspec_ros.drafting.proposer import Context, PassResult
 from crossspec_ros.drafting.proposers.memory import QUESTIONS, CaptionMemory
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
-Tokens = tuple[int, ...]
-
 CAPTION = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
 CAPTIONS = st.lists(CAPTION, max_size=12)
 
 
-def learn(memory: CaptionMemory, *captions: Tokens, question: str = "?") -> CaptionMemory:
+def learn(memory, *captions, question="?"):
     """Let the memory learn captions, each of one pass."""
     for caption in captions:
         memory.observe(PassResult(Context(question), DraftTree(), (), caption, True))
     return memory
 
 
-def table_of(*captions: Tokens, capacity: int = 9) -> CaptionTable:
+def table_of(*captions, capacity=9):
     table = CaptionTable(capacity)
     for caption in captions:
         table.add(caption)
     return table
 
 
-def following(table: CaptionTable, *tokens: int) -> dict[int, float]:
+def following(table, *tokens):
     """Probability of each token that may follow these."""
     tree = table.grow(tokens, 30, 1e-4)
     nodes = zip(tree.token_ids, tree.parents, tree.probs, strict=True)
@@ -45,9 +41,7 @@ def following(table: CaptionTable, *tokens: int) -> dict[int, float]:
 
 @settings(max_examples=60, deadline=None)
 @given(CAPTIONS, CAPTION, st.integers(0, 40), st.floats(1e-4, 1))
-def test_memory_proposes_a_tree_of_probabilities(
-    captions: list[Tokens], said: Tokens, budget: int, worth: float
-) -> None:
+def test_memory_proposes_a_tree_of_probabilities(captions, said, budget, worth):
     memory = learn(CaptionMemory(5), *captions)
     tree = memory.propose(Context("?", said), budget, worth)
     assert len(tree) <= budget
@@ -66,7 +60,7 @@ def test_memory_proposes_a_tree_of_probabilities(
 
 @settings(max_examples=60, deadline=None)
 @given(CAPTIONS, CAPTION, st.integers(1, 4))
-def test_forgotten_captions_leave_no_trace(captions: list[Tokens], said: Tokens, capacity: int) -> None:
+def test_forgotten_captions_leave_no_trace(captions, said, capacity):
     with pytest.MonkeyPatch.context() as small:
         small.setattr(counts, "_MIN_PLACES", 8)
         small.setattr(counts, "TOKENS_PER_CAPTION", 8)
@@ -82,7 +76,7 @@ def test_forgotten_captions_leave_no_trace(captions: list[Tokens], said: Tokens,
 
 @settings(max_examples=20, deadline=None)
 @given(st.dictionaries(st.text(max_size=2), CAPTIONS, max_size=2), CAPTION)
-def test_restored_memory_proposes_the_same(questions: dict[str, list[Tokens]], said: Tokens) -> None:
+def test_restored_memory_proposes_the_same(questions, said):
     memory, again = CaptionMemory(5), CaptionMemory(5)
     for question, captions in questions.items():
         learn(memory, *captions, question=question)
@@ -102,7 +96,7 @@ JSON = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(JSON)
-def test_restore_accepts_token_ids_only(state: Any) -> None:
+def test_restore_accepts_token_ids_only(state):
     memory = learn(CaptionMemory(), (1, 2, 3))
     before = memory.state()
     try:
@@ -134,12 +128,12 @@ RUNS = [(5, 2, 4), (5, 2, 4), (1, 2, 3)]
         ([(*range(10, 10 + i), 1, 5, 20 + i, 1, 6) for i in range(8)], (30, 1, 31, 32, 1), [6]),
     ],
 )
-def test_contexts_rank_the_next_token(captions: list[Tokens], said: Tokens, likeliest: list[int]) -> None:
+def test_contexts_rank_the_next_token(captions, said, likeliest):
     found = following(table_of(*captions), *said)
     assert sorted(found, key=lambda token: -found[token])[: len(likeliest) or None] == likeliest
 
 
-def test_memory_learns_finished_captions_only() -> None:
+def test_memory_learns_finished_captions_only():
     memory, context = CaptionMemory(), Context("?")
     memory.observe(PassResult(context, DraftTree(), (), (1, 2, 3), False))
     assert memory.propose(context, 8, 1e-4) == DraftTree() and memory.learned == 0
@@ -147,7 +141,7 @@ def test_memory_learns_finished_captions_only() -> None:
     assert memory.propose(context, 4, 1e-4).token_ids == (1, 2, 3, 4) and memory.learned == 1
 
 
-def test_oldest_question_is_dropped() -> None:
+def test_oldest_question_is_dropped():
     memory = CaptionMemory()
     for i in range(QUESTIONS + 1):
         learn(memory, (i, i + 1), question=str(i))
@@ -155,7 +149,7 @@ def test_oldest_question_is_dropped() -> None:
     assert trees == [(), *((i,) for i in range(1, QUESTIONS + 1))]
 
 
-def test_recorded_captions_are_drafted_well(shared: Path) -> None:
+def test_recorded_captions_are_drafted_well(shared):
     """Many tokens a pass are accepted on real captions; the probabilities promise between half and all."""
     lines = (shared / "data" / "caption_trace" / "key_elements.jsonl").read_text().splitlines()[:100]
     memory, passes, tokens, expected, accepted = CaptionMemory(), 0, 0, 0.0, 0

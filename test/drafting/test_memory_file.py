@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,50 +20,48 @@ CAPTION = (1, 2, 3)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "memory.json"
 
 
-def learn(memory: CaptionMemory, caption: tuple[int, ...] = CAPTION, question: str = "?") -> None:
+def learn(memory, caption=CAPTION, question="?"):
     memory.observe(PassResult(Context(question), DraftTree(), (), caption, True))
 
 
-def opened(path: Path) -> tuple[CaptionMemory, MemoryFile]:
+def opened(path):
     memory = CaptionMemory()
     return memory, MemoryFile(memory, path, "words", 9)
 
 
-def read(path: Path) -> dict[str, list[tuple[int, ...]]]:
+def read(path):
     """Return the captions that the next captioner finds in the file."""
     memory, file = opened(path)
     file.close()
     return memory.state()
 
 
-def write(path: Path) -> None:
+def write(path):
     memory, file = opened(path)
     learn(memory)
     file.close()
 
 
-def wait(until: Callable[[], bool]) -> None:
+def wait(until):
     deadline_s = time.monotonic() + 20
     while not until():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
 
 
-def test_captions_are_saved_at_the_end(path: Path) -> None:
+def test_captions_are_saved_at_the_end(path):
     write(path)
     before = path.stat().st_mtime_ns
     assert read(path) == {"?": [CAPTION]}
     assert path.stat().st_mtime_ns == before, "nothing was learned"
 
 
-def test_captions_are_saved_each_minute_also_after_a_full_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(descriptor: int) -> None:
+def test_captions_are_saved_each_minute_also_after_a_full_disk(path, monkeypatch, caplog):
+    def fail(descriptor):
         raise OSError("disk full")
 
     monkeypatch.setattr(memory_file, "SAVE_S", 0.02)
@@ -92,7 +89,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
-def test_damaged_file_is_renamed(text: str, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_file_is_renamed(text, path, caplog):
     path.write_text(text)
     assert read(path) == {} and "cannot be read" in caplog.text and not path.exists()
     assert path.with_name("memory.json.damaged").read_text() == text
@@ -100,7 +97,7 @@ def test_damaged_file_is_renamed(text: str, path: Path, caplog: pytest.LogCaptur
     assert read(path) == {"?": [CAPTION]}
 
 
-def test_largest_memory_is_restored(path: Path) -> None:
+def test_largest_memory_is_restored(path):
     memory, again = CaptionMemory(), CaptionMemory()
     for i in range(QUESTIONS):
         for _ in range(20):
@@ -112,7 +109,7 @@ def test_largest_memory_is_restored(path: Path) -> None:
     assert again.state() == memory.state()
 
 
-def test_second_captioner_only_reads(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_second_captioner_only_reads(path, caplog):
     write(path)
     _, first = opened(path)
     memory, second = opened(path)
@@ -124,16 +121,14 @@ def test_second_captioner_only_reads(path: Path, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_folder_and_pipe_are_refused(make: Callable[[Path], None], path: Path) -> None:
+def test_folder_and_pipe_are_refused(make, path):
     make(path)
     with refused("memory-no-file", name=path.name):
         opened(path)
     assert not path.is_file() and list(path.parent.iterdir()) == [path]
 
 
-def test_auto_is_a_file_by_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_auto_is_a_file_by_target(tmp_path, monkeypatch, caplog):
     target, hub = tmp_path / "target", Path("models--ORG--NAME") / "snapshots" / "1"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = memory_path("auto", target, "words")

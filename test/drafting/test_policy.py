@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -27,29 +26,29 @@ FLAT = {1: 1.0, 128: 1.0}
 STEEP = {1: 1.0, 128: 128.0}
 
 
-def chain(*probs: float, name: str = "guess") -> DraftTree:
+def chain(*probs, name="guess"):
     return DraftTree.chain(range(10, 10 + len(probs)), probs, name)
 
 
 class Recorder(Guess):
     """Proposes a tree after a delay, and records the contexts."""
 
-    def __init__(self, tree: DraftTree, name: str = "guess", delay_s: float = 0.0) -> None:
+    def __init__(self, tree, name="guess", delay_s=0.0):
         super().__init__(self._propose)
         self.tree, self.name, self.delay_s = tree, name, delay_s
-        self.contexts: list[Context] = []
+        self.contexts = []
 
-    def _propose(self, context: Context) -> DraftTree:
+    def _propose(self, context):
         self.contexts.append(context)
         time.sleep(self.delay_s)
         return self.tree
 
 
-def policy(tree: DraftTree, seconds: dict[int, float] | None, limits: Limits = DEFAULT_LIMITS) -> Policy:
+def policy(tree, seconds, limits=DEFAULT_LIMITS):
     return Policy((Recorder(tree),), PassCost(seconds) if seconds else None, limits)
 
 
-def run(judge: Policy, passes: int, accepted: int = 0, context: Context = CONTEXT) -> DraftTree:
+def run(judge, passes, accepted=0, context=CONTEXT):
     """Let the target accept the first nodes of so many trees; return the last tree."""
     for _ in range(passes):
         tree = judge.propose(context, 1, 100)
@@ -59,7 +58,7 @@ def run(judge: Policy, passes: int, accepted: int = 0, context: Context = CONTEX
 
 
 @given(trees("guess"), st.floats(0.0, 1.0), st.integers(1, 40))
-def test_size_maximises_expected_tokens_per_second(tree: DraftTree, slope: float, unread: int) -> None:
+def test_size_maximises_expected_tokens_per_second(tree, slope, unread):
     tree = DraftTree.merged([tree])
     got = policy(tree, {1: 1.0, 128: 1.0 + slope * 127}, Limits(least_prob=0.0)).propose(CONTEXT, unread, 100)
     paths = sorted(tree.path_probs(), reverse=True)
@@ -83,9 +82,7 @@ def test_size_maximises_expected_tokens_per_second(tree: DraftTree, slope: float
         (None, Limits(proposers=("guess",)), 100, 4),
     ],
 )
-def test_costs_and_limits_bound_a_tree(
-    seconds: dict[int, float] | None, limits: Limits, left: int, nodes: int
-) -> None:
+def test_costs_and_limits_bound_a_tree(seconds, limits, left, nodes):
     judge = policy(chain(0.5, 0.5, 0.5, 0.5), seconds)
     judge.limits = limits
     assert len(judge.propose(CONTEXT, 1, left)) == nodes
@@ -94,7 +91,7 @@ def test_costs_and_limits_bound_a_tree(
     assert not judge.has("guess")
 
 
-def test_proposals_are_merged_and_all_proposers_observe() -> None:
+def test_proposals_are_merged_and_all_proposers_observe():
     guesses = Recorder(chain(0.5, 0.5)), Recorder(chain(0.7, name="other"), "other")
     both = Policy(guesses, None)
     assert run(both, 1, 1).probs == (0.7, 0.5)
@@ -104,7 +101,7 @@ def test_proposals_are_merged_and_all_proposers_observe() -> None:
     assert [one.calibration.counts[0].sum() for one in both.sources] == [2, 2]
 
 
-def test_wrong_proposer_is_trusted_less() -> None:
+def test_wrong_proposer_is_trusted_less():
     judge = policy(chain(0.9, 0.9), {1: 1.0, 128: 10.0})
     assert len(run(judge, 1)) == 2
     # With one token left there is no proposal, and nothing to learn.
@@ -123,15 +120,13 @@ def test_wrong_proposer_is_trusted_less() -> None:
     ],
     ids=["nothing", "always wrong", "verification as dear as the gain"],
 )
-def test_proposer_that_does_not_pay_is_probed(
-    tree: DraftTree, accepted: int, seconds: dict[int, float]
-) -> None:
+def test_proposer_that_does_not_pay_is_probed(tree, accepted, seconds):
     slow = Recorder(tree, delay_s=0.005)
     run(Policy((slow,), PassCost(seconds)), 60, accepted)
     assert 2 < len(slow.contexts) < 25
 
 
-def fail(*_: Any) -> Any:
+def fail(*_):
     raise RuntimeError("CUDA error")
 
 
@@ -148,7 +143,7 @@ def fail(*_: Any) -> Any:
     ],
     ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1", "no parent", "lengths"],
 )
-def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> None:
+def test_failed_proposer_rests_and_costs_no_caption(fault):
     broken, sound = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="sound"), "sound")
     vars(broken).update(fault)
     both = Policy((broken, sound), None)
@@ -163,7 +158,7 @@ def test_failed_proposer_rests_and_costs_no_caption(fault: dict[str, Any]) -> No
         assert asked[0] == 1 and asked[-1] == 2
 
 
-def test_slow_proposer_is_asked_where_a_fast_one_is_silent() -> None:
+def test_slow_proposer_is_asked_where_a_fast_one_is_silent():
     """A head need not draft where the memory knows the continuation."""
     known = chain(*[0.9] * 6, name="memory")
     memory, head = Recorder(known, "memory"), Recorder(chain(*[0.9] * 6, name="head"), "head", 0.001)
@@ -176,7 +171,7 @@ def test_slow_proposer_is_asked_where_a_fast_one_is_silent() -> None:
     assert asked.count("0") == 200 and asked.count("1") < 100
 
 
-def test_calibration_learns_the_observed_rates() -> None:
+def test_calibration_learns_the_observed_rates():
     calibration, rng = Calibration(), np.random.default_rng(0)
     tree = DraftTree((1, 2, 3), (ROOT, ROOT, 0), (0.6, 0.3, 0.9), (("a",),) * 3)
     for _ in range(3000):
@@ -188,7 +183,7 @@ def test_calibration_learns_the_observed_rates() -> None:
     assert observed[observed > 0] == pytest.approx([3000, 3000, 900], rel=0.1)
 
 
-def test_costs_are_interpolated_and_follow_passes() -> None:
+def test_costs_are_interpolated_and_follow_passes():
     cost = PassCost({1: 1.0, 3: 2.0, 5: 6.0})
     assert cost.seconds(np.array([1, 2, 4, 5, 10])).tolist() == [1.0, 1.5, 4.0, 6.0, 12.0]
     for _ in range(400):
@@ -198,7 +193,7 @@ def test_costs_are_interpolated_and_follow_passes() -> None:
     assert cost.seconds(5) == pytest.approx(6.0, rel=0.05) and cost.seconds(1) == 1.0
 
 
-def test_allowed_proposers_prepare() -> None:
+def test_allowed_proposers_prepare():
     allowed, other = Mock(Proposer), Mock(Proposer)
     allowed.name, other.name = "guess", "other"
     allowed.prepare.side_effect = [True, False]
@@ -207,9 +202,9 @@ def test_allowed_proposers_prepare() -> None:
     assert not other.method_calls
 
 
-def test_proposer_is_asked_only_when_it_is_ready() -> None:
+def test_proposer_is_asked_only_when_it_is_ready():
     proposer = Recorder(chain(0.5))
-    proposer.is_ready = lambda context: bool(context.drafts)  # type: ignore[method-assign]
+    proposer.is_ready = lambda context: bool(context.drafts)
     judge = Policy((proposer,), None)
     assert len(judge.propose(CONTEXT, 1, 100)) == 0
     assert len(judge.propose(replace(CONTEXT, drafts={EVENT_DRAFT: Draft()}), 1, 100)) == 1

@@ -14,7 +14,7 @@ TOKENS = st.lists(st.integers(0, 3), max_size=12).map(tuple)
 DRAFT = (1, 2, 3, 9, 2, 3, 4)
 
 
-def test_proposers_have_their_names_and_inputs() -> None:
+def test_proposers_have_their_names_and_inputs():
     made = make_proposers()
     assert [one.name for one in made] == [REHEARSAL, "memory", EVENT_DRAFT, "grammar"]
     for drafts, ready in (
@@ -39,15 +39,13 @@ def test_proposers_have_their_names_and_inputs() -> None:
         ((*DRAFT, 5), ()),
     ],
 )
-def test_draft_goes_on_where_it_is_nearest(said: tuple[int, ...], follows: tuple[int, ...]) -> None:
+def test_draft_goes_on_where_it_is_nearest(said, follows):
     context = Context("?", said, {EVENT_DRAFT: Draft(DRAFT, (0.9,) * len(DRAFT))})
     assert ChainProposer(EVENT_DRAFT).propose(context, 64, 0.0).token_ids == follows
 
 
 @given(TOKENS, TOKENS, st.lists(st.floats(0.01, 1), min_size=12), st.integers(0, 6), st.floats(0, 1))
-def test_draft_gives_a_chain_within_the_budget(
-    tokens: tuple[int, ...], draft: tuple[int, ...], probs: list[float], budget: int, min_prob: float
-) -> None:
+def test_draft_gives_a_chain_within_the_budget(tokens, draft, probs, budget, min_prob):
     context = Context("?", tokens, {EVENT_DRAFT: Draft(draft, tuple(probs[: len(draft)]))})
     tree = ChainProposer(EVENT_DRAFT).propose(context, budget, min_prob)
     assert len(tree) <= budget and tree.parents == tuple(range(-1, len(tree) - 1))

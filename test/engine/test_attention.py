@@ -11,7 +11,7 @@ from crossspec_ros.engine.attention import attending_by_products
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
 @torch.inference_mode()
-def test_products_give_what_the_fused_kernel_gives(heads: int, key_heads: int) -> None:
+def test_products_give_what_the_fused_kernel_gives(heads, key_heads):
     torch.manual_seed(heads)
     config = LlamaConfig(
         hidden_size=24,
@@ -26,7 +26,7 @@ def test_products_give_what_the_fused_kernel_gives(heads: int, key_heads: int) -
     sees = (torch.rand(3, 1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
     mask = torch.zeros(3, 1, 9, 9).masked_fill(~sees, torch.finfo(torch.float32).min)
 
-    def states() -> torch.Tensor:
+    def states():
         return model(inputs_embeds=hidden, attention_mask=mask).last_hidden_state
 
     fused = states()

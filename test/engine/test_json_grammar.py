@@ -72,7 +72,7 @@ def test_a_whole_answer_is_allowed_token_by_token_and_then_nothing_follows(pair,
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_the_mask_allows_goes_on_and_what_is_forced_is_all_it_allows(state, seed):
     rng, place = np.random.default_rng(seed), state.copy()
-    said: list[int] = []
+    said = []
     for _ in range(40):
         following = place.copy()
         for token in following.forced():

@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from crossspec_lab.world.phrases import QUESTION
+from draft_trees import path_to, random_tree
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.runner import Reading, Runner
+from crossspec_ros.engine.runner import Reading
 from crossspec_ros.engine.tree import ROOT, DraftTree, sees
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf_file
 from crossspec_ros.models.gguf_file import written_model
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-from crossspec_ros.engine.llama_cpp import LlamaRow, LlamaRunner, llama_runner
+from crossspec_ros.engine.llama_cpp import LlamaRunner, llama_runner
 
 
 @pytest.fixture
-def engine(pair: ModelPair) -> Iterator[LocalEngine]:
+def engine(pair):
     with closing(LocalEngine(pair.target, runner=llama_runner(pair.target, "float32", 1))) as made:
         yield made
 
 
-def random_tree(rng: random.Random, nodes: int, words: int) -> DraftTree:
-    parents = [rng.choice([ROOT, i - 1, i - 1, rng.randrange(i)]) if i else ROOT for i in range(nodes)]
-    ids = tuple(rng.randrange(words) for _ in range(nodes))
-    return DraftTree(ids, tuple(parents), (0.5,) * nodes, (("any",),) * nodes)
-
-
 @torch.inference_mode()
-def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> None:
+def test_tree_logits_are_the_targets(pair, engine):
     rng, target, runner = random.Random(5), pair.target, engine.runner
     words = target.tokenizer.get_vocab_size()
     own = ModelRunner(target.body, 700, False, head=target.logits)
@@ -54,8 +45,8 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
     # Two windows live at a time.
     pairs = [(runner.take(), own.take()) for _ in range(2)]
 
-    def read(runner: Runner, row: object, tokens: tuple[int, ...], tree: DraftTree) -> torch.Tensor:
-        length = row.length  # type: ignore[attr-defined]
+    def read(runner, row, tokens, tree):
+        length = row.length
         depths = [len(tokens) - 1 + depth for depth in tree.depths()]
         places = torch.tensor([[*range(len(tokens)), *depths]]) + length
         inputs, seen = target.words(tokens + tree.token_ids).embeds, sees(length, len(tokens), tree)
@@ -68,10 +59,7 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
         tokens = tuple(rng.randrange(words) for _ in range(rng.choice([1, 1, 9])))
         told, expected = (read(who, row, tokens, tree) for who, row in zip((runner, own), rows, strict=True))
         assert torch.allclose(told, expected, atol=2e-3)
-        path, node = list[int](), rng.randrange(-1, len(tree))
-        while node != ROOT:
-            path.insert(0, node)
-            node = tree.parents[node]
+        path = path_to(tree, rng.randrange(ROOT, len(tree)))
         verified = rows[0].length - len(tree)
         for row in rows:
             row.keep(verified, [verified + one for one in path])
@@ -87,16 +75,14 @@ def test_tree_logits_are_the_targets(pair: ModelPair, engine: LocalEngine) -> No
 
 @pytest.mark.parametrize("kind", ["BF16", "Q8_0"])
 @torch.inference_mode()
-def test_logits_of_a_path_do_not_depend_on_passes(
-    pair: ModelPair, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logits_of_a_path_do_not_depend_on_passes(pair, kind, caplog):
     rng, target = random.Random(3), pair.target
     words = target.tokenizer.get_vocab_size()
     runner, alone = (LlamaRunner(written_model(target, kind), 600, 1, branches=False) for _ in range(2))
     assert "depend on drafts" not in caplog.text
     row, other, plain = runner.take(), runner.take(), alone.take()
 
-    def read(runner: LlamaRunner, row: LlamaRow, *tokens: int, logits: int = 1) -> np.ndarray:
+    def read(runner, row, *tokens, logits=1):
         seen = sees(row.length, len(tokens), DraftTree())
         places = torch.arange(len(tokens))[None] + row.length
         read = Reading(row, target.words(tokens).embeds, places, seen, None, logits)
@@ -118,9 +104,7 @@ def test_logits_of_a_path_do_not_depend_on_passes(
     alone.release()
 
 
-def test_captioner_runs_it_by_parameters(
-    windows: list[Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captioner_runs_it_by_parameters(windows, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = CaptionerSettings.of({"models.engine": "llama.cpp", "models.dtype": "int8", "memory": "none"})
     for _ in range(2):
@@ -134,8 +118,8 @@ def test_captioner_runs_it_by_parameters(
     assert "Q8_0" in file.name
 
 
-def test_full_disk_is_refused(pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(*_: object) -> None:
+def test_full_disk_is_refused(pair, tmp_path, monkeypatch):
+    def write(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +18,12 @@ from plain_target import chain, generated, logits
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import SIZES, PassCost
 from crossspec_ros.engine.sequence import TargetSequence
-from crossspec_ros.engine.tree import ROOT, DraftTree
+from crossspec_ros.engine.tree import ROOT
 from crossspec_ros.errors import InputError, NonFiniteError
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
-def hold(engine: LocalEngine) -> Callable[[], None]:
+def hold(engine):
     """Hold the engine's thread; returns what lets it go."""
     held, go = threading.Event(), threading.Event()
     thread = threading.Thread(target=engine._call, args=(lambda: (held.set(), go.wait(WAIT_S)),))
@@ -36,20 +32,20 @@ def hold(engine: LocalEngine) -> Callable[[], None]:
     return go.set
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so):
     end_s = time.monotonic() + WAIT_S
     while not is_so() and time.monotonic() < end_s:
         time.sleep(0.01)
 
 
 @pytest.fixture
-def engine(pair: ModelPair) -> Iterator[LocalEngine]:
+def engine(pair):
     with closing(LocalEngine(pair.target)) as engine:
         yield engine
 
 
 @pytest.fixture(params=[False, True], ids=["dynamic", "static"])
-def fleet(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[LocalEngine]:
+def fleet(request, pair):
     """An engine whose robots always share passes."""
     with closing(LocalEngine(pair.target, request.param, robots=3)) as engine:
         engine.warm_up(1)
@@ -59,30 +55,28 @@ def fleet(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[LocalEngi
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_frames_questions_and_trees_of_several_robots_share_passes(
-    pair: ModelPair, windows: list[Window], fleet: LocalEngine, attention: str
-) -> None:
+def test_frames_questions_and_trees_of_several_robots_share_passes(pair, windows, fleet, attention):
     rng = random.Random(11)
-    seen: list[tuple[int, list[int], torch.Tensor]] = []
+    seen = []
 
-    def ask(robot: int, passes: int) -> Asked:
+    def ask(robot, passes):
         """Trees of any shape, of which any path is accepted."""
         accepted, told = list[int](), Told()
 
-        def guess(tokens: tuple[int, ...]) -> DraftTree:
+        def guess(tokens):
             tree = random_tree(rng, rng.randrange(20), pair.target.vocabulary)
             path = path_to(tree, rng.randrange(ROOT, len(tree)))
             told.accepts = path, rng.randrange(3, pair.target.vocabulary)
             return tree
 
-        def keep() -> None:
+        def keep():
             seen.append((robot, accepted.copy(), told.logits[0]))
             accepted[:] = answer.tokens
 
         answer = Asked(guess, passes, on_step=keep, accept=told)
         return answer
 
-    pair.target.module.set_attn_implementation(attention)  # type: ignore[operator]
+    pair.target.module.set_attn_implementation(attention)
     try:
         requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(3)]
         # Some frames are there, others come with the question, and the third joins later.
@@ -97,21 +91,19 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(
         for answer in answers:
             answer.future.result(WAIT_S)
     finally:
-        pair.target.module.set_attn_implementation("sdpa")  # type: ignore[operator]
+        pair.target.module.set_attn_implementation("sdpa")
     assert max(step.rows for answer in answers for step in answer.steps) == 3
     for robot, tokens, first in seen:
         if pair.target.spec.eos_ids[0] not in tokens:
             assert (first - logits(pair, windows[robot], tokens)[-1]).abs().max() < 5e-5
 
 
-def test_what_has_outgrown_its_row_has_passes_of_its_own(
-    pair: ModelPair, windows: list[Window], fleet: LocalEngine
-) -> None:
+def test_what_has_outgrown_its_row_has_passes_of_its_own(pair, windows, fleet):
     requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(2)]
     room = fleet.runner.capacity
     trees = {0: [chain([7] * room), chain([11])], 1: [chain([12]), chain([12])]}
     for turn in range(2):
-        answers = [Asked(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]  # type: ignore[misc]
+        answers = [Asked(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]
         release = hold(fleet)
         for i, answer in enumerate(answers):
             fleet.ask(requests[i], answer, given(windows[i]))
@@ -122,12 +114,10 @@ def test_what_has_outgrown_its_row_has_passes_of_its_own(
             assert answer.steps[0].rows == 1
 
 
-def test_a_bad_frame_is_its_own_robots_failure(
-    pair: ModelPair, windows: list[Window], fleet: LocalEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_frame_is_its_own_robots_failure(pair, windows, fleet, monkeypatch):
     encode, calls = pair.target.encode, list[int]()
 
-    def picky(frames: np.ndarray) -> Sequence[object]:
+    def picky(frames):
         calls.append(len(frames))
         if (frames == 77).all((1, 2, 3)).any():
             raise ValueError("a frame that no tower takes")
@@ -143,12 +133,10 @@ def test_a_bad_frame_is_its_own_robots_failure(
     assert calls == [3, 1, 1, 1]
 
 
-def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(
-    pair: ModelPair, windows: list[Window], fleet: LocalEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(pair, windows, fleet, monkeypatch):
     unit, calls = pair.target.unit, list[int]()
 
-    def fails_once(features: Any, index: int) -> Any:
+    def fails_once(features, index):
         calls.append(index)
         if len(calls) == len(windows[0].frames) + 1:
             raise RuntimeError("no memory")
@@ -170,15 +158,8 @@ class Panic(BaseException):
 
 @pytest.mark.parametrize("error", [RuntimeError, Panic, InputError])
 @pytest.mark.parametrize("where", ["propose", "take", "encode", "units", "read"])
-def test_what_fails_is_told_and_the_frames_are_read_again(
-    pair: ModelPair,
-    windows: list[Window],
-    engine: LocalEngine,
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[BaseException],
-    where: str,
-) -> None:
-    def fail(*_: object) -> None:
+def test_what_fails_is_told_and_the_frames_are_read_again(pair, windows, engine, monkeypatch, error, where):
+    def fail(*_):
         raise error("no memory")
 
     request = engine.open(0, Trace())
@@ -186,7 +167,7 @@ def test_what_fails_is_told_and_the_frames_are_read_again(
     answer = Asked()
     with monkeypatch.context() as broken:
         owners = {"encode": pair.target, "units": TargetSequence, "read": engine.runner}
-        owner: Any = owners.get(where, answer)
+        owner = owners.get(where, answer)
         broken.setattr(owner, where, fail)
         engine.ask(request, answer, given(windows[0]))
         assert type(answer.future.exception(WAIT_S)) is error
@@ -196,9 +177,7 @@ def test_what_fails_is_told_and_the_frames_are_read_again(
     assert again.tokens == generated(pair, windows[0]) and not engine.pulse.death
 
 
-def test_a_question_that_is_cancelled_leaves_the_frames(
-    pair: ModelPair, windows: list[Window], engine: LocalEngine
-) -> None:
+def test_a_question_that_is_cancelled_leaves_the_frames(pair, windows, engine):
     request, begun = engine.open(0, Trace()), threading.Event()
     endless = Asked(limit=10**6, question="Who?", on_step=begun.set)
     engine.ask(request, endless, given(windows[0]))
@@ -212,9 +191,7 @@ def test_a_question_that_is_cancelled_leaves_the_frames(
     assert "frame_encode" not in answer.trace.stages
 
 
-def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(
-    windows: list[Window], engine: LocalEngine
-) -> None:
+def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(windows, engine):
     engine.warm_up(2)
     request = engine.open(0, Trace())
     film(engine, request, windows[0], range(2))
@@ -233,9 +210,7 @@ def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(
     assert engine._call(lambda: len(engine.runner._free)) == 2
 
 
-def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest(
-    pair: ModelPair, windows: list[Window]
-) -> None:
+def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest(pair, windows):
     engine, begun = LocalEngine(pair.target), threading.Event()
     request = engine.open(0, Trace())
     endless, behind = Asked(limit=10**6, on_step=begun.set), Asked()
@@ -250,18 +225,16 @@ def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest
         engine.warm_up(1)
 
 
-def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(
-    pair: ModelPair, windows: list[Window], engine: LocalEngine
-) -> None:
+def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(pair, windows, engine):
     window, rehearsals = windows[0], list[Asked]()
 
-    def come() -> None:
+    def come():
         # Frames come after the first and the third pass of the first rehearsal.
         if len(rehearsals) == 1:
             for i in {1: (4, 5), 3: (6,)}.get(len(rehearsals[0].steps), ()):
                 engine.add_frame(request, window.frames[i], window.frame_stamps_ns[i])
 
-    def plan() -> Asked:
+    def plan():
         rehearsals.append(Asked(limit=100, on_step=come))
         return rehearsals[-1]
 
@@ -278,9 +251,7 @@ def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(
 
 
 @pytest.mark.parametrize("frames", [0, 3, 8])
-def test_nothing_is_rehearsed_of_few_frames_or_of_all(
-    windows: list[Window], engine: LocalEngine, frames: int
-) -> None:
+def test_nothing_is_rehearsed_of_few_frames_or_of_all(windows, engine, frames):
     planned = Asked()
     request = engine.open(0, Trace(), plan=lambda: planned)
     release = hold(engine)
@@ -292,10 +263,8 @@ def test_nothing_is_rehearsed_of_few_frames_or_of_all(
     assert planned.steps == [] and planned.prepared == bool(frames)
 
 
-def test_a_rehearsal_that_fails_costs_the_answer_nothing(
-    pair: ModelPair, windows: list[Window], engine: LocalEngine
-) -> None:
-    def fail() -> None:
+def test_a_rehearsal_that_fails_costs_the_answer_nothing(pair, windows, engine):
+    def fail():
         raise RuntimeError("no words")
 
     rehearsed = Asked(on_step=fail)
@@ -308,9 +277,7 @@ def test_a_rehearsal_that_fails_costs_the_answer_nothing(
     assert answer.tokens == generated(pair, windows[0]) and rehearsed.rests == 1
 
 
-def test_scores_that_can_wait_come_after_questions_and_frames(
-    windows: list[Window], engine: LocalEngine
-) -> None:
+def test_scores_that_can_wait_come_after_questions_and_frames(windows, engine):
     request, order = engine.open(0, Trace()), list[str]()
     other = engine.open(1, Trace())
     answer = Asked()
@@ -328,14 +295,12 @@ def test_scores_that_can_wait_come_after_questions_and_frames(
     assert len(scores.result(WAIT_S)) == 2 and order == ["answer", "frame", "frame", "scores"]
 
 
-def test_a_window_that_is_not_finite_spoils_no_later_one(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_that_is_not_finite_spoils_no_later_one(pair, windows, monkeypatch):
     """With static buffers every pass attends to the whole row under a mask, and 0 x NaN is NaN."""
     with closing(LocalEngine(pair.target, is_static=True)) as engine:
         engine.warm_up(1)
 
-        def answer(frames: list) -> tuple[int, ...]:
+        def answer(frames):
             request, asked = engine.open(0, Trace()), Asked(question="What is this?")
             try:
                 engine.ask(request, asked, (frames, list(windows[0].frame_stamps_ns)[: len(frames)]))

@@ -14,7 +14,6 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.errors import NonFiniteError
-from crossspec_ros.models.pair import ModelPair
 
 TREE = DraftTree((1,), (ROOT,), (0.9,), (("memory",),))
 
@@ -22,7 +21,7 @@ TREE = DraftTree((1,), (ROOT,), (0.9,), (("memory",),))
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("draw", [None, Sampling(1.0, 1.0, 0).draws()])
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])
-def test_acceptance_refuses_non_finite_logits(value, draw, kind) -> None:
+def test_acceptance_refuses_non_finite_logits(value, draw, kind):
     good, bad = [0.0, 5.0, 1.0], [0.0, 5.0, value]
     assert accepted(TREE, kind([good, good]), draw)
     for rows in ([bad, good], [good, bad]):
@@ -31,13 +30,13 @@ def test_acceptance_refuses_non_finite_logits(value, draw, kind) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])
-def test_scores_refuse_nan(kind) -> None:
+def test_scores_refuse_nan(kind):
     tree = DraftTree((1, 2), (ROOT, 0), (0.9, 0.9), (("memory",),) * 2)
     with pytest.raises(NonFiniteError), np.errstate(invalid="ignore"):
         node_scores(tree, kind([[np.nan, 1.0, 2.0], [0.0, 1.0, 2.0]]))
 
 
-def test_target_with_nan_weights_is_refused_at_warm_up(pair: ModelPair) -> None:
+def test_target_with_nan_weights_is_refused_at_warm_up(pair):
     target = copy.deepcopy(pair.target)
     with torch.no_grad():
         target.body.layers[2].mlp.up_proj.weight[0, 0] = torch.nan

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import numpy as np
@@ -20,7 +18,7 @@ from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.link import Address, Link
-from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget, RemoteWindow
+from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget
 from crossspec_ros.errors import InputError, LinkError, NonFiniteError
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import MAX_SMALL, SERVICE, STREAM
@@ -33,15 +31,15 @@ FRAME = np.zeros((8, 8, 3), np.uint8)
 class Quiet(Link):
     """Is up, and keeps what it should send, unless it is full."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self.queued: list[str | None] = []
+    def __init__(self, *arguments):
+        self.queued = []
         self.is_full = False
         super().__init__(*arguments)
 
-    def _keep(self) -> None:
+    def _keep(self):
         self._begin(wire.Welcome())
 
-    def send(self, message: wire.Up) -> bool:
+    def send(self, message):
         if not self.is_full:
             self.queued.append(message.WhichOneof("what"))
         return not self.is_full
@@ -50,19 +48,19 @@ class Quiet(Link):
 class Robot:
     """An engine whose link is quiet, and one window, which is asked for 8 tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.engine = RemoteEngine(Address("grpc://127.0.0.1:1", "robot"), PATIENCE_S, 5.0, Quiet)
         self.queued = self.engine.link.queued
-        self.window: RemoteWindow = self.engine.open(1, Trace())
+        self.window = self.engine.open(1, Trace())
         self.first = self.ask()
 
-    def ask(self) -> Answer:
+    def ask(self):
         window = SimpleNamespace(index=1, draft=None, rehearsal=None)
         answer = Answer(window, Context("What?"), Policy((), None), Trace(), 8)
         self.engine.ask(self.window, answer, ([FRAME], [1]))
         return answer
 
-    def hear(self, what: wire.Piece | wire.Refused, number: int = 0) -> None:
+    def hear(self, what, number=0):
         """Take a message about the answer of this number, or the one in work."""
         what.number = number or self.window.answer_number
         down = wire.Down(session=self.window.number)
@@ -71,7 +69,7 @@ class Robot:
 
 
 @pytest.fixture
-def robot() -> Iterator[Robot]:
+def robot():
     robot = Robot()
     yield robot
     robot.engine.close()
@@ -91,9 +89,7 @@ def robot() -> Iterator[Robot]:
     ],
     ids=str,
 )
-def test_last_message_ends_answer(
-    robot: Robot, last: wire.Piece | wire.Refused, tokens: tuple[int, ...], error: type[Exception] | None
-) -> None:
+def test_last_message_ends_answer(robot, last, tokens, error):
     robot.hear(wire.Piece(token_ids=[5, 6], drafted={"memory": 3}, accepted={"memory": 1}, passes=2))
     robot.hear(wire.Refused(), robot.window.answer_number + 1)
     assert robot.first.tokens == (5, 6) and not robot.first.future.done()
@@ -108,7 +104,7 @@ def test_last_message_ends_answer(
     second.future.result(0)
 
 
-def test_second_question_replaces_first(robot: Robot) -> None:
+def test_second_question_replaces_first(robot):
     first = robot.window.answer_number
     second = robot.ask()
     assert isinstance(robot.first.future.exception(0), CancelledError)
@@ -118,7 +114,7 @@ def test_second_question_replaces_first(robot: Robot) -> None:
     assert (robot.first.tokens, second.tokens) == ((), (2,))
 
 
-def test_server_is_told_of_what_is_cut(robot: Robot) -> None:
+def test_server_is_told_of_what_is_cut(robot):
     assert robot.queued[-1] == "ask"
     robot.first.stop = Stop(deadline_ns=0)
     robot.hear(wire.Piece(token_ids=[1]))
@@ -130,7 +126,7 @@ def test_server_is_told_of_what_is_cut(robot: Robot) -> None:
     assert robot.queued[-2:] == ["ask", "cancel"]
 
 
-def test_patience_is_per_piece(robot: Robot) -> None:
+def test_patience_is_per_piece(robot):
     most_ns = int(0.6 * PATIENCE_S * 1e9)
     for _ in range(3):
         robot.window.heard_ns -= most_ns
@@ -143,7 +139,7 @@ def test_patience_is_per_piece(robot: Robot) -> None:
     assert robot.engine.counts["late_passes"] == 1
 
 
-def test_lost_or_full_link_fails_answer(robot: Robot) -> None:
+def test_lost_or_full_link_fails_answer(robot):
     robot.engine._lost("gone")
     with pytest.raises(LinkError, match="gone"):
         robot.first.future.result(0)
@@ -156,7 +152,7 @@ def test_lost_or_full_link_fails_answer(robot: Robot) -> None:
     third.future.result(0)
 
 
-def test_frame_is_sent_once_a_stream(robot: Robot) -> None:
+def test_frame_is_sent_once_a_stream(robot):
     with ThreadPoolExecutor(8) as cameras:
         list(cameras.map(lambda _: robot.engine.add_frame(robot.window, FRAME, 2), range(8)))
     assert robot.queued == ["frame", "ask", "frame"]
@@ -165,7 +161,7 @@ def test_frame_is_sent_once_a_stream(robot: Robot) -> None:
     assert robot.queued[3:] == ["frame", "ask"]
 
 
-def test_dropped_window_is_closed_once(robot: Robot) -> None:
+def test_dropped_window_is_closed_once(robot):
     """A frame that came later would open a window on the server that nothing closes."""
     for _ in range(2):
         robot.engine.drop(robot.window)
@@ -177,16 +173,16 @@ def test_dropped_window_is_closed_once(robot: Robot) -> None:
     assert robot.first.tokens == ()
 
 
-def welcome(**other: int) -> wire.Welcome:
+def welcome(**other):
     sizes = {"frames": 8, "frames_per_unit": 1, "image_size": 64, "frame_tokens": 8, "most_tokens": 500}
     return wire.Welcome(**{**sizes, **other})
 
 
 @contextmanager
-def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iterator[Address]:
+def serving(*said, before=lambda: None):
     """A server that sends these on each stream, and ends it."""
 
-    def stream(messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    def stream(messages, context):
         before()
         return (one.SerializeToString() for one in said)
 
@@ -201,17 +197,17 @@ def serving(*said: wire.Down, before: Callable[[], None] = lambda: None) -> Iter
         server.stop(None).wait()
 
 
-def test_large_message_of_a_server_is_refused() -> None:
+def test_large_message_of_a_server_is_refused():
     large = wire.Down(refused=wire.Refused(sentence="x" * (MAX_SMALL + 1)))
     with serving(large) as address, pytest.raises(InputError, match="resource_exhausted"):
         RemoteEngine(address, 1.0, connect_s=2.0)
 
 
-def test_stream_without_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_without_welcome_is_begun_anew(monkeypatch):
     monkeypatch.setattr("crossspec_ros.engine.link.WELCOME_S", 0.5)
     over, streams, troubles = threading.Event(), count(), set[str]()
 
-    def say_nothing_once() -> None:
+    def say_nothing_once():
         if next(streams) == 1:
             over.wait(10.0)
 
@@ -228,12 +224,12 @@ def test_stream_without_welcome_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -
         link.close()
 
 
-def test_welcome_without_sizes_is_refused() -> None:
+def test_welcome_without_sizes_is_refused():
     with refused("welcome-without-sizes"):
         RemoteTarget("grpc://h:1", welcome(frames=0))
 
 
 @pytest.mark.parametrize("url", ["http://a:1", "grpc://a", "grpcs://:5", "grpc://a:1/b", "grpc://a:x", "a:1"])
-def test_invalid_address_is_refused(url: str) -> None:
+def test_invalid_address_is_refused(url):
     with refused("server-address", url=f"'{url}'"):
         Address(url, "robot").channel()

@@ -15,15 +15,13 @@ from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import Reading
 
-Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
-
-def states(tokens: list[int]) -> torch.Tensor:
+def states(tokens):
     """(1, 2 heads, tokens, 3) of values that tell the token."""
     return torch.tensor(tokens, dtype=torch.float32)[None, None, :, None].expand(1, 2, -1, 3)
 
 
-def appended(row: KVRow, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def appended(row, tokens):
     """Keys and values of each layer after a pass over these tokens."""
     end = row.length + len(tokens)
     cache = RowCache(row, slice(row.length, end), end)
@@ -33,11 +31,11 @@ def appended(row: KVRow, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Te
 
 
 @pytest.mark.parametrize("pooled", [None, torch.zeros(2, 2, 2, 4, 3)])
-def test_row_holds_what_a_list_holds(pooled: torch.Tensor | None) -> None:
+def test_row_holds_what_a_list_holds(pooled):
     rng = random.Random(0)
     row = KVRow(2, 4, pooled)
     for _ in range(3):
-        held: list[int] = []
+        held = []
         serial = 0
         for _ in range(60):
             new = [serial + i for i in range(rng.randrange(1, 6))]
@@ -54,7 +52,7 @@ def test_row_holds_what_a_list_holds(pooled: torch.Tensor | None) -> None:
         row.clear()
 
 
-def test_rolling_back_copies_nothing() -> None:
+def test_rolling_back_copies_nothing():
     row = KVRow(1, 8)
     [(keys, _)] = appended(row, [1, 2, 3, 4])
     row.keep(2, [2])
@@ -68,7 +66,7 @@ def test_rolling_back_copies_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def model() -> LlamaModel:
+def model():
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=50
@@ -76,7 +74,7 @@ def model() -> LlamaModel:
     return LlamaModel(config).eval()
 
 
-def random_pass(rng: random.Random, length: int, n: int) -> Given:
+def random_pass(rng, length, n):
     """Inputs, positions and sight of `n` tokens: each sees what was read, itself, and any before it."""
     inputs = torch.randn(n, 32, generator=torch.Generator().manual_seed(rng.randrange(10**6)))
     seen = np.ones((n, length + n), bool)
@@ -89,31 +87,31 @@ def random_pass(rng: random.Random, length: int, n: int) -> Given:
 class Both:
     """One sequence in a warm static row, and the same one in memory of its own, which must agree."""
 
-    def __init__(self, model: LlamaModel, capacity: int, robots: int = 1) -> None:
+    def __init__(self, model, capacity, robots=1):
         self.runners = [ModelRunner(model, capacity, is_static) for is_static in (True, False)]
         self.runners[0].warm_up(robots, robots)
         self.rows = [runner.take() for runner in self.runners]
 
-    def read(self, rng: random.Random, n: int) -> None:
+    def read(self, rng, n):
         given = random_pass(rng, self.length, n)
         [static], [usual] = (
             runner.read([Reading(row, *given)]) for runner, row in zip(self.runners, self.rows, strict=True)
         )
         torch.testing.assert_close(static.hidden, usual.hidden, atol=2e-5, rtol=1e-4)
 
-    def keep(self, length: int, moved: list[int] | None = None) -> None:
+    def keep(self, length, moved=None):
         for row in self.rows:
             row.keep(length, moved or [])
 
     @property
-    def length(self) -> int:
+    def length(self):
         assert self.rows[0].length == self.rows[1].length
         return self.rows[0].length
 
 
 @pytest.mark.parametrize(("robots", "batches"), [(1, 1), (2, 2), (8, 4)])
 @torch.inference_mode()
-def test_static_and_other_passes_agree(model: LlamaModel, robots: int, batches: int) -> None:
+def test_static_and_other_passes_agree(model, robots, batches):
     rng, both = random.Random(0), Both(model, 256, robots)
     # The number of graphs does not grow with that of the rows.
     assert len(both.runners[0].static) == batches * len(SIZES)
@@ -128,7 +126,7 @@ def test_static_and_other_passes_agree(model: LlamaModel, robots: int, batches: 
 
 
 @torch.inference_mode()
-def test_pass_that_is_not_finite_spoils_no_shorter_one(model: LlamaModel) -> None:
+def test_pass_that_is_not_finite_spoils_no_shorter_one(model):
     """Padding of the next pass of that size has keys, too."""
     rng, both, n = random.Random(1), Both(model, 64), SIZES[4]
     inputs, positions, seen = random_pass(rng, 0, n)
@@ -140,7 +138,7 @@ def test_pass_that_is_not_finite_spoils_no_shorter_one(model: LlamaModel) -> Non
 
 
 @torch.inference_mode()
-def test_sequence_may_outgrow_its_row(model: LlamaModel) -> None:
+def test_sequence_may_outgrow_its_row(model):
     rng, both = random.Random(3), Both(model, 32)
     for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32), (0, 31)):
         if n:
@@ -157,7 +155,7 @@ def test_sequence_may_outgrow_its_row(model: LlamaModel) -> None:
 
 
 @torch.inference_mode()
-def test_rows_come_back_empty(model: LlamaModel, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_come_back_empty(model, caplog):
     runner = ModelRunner(model, 64, is_static=True)
     runner.warm_up(1)
     row = runner.take()
@@ -172,7 +170,7 @@ def test_rows_come_back_empty(model: LlamaModel, caplog: pytest.LogCaptureFixtur
         runner.read([Reading(row, *random_pass(random.Random(2), 0, 80))])
         assert not row.is_pooled
 
-    def fail() -> None:
+    def fail():
         with runner.lend() as failed:
             assert failed is row and row.states is not None and row.is_pooled
             row.states[:] = torch.nan

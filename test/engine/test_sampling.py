@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +23,8 @@ from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 VOCAB, LENGTH = 5, 3
 """The tokens, and how many of them make a sequence whose distribution is compared."""
 
-Tokens = tuple[int, ...]
-Warp = Callable[[torch.Tensor], torch.Tensor]
-Shape = tuple[tuple[int, int], ...]
-"""Parent and rank of each node of a tree that is guessed anew after whatever was said."""
 
-
-def plain(logits: torch.Tensor) -> torch.Tensor:
+def plain(logits):
     return logits.softmax(-1)
 
 
@@ -39,19 +32,19 @@ warped = Sampling(0.7, 0.8, 0).probs
 
 
 @cache
-def target(tokens: Tokens, warp: Warp) -> torch.Tensor:
+def target(tokens, warp):
     """(VOCAB,) probabilities of a random model's next token."""
     return warp(torch.tensor(np.random.default_rng([1, *tokens]).normal(0, 1.2, VOCAB)))
 
 
-NOTHING: Shape = ()
-CHAIN: Shape = ((ROOT, 0), (0, 1))
-TREE: Shape = ((ROOT, 0), (ROOT, 1), (ROOT, 3), (0, 0), (0, 2), (1, 1))
+NOTHING = ()
+CHAIN = ((ROOT, 0), (0, 1))
+TREE = ((ROOT, 0), (ROOT, 1), (ROOT, 3), (0, 0), (0, 2), (1, 1))
 
 
 @cache
-def case(shape: Shape, tokens: Tokens, warp: Warp) -> tuple[DraftTree, torch.Tensor]:
-    """The tree of this shape after `tokens`, and the target's rows for it."""
+def case(shape, tokens, warp):
+    """The tree of this shape, (parent, rank) of each node, after `tokens`, and the target's rows for it."""
     paths = [tokens]
     for parent, rank in shape:
         path = paths[parent + 1]
@@ -60,33 +53,30 @@ def case(shape: Shape, tokens: Tokens, warp: Warp) -> tuple[DraftTree, torch.Ten
     return tree, torch.stack([target(path, warp) for path in paths])
 
 
-Verify = Callable[[DraftTree, torch.Tensor, torch.Generator], tuple[Tokens, int]]
-
-
-def verified(tree: DraftTree, probs: torch.Tensor, generator: torch.Generator) -> tuple[Tokens, int]:
+def verified(tree, probs, generator):
     return follow(tree, lambda node: drawn(probs[1 + node], generator))
 
 
-def with_parents_probs(tree: DraftTree, probs: torch.Tensor, generator: torch.Generator) -> Any:
+def with_parents_probs(tree, probs, generator):
     return follow(tree, lambda node: drawn(probs[1 + max(node - 1, -1)], generator))
 
 
-def trusting(tree: DraftTree, probs: torch.Tensor, generator: torch.Generator) -> Any:
+def trusting(tree, probs, generator):
     """Accept the first guess at each node."""
 
-    def choose(node: int) -> int:
+    def choose(node):
         guesses = (tree.token_ids[i] for i, parent in enumerate(tree.parents) if parent == node)
         return next(guesses, None) or drawn(probs[1 + node], generator)
 
     return follow(tree, choose)
 
 
-def sampled(shape: Shape, warp: Warp, verify: Verify, size: int) -> Counter[Tokens]:
+def sampled(shape, warp, verify, size):
     """How often each sequence comes out of the whole loop: draft, verify, take, until it is complete."""
     generator = torch.Generator().manual_seed(4)
-    counts: Counter[Tokens] = Counter()
+    counts = Counter()
     for _ in range(size):
-        tokens: Tokens = ()
+        tokens = ()
         while len(tokens) < LENGTH:
             tree, probs = case(shape, tokens, warp)
             path, last = verify(tree, probs, generator)
@@ -95,7 +85,7 @@ def sampled(shape: Shape, warp: Warp, verify: Verify, size: int) -> Counter[Toke
     return counts
 
 
-def chi_square(counts: Counter[Tokens], warp: Warp) -> tuple[float, float]:
+def chi_square(counts, warp):
     """Pearson's statistic against the target's distribution, and its critical value at the 1e-3 level."""
     size, cells, rare = counts.total(), [], [0.0, 0.0]
     for tokens in product(range(VOCAB), repeat=LENGTH):
@@ -119,26 +109,26 @@ def chi_square(counts: Counter[Tokens], warp: Warp) -> tuple[float, float]:
     [(NOTHING, plain, 10_000), (CHAIN, plain, 10_000), (TREE, plain, 10_000), (TREE, warped, 10_000)],
     ids=["nothing", "chain", "tree", "warped"],
 )
-def test_distribution_is_the_targets_for_any_draft(shape: Shape, warp: Warp, size: int) -> None:
+def test_distribution_is_the_targets_for_any_draft(shape, warp, size):
     statistic, critical = chi_square(sampled(shape, warp, verified, size), warp)
     assert statistic < critical
 
 
 @pytest.mark.parametrize(("shape", "verify"), [(CHAIN, with_parents_probs), (TREE, trusting)])
-def test_defect_in_verification_shows(shape: Shape, verify: Verify) -> None:
+def test_defect_in_verification_shows(shape, verify):
     statistic, critical = chi_square(sampled(shape, plain, verify, 5_000), plain)
     assert statistic > critical
 
 
 @given(alike_trees(), st.data())
-def test_where_the_target_is_certain_the_path_is_the_greedy_one(tree: DraftTree, data: st.DataObject) -> None:
+def test_where_the_target_is_certain_the_path_is_the_greedy_one(tree, data):
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     probs = torch.nn.functional.one_hot(torch.tensor(choices), 4).float()
     assert verified(tree, probs, torch.Generator()) == greedy_path(tree, choices)
 
 
-def test_a_token_is_drawn_by_one_float64_number_of_the_generator() -> None:
+def test_a_token_is_drawn_by_one_float64_number_of_the_generator():
     numbers = torch.rand(50, dtype=torch.float64, generator=Sampling(1.0, 1.0, 8).generator())
     generator = Sampling(1.0, 1.0, 8).generator()
     tokens = [verified(DraftTree(), torch.ones(1, 1000), generator)[1] for _ in numbers]
@@ -150,9 +140,7 @@ def test_a_token_is_drawn_by_one_float64_number_of_the_generator() -> None:
     # Ten shares of 0.1 add up to less than one.
     [(0.0, [0, 1, 4e-9, 0], 1), (1 - 2**-53, [0, 1, 4e-9, 0], 2), (1 - 2**-53, [1.0] * 10, 9)],
 )
-def test_ends_of_range_draw_possible_tokens(
-    monkeypatch: pytest.MonkeyPatch, number: float, probs: list[float], token: int
-) -> None:
+def test_ends_of_range_draw_possible_tokens(monkeypatch, number, probs, token):
     monkeypatch.setattr(sampling_module, "_uniform", lambda generator: number)
     assert verified(DraftTree(), torch.tensor([probs]), torch.Generator()) == ((), token)
 
@@ -166,9 +154,7 @@ SCORES = st.one_of(st.floats(-30, 30, width=32), st.sampled_from([-torch.inf, 0.
     st.floats(1e-6, 1),
     st.integers(0, 9),
 )
-def test_the_probabilities_are_those_of_transformers(
-    logits: list[list[float]], temperature: float, top_p: float, top_k: int
-) -> None:
+def test_the_probabilities_are_those_of_transformers(logits, temperature, top_p, top_k):
     scores = torch.tensor(logits)
     scores[:, 2] = 0.5
     warped = TemperatureLogitsWarper(temperature)(None, scores)
@@ -181,7 +167,7 @@ def test_the_probabilities_are_those_of_transformers(
     assert torch.equal(sampling.probs(scores[0]), sampling.probs(scores[:1])[0])
 
 
-def test_a_whole_vocabulary_is_cut_as_transformers_cuts_it() -> None:
+def test_a_whole_vocabulary_is_cut_as_transformers_cuts_it():
     logits = torch.randn(9, 32000, generator=Sampling(1.0, 1.0, 1).generator()) * 4
     for logits_of in (logits, logits.bfloat16()):
         scores = logits_of.float()
@@ -191,7 +177,7 @@ def test_a_whole_vocabulary_is_cut_as_transformers_cuts_it() -> None:
         assert torch.equal(Sampling(0.8, 0.9, 0).probs(logits_of), wanted)
 
 
-def test_the_least_temperature_and_the_least_share_are_greedy() -> None:
+def test_the_least_temperature_and_the_least_share_are_greedy():
     logits = torch.tensor([3e4, -3e4, 2.9e4])
     for sampling in (Sampling(sampling_module.MIN_TEMPERATURE, 1, 0), Sampling(1e4, 1e-9, 0)):
         assert sampling.probs(logits).tolist() == [1, 0, 0]
@@ -202,7 +188,7 @@ def test_the_least_temperature_and_the_least_share_are_greedy() -> None:
     [("temperature", "temperature-impossible", (0.0, float("inf"), float("nan"))),
      ("top_p", "top-p-impossible", (0.0, 1.01, float("nan"))), ("seed", "seed-impossible", (-1, 2**63))],
 )  # fmt: skip
-def test_bad_values_are_refused(name: str, code: str, values: tuple[float, ...]) -> None:
+def test_bad_values_are_refused(name, code, values):
     for value in values:
         with refused(code, value=value):
             Sampling(**{"temperature": 1.0, "top_p": 1.0, "seed": 0, name: value})

@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from draft_trees import path_to, random_tree
-from plain_target import QUESTION, chain, first_frames, logits
+from plain_target import QUESTION, chain, logits
 
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.protocols import Step
-from crossspec_ros.engine.runner import Output, Reading
-from crossspec_ros.engine.sequence import REHEARSAL, TargetSequence
+from crossspec_ros.engine.sequence import TargetSequence
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.models.base import InputSpec
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
-OTHER = "How many cars are there, and of which colour?"
 TOLERANCE = 5e-5
 
 
 @pytest.fixture(params=["sdpa", "eager"])
-def attention(request: pytest.FixtureRequest, pair: ModelPair) -> Iterator[str]:
-    pair.target.module.set_attn_implementation(request.param)  # type: ignore[operator]
+def attention(request, pair):
+    pair.target.module.set_attn_implementation(request.param)
     yield request.param
-    pair.target.module.set_attn_implementation("sdpa")  # type: ignore[operator]
+    pair.target.module.set_attn_implementation("sdpa")
 
 
 class Opened:
     """A sequence with the window's frames, of which the first `prefilled` were read one by one."""
 
-    def __init__(
-        self,
-        pair: ModelPair,
-        window: Window,
-        prefilled: int = 0,
-        is_static: bool = False,
-        taps: tuple[int, ...] = (),
-    ) -> None:
+    def __init__(self, pair, window, prefilled=0, is_static=False, taps=()):
         target = pair.target
         self.target, room = target, target.spec.frame_tokens + 512
         self.runner = ModelRunner(target.body, room, is_static, head=target.logits)
@@ -57,44 +43,44 @@ class Opened:
             if i < prefilled:
                 self.read()
 
-    def read(self) -> None:
+    def read(self):
         """Prefill what is there."""
         self.sequence.was_read(self._pass(DraftTree(), 0)[0], DraftTree())
 
-    def step(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> Step:
+    def step(self, tree, path=(), following=9):
         """A pass in which these nodes and this token are accepted."""
         reading, output = self._pass(tree, len(tree) + 1)
         self.last = output.logits.clone()
         return self.sequence.keep(reading, tree, path, following, output)
 
-    def logits(self, tree: DraftTree, path: tuple[int, ...] = (), following: int = 9) -> torch.Tensor:
+    def logits(self, tree, path=(), following=9):
         """Of a step in which these nodes and this token are accepted."""
         self.step(tree, path, following)
         return self.last
 
-    def encode(self) -> None:
+    def encode(self):
         """Encode the frames that wait."""
         self.sequence.add([self.target.encode(unit)[0] for unit in self.sequence.units()])
 
-    def _pass(self, tree: DraftTree, logits: int) -> tuple[Reading, Output]:
+    def _pass(self, tree, logits):
         self.encode()
         reading = self.sequence.reading(tree, logits)
         [output] = self.runner.read([reading])
         return reading, output
 
 
-def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+def close(a, b):
     return bool((a - b).abs().max() < TOLERANCE)
 
 
 @pytest.mark.usefixtures("attention")
 @torch.inference_mode()
-def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windows: list[Window]) -> None:
+def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair, windows):
     rng = random.Random(7)
     for fused in (True, False):
         opened = Opened(pair, windows[1], 8)
         opened.sequence.ask(QUESTION, Trace())
-        said: list[int] = []
+        said = []
         if not fused:
             opened.logits(DraftTree(), (), 9)
             said = [9]
@@ -105,45 +91,9 @@ def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair: ModelPair, windo
             assert close(got[node + 1], logits(pair, windows[1], tokens)[-1])
 
 
-@torch.inference_mode()
-def test_after_any_accepted_path_the_sequence_goes_on_as_if_it_had_been_said(
-    pair: ModelPair, windows: list[Window]
-) -> None:
-    rng = random.Random(3)
-    opened = Opened(pair, windows[2], 8)
-    opened.sequence.ask(QUESTION, Trace())
-    said: list[int] = []
-    for _ in range(8):
-        tree = random_tree(rng, rng.randrange(0, 20), pair.target.vocabulary)
-        path = path_to(tree, rng.randrange(ROOT, len(tree)))
-        following = rng.randrange(3, pair.target.vocabulary)
-        assert close(opened.logits(tree, path, following)[0], logits(pair, windows[2], said)[-1])
-        said += [*(tree.token_ids[node] for node in path), following]
-    assert close(opened.logits(DraftTree())[0], logits(pair, windows[2], said)[-1])
-
-
-@pytest.mark.parametrize("prefilled", [0, 8])
-@torch.inference_mode()
-def test_a_further_question_forgets_the_answer_and_keeps_the_frames(
-    pair: ModelPair, windows: list[Window], prefilled: int
-) -> None:
-    opened = Opened(pair, windows[0], prefilled)
-    for i, question in enumerate((QUESTION, OTHER, QUESTION)):
-        # A question that is not put to the target changes nothing.
-        opened.sequence.ask(OTHER, Trace())
-        opened.sequence.ask(question, Trace())
-        if i:
-            assert opened.sequence.unread < 30
-        got = opened.logits(chain([11, 12]), (0,), 13)
-        assert close(got, logits(pair, windows[0], [11, 12], question))
-        assert close(opened.logits(DraftTree())[0], logits(pair, windows[0], [11, 13], question)[-1])
-
-
 @pytest.mark.parametrize("prefilled", [5, 8])
 @torch.inference_mode()
-def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
-    pair: ModelPair, windows: list[Window], prefilled: int
-) -> None:
+def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(pair, windows, prefilled):
     opened = Opened(pair, windows[0], prefilled)
     opened.sequence.ask(QUESTION, Trace())
     opened.encode()
@@ -163,9 +113,7 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(
 
 @torch.inference_mode()
 @pytest.mark.parametrize("is_static", [False, True])
-def test_hidden_states_have_what_goes_into_tapped_layers(
-    pair: ModelPair, windows: list[Window], is_static: bool
-) -> None:
+def test_hidden_states_have_what_goes_into_tapped_layers(pair, windows, is_static):
     opened = Opened(pair, windows[0], 8, is_static, (3, 1))
     opened.sequence.ask(QUESTION, Trace())
     ids = pair.target.prompt_ids(QUESTION)
@@ -191,9 +139,7 @@ def test_hidden_states_have_what_goes_into_tapped_layers(
     ("kept", "new"), [((), 1), ((0, 1, 2), 1), ((0, 1, 2, 3, 5, 6, 7), 4), (tuple(range(8)), 1)]
 )
 @torch.inference_mode()
-def test_fit_keeps_frames_before_the_first_other_one(
-    pair: ModelPair, windows: list[Window], kept: tuple[int, ...], new: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fit_keeps_frames_before_the_first_other_one(pair, windows, kept, new, monkeypatch):
     opened, encoded = Opened(pair, windows[0], 8), list[int]()
     encode = pair.target.encode
     monkeypatch.setattr(
@@ -207,25 +153,6 @@ def test_fit_keeps_frames_before_the_first_other_one(
     assert sum(encoded) == new
 
 
-@pytest.mark.parametrize("is_static", [False, True])
-@torch.inference_mode()
-def test_nothing_of_a_rehearsal_stays_in_the_cache(
-    pair: ModelPair, windows: list[Window], is_static: bool
-) -> None:
-    window = windows[2]
-    opened = Opened(pair, first_frames(window, 7), 7, is_static)
-    sequence, unit = opened.sequence, pair.target.spec.frame_tokens // 8
-    length, place = sequence._row.length, sequence._place
-    sequence.ask("What is this?", Trace(), REHEARSAL)
-    opened.step(chain([5, 6, 7]), (0, 1))
-    assert sequence._row.length > length + unit
-    sequence.append(window.frames[7], 7)
-    opened.read()
-    assert (sequence._row.length, sequence._place) == (length + unit, place + unit)
-    sequence.ask(QUESTION, Trace())
-    assert close(opened.logits(chain([5, 6])), logits(pair, window, [5, 6]))
-
-
 @pytest.mark.parametrize(
     ("per_unit", "read", "ends"),
     [
@@ -235,9 +162,9 @@ def test_nothing_of_a_rehearsal_stays_in_the_cache(
         pytest.param(2, 6, (False, False, True), id="a frame that completes no unit"),
     ],
 )
-def test_frames_that_end_a_rehearsal(per_unit: int, read: int, ends: tuple[bool, ...]) -> None:
+def test_frames_that_end_a_rehearsal(per_unit, read, ends):
     spec = InputSpec(8, per_unit, 224, 800, 4096, (2,))
-    sequence: Any = SimpleNamespace(
+    sequence = SimpleNamespace(
         _target=SimpleNamespace(spec=spec),
         frame_count=read,
         _waiting=[],

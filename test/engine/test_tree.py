@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from draft_trees import alike_trees, trees
 from hypothesis import given
@@ -13,20 +11,20 @@ from crossspec_ros.engine.accept import agreement, greedy_path
 from crossspec_ros.engine.tree import ROOT, DraftTree
 
 
-def path(tree: DraftTree, node: int) -> tuple[int, ...]:
-    tokens: list[int] = []
+def path(tree, node):
+    tokens = []
     while node != ROOT:
         tokens.insert(0, tree.token_ids[node])
         node = tree.parents[node]
     return tuple(tokens)
 
 
-def paths(tree: DraftTree) -> list[tuple[int, ...]]:
+def paths(tree):
     return [path(tree, node) for node in range(len(tree))]
 
 
 @given(trees())
-def test_depth_probability_and_sight_are_those_of_the_path(tree: DraftTree) -> None:
+def test_depth_probability_and_sight_are_those_of_the_path(tree):
     mask = tree.mask()
     for node, (depth, prob) in enumerate(zip(tree.depths(), tree.path_probs(), strict=True)):
         above, product = node, 1.0
@@ -41,7 +39,7 @@ def test_depth_probability_and_sight_are_those_of_the_path(tree: DraftTree) -> N
 
 
 @given(trees("a"), trees("b"))
-def test_merging_unites_the_paths_and_no_siblings_are_equal(a: DraftTree, b: DraftTree) -> None:
+def test_merging_unites_the_paths_and_no_siblings_are_equal(a, b):
     merged = DraftTree.merged([a, b])
     assert sorted(paths(merged)) == sorted(set(paths(a)) | set(paths(b)))
     assert all(parent < i for i, parent in enumerate(merged.parents))
@@ -53,7 +51,7 @@ def test_merging_unites_the_paths_and_no_siblings_are_equal(a: DraftTree, b: Dra
 
 
 @given(trees(), st.integers(0, 14))
-def test_pruning_keeps_the_likeliest_nodes_and_their_ancestors(tree: DraftTree, budget: int) -> None:
+def test_pruning_keeps_the_likeliest_nodes_and_their_ancestors(tree, budget):
     pruned = tree.pruned(budget)
     assert len(pruned) == min(budget, len(tree))
     assert all(parent < i for i, parent in enumerate(pruned.parents))
@@ -65,13 +63,13 @@ def test_pruning_keeps_the_likeliest_nodes_and_their_ancestors(tree: DraftTree, 
 
 
 @given(trees(), st.integers(0, 6))
-def test_cutting_keeps_what_is_not_too_deep(tree: DraftTree, depth: int) -> None:
+def test_cutting_keeps_what_is_not_too_deep(tree, depth):
     cut = tree.cut(depth)
     assert paths(cut) == [one for one in paths(tree) if len(one) <= depth]
 
 
 @given(trees())
-def test_of_all_paths_the_likeliest_promises_most_tokens(tree: DraftTree) -> None:
+def test_of_all_paths_the_likeliest_promises_most_tokens(tree):
     chosen = tree.likeliest_path()
     assert chosen.parents == tuple(range(ROOT, len(chosen) - 1))
     promised = [
@@ -81,13 +79,13 @@ def test_of_all_paths_the_likeliest_promises_most_tokens(tree: DraftTree) -> Non
     assert not len(tree) or path(chosen, len(chosen) - 1) in paths(tree)
 
 
-def probs_of(tree: DraftTree, node: int) -> tuple[float, ...]:
+def probs_of(tree, node):
     return () if node == ROOT else (*probs_of(tree, tree.parents[node]), tree.probs[node])
 
 
-def one_by_one(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
+def one_by_one(tree, choices):
     """The greedy path as plain decoding would find it: token by token, with all nodes that still agree."""
-    path: list[int] = []
+    path = []
     last, token = ROOT, choices[0]
     for i in range(len(tree)):
         if tree.parents[i] == last and tree.token_ids[i] == token:
@@ -97,14 +95,14 @@ def one_by_one(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...]
 
 
 @given(alike_trees(), st.data())
-def test_the_path_is_that_of_decoding_token_by_token(tree: DraftTree, data: st.DataObject) -> None:
+def test_the_path_is_that_of_decoding_token_by_token(tree, data):
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     assert greedy_path(tree, choices) == one_by_one(tree, choices)
 
 
 @given(st.lists(st.integers(0, 1)), st.data())
-def test_a_chain_is_accepted_as_far_as_it_agrees(draft: list[int], data: st.DataObject) -> None:
+def test_a_chain_is_accepted_as_far_as_it_agrees(draft, data):
     size = len(draft) + 1
     choices = data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
     kept = agreement(draft, choices)
@@ -112,6 +110,6 @@ def test_a_chain_is_accepted_as_far_as_it_agrees(draft: list[int], data: st.Data
     assert greedy_path(tree, choices) == (tuple(range(kept)), choices[kept])
 
 
-def test_nodes_beyond_the_vocabulary_go_with_what_follows() -> None:
+def test_nodes_beyond_the_vocabulary_go_with_what_follows():
     tree = DraftTree((3, 9, 4, -1, 5), (ROOT, 0, 1, 0, 0), (0.5,) * 5, (("a",),) * 5)
     assert tree.within(9).token_ids == (3, 5) and tree.within(9).parents == (ROOT, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,14 @@ QUESTIONS = ("What are the key elements in this scene?", "Is there anybody on th
 
 
 @pytest.fixture(scope="module", params=TINY_FAMILIES)
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def family(request, tmp_path_factory):
     name = request.param
     return name, TINY_FAMILIES[name].checkpoint(tmp_path_factory.mktemp(name) / "target")
 
 
 @pytest.mark.parametrize("runner", ["torch", "llama.cpp"])
 @torch.inference_mode()
-def test_probabilities_of_choices_equal_transformers(family: tuple[str, Path], runner: str) -> None:
+def test_probabilities_of_choices_equal_transformers(family, runner):
     """Standing questions may be the first to read the frames, or follow the caption."""
     (name, folder), seen, answers = family, noise(7, 80, 48, seed=7), list[Any]()
     pair, tiny = load_pair(tiny_models(), target=str(folder), draft=NO_DRAFT), TINY_FAMILIES[name]
@@ -56,7 +55,7 @@ def test_probabilities_of_choices_equal_transformers(family: tuple[str, Path], r
         settled(decoder)
     prompt, module = tiny.inputs(folder, seen, QUESTIONS[1]), tiny.loaded(folder)
 
-    def probability(text: str) -> float:
+    def probability(text):
         tokens = [*target.tokenizer.encode(text, add_special_tokens=False).ids, target.spec.eos_ids[0]]
         logits = module(**continued(prompt, tokens)).logits[0, -len(tokens) - 1 : -1]
         return float(logits.log_softmax(-1)[range(len(tokens)), tokens].sum().exp())

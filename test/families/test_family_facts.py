@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -25,12 +24,12 @@ from crossspec_ros.models.registry import TARGETS, target_architecture, target_s
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     made = tmp_path_factory.mktemp("families")
     return {name: family.checkpoint(made / name) for name, family in TINY_FAMILIES.items()}
 
 
-def changed(folder: Path, to: Path, part: str, values: Any) -> Path:
+def changed(folder, to, part, values):
     """A copy whose config, or a part of it, has these values; None takes one away."""
     shutil.copytree(folder, to)
     config = json.loads((to / "config.json").read_text())
@@ -61,9 +60,7 @@ TEXT, VISION = "text_config", "vision_config"
      ("smolvlm", "", {"scale_factor": 3}, "smolvlm-scale-factor"),
      ("smolvlm", TEXT, {"model_type": "gpt2"}, "smolvlm-text-type")],
 )  # fmt: skip
-def test_a_config_of_another_model_is_refused(
-    folders: dict[str, Path], tmp_path: Path, family: str, part: str, values: Any, code: str
-) -> None:
+def test_a_config_of_another_model_is_refused(folders, tmp_path, family, part, values, code):
     folder = changed(folders[family], tmp_path / "changed", part, values)
     with refused(code):
         target_spec(folder)
@@ -75,15 +72,13 @@ def test_a_config_of_another_model_is_refused(
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "smolvlm-layers"),
      ("qwen3_vl", VISION, {"depth": "x"}, "qwen3-vl-library-depth")],
 )  # fmt: skip
-def test_a_config_of_other_weights_is_refused(
-    folders: dict[str, Path], tmp_path: Path, family: str, part: str, values: Any, code: str
-) -> None:
+def test_a_config_of_other_weights_is_refused(folders, tmp_path, family, part, values, code):
     folder = changed(folders[family], tmp_path / "changed", part, values)
     with refused(code, library_text="library" in code):
         target_architecture(folder).load(Placement())
 
 
-def test_a_token_that_text_never_becomes_is_missed(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_token_that_text_never_becomes_is_missed(folders, tmp_path):
     """An entry of the vocabulary is not enough."""
     folder = shutil.copytree(folders["internvl"], tmp_path / "target")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -98,9 +93,7 @@ def test_a_token_that_text_never_becomes_is_missed(folders: dict[str, Path], tmp
 @pytest.mark.parametrize(
     ("name", "code"), [("qwen3_vl", "pixels-of-no-file"), ("smolvlm", "size-of-no-file")]
 )
-def test_a_size_of_frames_is_not_guessed(
-    folders: dict[str, Path], tmp_path: Path, name: str, code: str
-) -> None:
+def test_a_size_of_frames_is_not_guessed(folders, tmp_path, name, code):
     copy = shutil.copytree(folders[name], tmp_path / "target")
     for file in copy.glob("*preprocessor_config.json"):
         file.unlink()
@@ -113,9 +106,7 @@ def test_a_size_of_frames_is_not_guessed(
     [({"longest_edge": True}, "pixels-true"), ({"longest_edge": 8 * 64 - 1}, "pixels-too-few"),
      (7, "pixels-of-no-edge")],
 )  # fmt: skip
-def test_an_invalid_size_of_frames_is_refused(
-    folders: dict[str, Path], tmp_path: Path, size: object, code: str
-) -> None:
+def test_an_invalid_size_of_frames_is_refused(folders, tmp_path, size, code):
     copy = shutil.copytree(folders["qwen3_vl"], tmp_path / "target")
     (copy / "video_preprocessor_config.json").write_text(json.dumps({"size": size}))
     with refused(code):
@@ -130,9 +121,7 @@ def test_an_invalid_size_of_frames_is_refused(
      ("smolvlm", InputSpec(8, 1, 64, 8 * 19 + 7 * 10, 2048, ()), 2 * 3 * 2 * 16),
      ("video_llava", InputSpec(8, 1, 64, 8 * 17, 1024, ()), 2 * 5 * 4 * 48)],
 )  # fmt: skip
-def test_the_spec_follows_from_the_config(
-    folders: dict[str, Path], tmp_path: Path, family: str, spec: InputSpec, cached: int
-) -> None:
+def test_the_spec_follows_from_the_config(folders, tmp_path, family, spec, cached):
     known = target_architecture(folders[family])
     assert InputSpec(**{**vars(known.spec), "eos_ids": ()}) == spec
     assert target_spec(folders[family]) == known.spec
@@ -144,7 +133,7 @@ def test_the_spec_follows_from_the_config(
 
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+SETTINGS = {
     "qwen3_vl": {"video_processor": {**HALF, "size": {"longest_edge": 8 * 48 * 64}, "fps": 2}},
     "llava_onevision": {"video_processor": {
         **HALF, "resample": 3, "size": {"height": 30, "width": 30, "longest_edge": None}}},
@@ -158,7 +147,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_checkpoint_saved_again_is_the_same(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_saved_again_is_the_same(folders, tmp_path, name):
     """Settings of old files are then in processor_config.json, which comes first."""
     AutoModelForImageTextToText.from_pretrained(folders[name]).save_pretrained(tmp_path)
     shutil.copy(folders[name] / "tokenizer.json", tmp_path)
@@ -176,7 +165,7 @@ def test_a_checkpoint_saved_again_is_the_same(folders: dict[str, Path], tmp_path
 
 @pytest.mark.parametrize("name", TINY_FAMILIES)
 @torch.inference_mode()
-def test_a_window_fits_the_spec(folders: dict[str, Path], name: str) -> None:
+def test_a_window_fits_the_spec(folders, name):
     assert set(TARGETS) == set(TINY_FAMILIES)
     known = target_architecture(folders[name])
     target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
@@ -193,9 +182,7 @@ def test_a_window_fits_the_spec(folders: dict[str, Path], name: str) -> None:
     [(270, 480, 64, 0xCE7A16D3), (401, 225, 64, 0x77CA10C1), (31, 47, 64, 0xBFDD1327),
      (64, 64, 64, 0x5A93BBAE), (480, 640, 448, 0x4A1E9D14)],
 )  # fmt: skip
-def test_pixels_of_internvl_are_bit_for_bit_those_of_its_processor(
-    height: int, width: int, side: int, digest: int
-) -> None:
+def test_pixels_of_internvl_are_bit_for_bit_those_of_its_processor(height, width, side, digest):
     made = square_pixels(noise(2, height, width, seed=2), side, internvl.MEAN, internvl.STD)
     assert crc32(made.numpy().tobytes()) == digest
 
@@ -204,7 +191,7 @@ RECORDED = np.load(Path(__file__).parent / "recorded" / "smolvlm_pixels.npz")
 
 
 @pytest.mark.parametrize("name", ["landscape", "portrait", "tiny", "odd", "wide", "square"])
-def test_pixels_of_smolvlm_are_bit_for_bit_those_of_its_processor(name: str) -> None:
+def test_pixels_of_smolvlm_are_bit_for_bit_those_of_its_processor(name):
     side = int(RECORDED[f"{name}_side"])
     made = smolvlm.frame_pixels(RECORDED[f"{name}_frame"][None], side)
     assert made.shape == (1, 3, side, side)

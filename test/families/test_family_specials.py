@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,12 +16,12 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
 
 
-def loaded(folder: Path) -> Any:
+def loaded(folder):
     known = target_architecture(folder)
     return known.model(known.load(Placement()), known.tokenizer())
 
 
-def test_the_published_layout_of_video_llava(tmp_path: Path) -> None:
+def test_the_published_layout_of_video_llava(tmp_path):
     plain = target_architecture(TINY / "target").load(Placement()).state_dict()
     folder = copied("target", tmp_path / "target")
     write(folder, hub_weights(), "safetensors shards index")
@@ -38,14 +36,14 @@ def test_the_published_layout_of_video_llava(tmp_path: Path) -> None:
     assert model.model.language_model.rotary_emb.inv_freq[0] == 1
 
 
-def test_the_frames_of_video_llava_follow_from_its_config(tmp_path: Path) -> None:
+def test_the_frames_of_video_llava_follow_from_its_config(tmp_path):
     spec, folder = target_spec(TINY / "target"), copied("target", tmp_path / "target")
     edit(folder / "config.json", video_seq_length=3 * 17 + 5)
     fewer = replace(spec, frames=3, frame_tokens=3 * 17)
     assert target_spec(folder) == target_architecture(folder).spec == fewer
 
 
-def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path: Path) -> None:
+def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path):
     family = TINY_FAMILIES["internvl"]
     folder = family.checkpoint(tmp_path)
     own = family.loaded(folder).model.language_model.rotary_emb
@@ -63,7 +61,7 @@ QWEN3 = {"model_type": "qwen3", "head_dim": 16, "rope_scaling": None}
     [("internvl", False, QWEN3), ("internvl", True, {}), ("llava_onevision", True, {}),
      ("qwen3_vl", True, {}), ("smolvlm", True, {})],
 )  # fmt: skip
-def test_tied_embeddings_and_other_languages(tmp_path: Path, name: str, tied: bool, text: Any) -> None:
+def test_tied_embeddings_and_other_languages(tmp_path, name, tied, text):
     family, frames = TINY_FAMILIES[name], noise(8, 40, 60)
     text = text | ({"tie_word_embeddings": True} if name == "llava_onevision" else {})
     folder = family.checkpoint(tmp_path, tied, **text)
@@ -78,7 +76,7 @@ def test_tied_embeddings_and_other_languages(tmp_path: Path, name: str, tied: bo
     assert tuple(out[0, -12:].tolist()) == family.generated(folder, frames, QUESTION, 12)
 
 
-def test_the_head_of_internvl_counts_before_its_download(tmp_path: Path) -> None:
+def test_the_head_of_internvl_counts_before_its_download(tmp_path):
     """The released configs set nothing, and so transformers takes the embeddings for tied."""
     folder = TINY_FAMILIES["internvl"].checkpoint(tmp_path)
     edit(folder / "config.json", tie_word_embeddings=None)
@@ -90,7 +88,7 @@ def test_the_head_of_internvl_counts_before_its_download(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module", params=["llava_onevision", "internvl", "smolvlm", "qwen3_vl"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
+def made(request, tmp_path_factory):
     """A family's name, its tiny checkpoint, and the target from there."""
     folder = TINY_FAMILIES[request.param].checkpoint(tmp_path_factory.mktemp(request.param))
     return request.param, folder, loaded(folder)
@@ -101,7 +99,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     [(QUESTION, 1), ("", 8), ("  Où est 日本? \n\n", 8), ("a<|im_end|>b <video><img>", 1)],
 )
 @torch.inference_mode()
-def test_the_pieces_are_the_processors_text(made: tuple[str, Path, Any], question: str, frames: int) -> None:
+def test_the_pieces_are_the_processors_text(made, question, frames):
     name, folder, target = made
     window = noise(frames, 48, 64)
     units = [target.unit(features, i) for i, features in enumerate(target.encode(window))]

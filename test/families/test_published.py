@@ -10,7 +10,6 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ QWEN_TOWER = {"hidden_size": 32, "intermediate_size": 48, "depth": 2, "num_heads
               "deepstack_visual_indexes": [0, 1]}  # fmt: skip
 QWEN_ROPE = {"mrope_interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"}
 
-PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+PUBLISHED = {
     "qwen3_vl_4b": ("qwen3_vl", {"head_dim": 16, "rope_scaling": QWEN_ROPE}, QWEN_TOWER),
     "llava_ov_0_5b": ("llava_onevision", {}, TOWER),
     "smolvlm2_500m": ("smolvlm", {"head_dim": 16}, TOWER),
@@ -49,7 +48,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 """Family, and what its language model and its tower have beside `TEXT`."""
 
 
-def checkpoint(name: str, folder: Path) -> None:
+def checkpoint(name, folder):
     """Write the published files, a stand-in tokenizer, and random weights."""
     _, text, tower = PUBLISHED[name]
     shutil.copytree(CHECKPOINTS / name, folder, copy_function=shutil.copyfile)
@@ -72,7 +71,7 @@ def checkpoint(name: str, folder: Path) -> None:
         path.write_bytes(content)
 
 
-def tokenizer(folder: Path, rows: int) -> None:
+def tokenizer(folder, rows):
     """Write one with the published special tokens under their ids, and others up to the first of these."""
     said = json.loads((folder / "tokenizer_config.json").read_text()).get("added_tokens_decoder", {})
     added = {token["content"]: int(i) for i, token in said.items()}
@@ -102,7 +101,7 @@ def tokenizer(folder: Path, rows: int) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(document))
 
 
-def template(folder: Path) -> str:
+def template(folder):
     if (file := folder / "chat_template.jinja").is_file():
         return file.read_text()
     found: str = json.loads((folder / "chat_template.json").read_text())["chat_template"]
@@ -112,7 +111,7 @@ def template(folder: Path) -> str:
 @pytest.mark.skipif(not CHECKPOINTS.is_dir(), reason="needs the metadata of published checkpoints")
 @pytest.mark.parametrize("name", PUBLISHED)
 @torch.inference_mode()
-def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path, name):
     folder = tmp_path / name
     checkpoint(name, folder)
     family = TINY_FAMILIES[PUBLISHED[name][0]]

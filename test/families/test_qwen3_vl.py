@@ -16,7 +16,7 @@ from tiny_targets import QUESTION, TINY_FAMILIES, noise
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.qwen3_vl import Qwen3VL, read_size, unit_patches
+from crossspec_ros.models.qwen3_vl import read_size, unit_patches
 from crossspec_ros.models.registry import target_architecture, target_spec
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.resize import resize_shortest
@@ -27,22 +27,22 @@ SHAPES = {8: (48, 64), 7: (90, 40), 1: (30, 100)}
 """Sizes of frames by their number: one that is read as it is, and two that are shrunk."""
 
 
-def film(count: int) -> np.ndarray:
+def film(count):
     return noise(count, *SHAPES[count], seed=count)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return FAMILY.checkpoint(tmp_path_factory.mktemp("qwen3_vl"))
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Qwen3VL:
+def target(folder):
     known = target_architecture(folder)
     return known.model(known.load(Placement()), known.tokenizer())
 
 
-def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) -> None:
+def test_frames_that_turn_out_blind_leave_no_gap(folder, target):
     """Those behind them move up, and pairs are made anew."""
     frames, kept = film(8), [0, 1, 2, 4, 5, 6, 7]
     tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
@@ -56,7 +56,7 @@ def test_frames_that_turn_out_blind_leave_no_gap(folder: Path, target: Qwen3VL) 
 
 @pytest.mark.parametrize("count", SHAPES)
 @torch.inference_mode()
-def test_ids_and_positions_are_those_of_the_processor(folder: Path, target: Qwen3VL, count: int) -> None:
+def test_ids_and_positions_are_those_of_the_processor(folder, target, count):
     frames, prompt = film(count), FAMILY.inputs(folder, film(count), QUESTION)
     units = [target.unit(features, i) for i, features in enumerate(target.encode(frames))]
     read = Chunk.joined([target.opening(), *units, target.closing(QUESTION)])
@@ -73,7 +73,7 @@ def test_ids_and_positions_are_those_of_the_processor(folder: Path, target: Qwen
     torch.testing.assert_close(read.embeds[is_video], torch.cat(seen.pooler_output), atol=1e-5, rtol=0)
 
 
-def test_the_prompt_in_full(target: Qwen3VL) -> None:
+def test_the_prompt_in_full(target):
     """The marks around all units are those of transformers from 5.10 on; see docs/real_models.md."""
     unit = f"<|vision_start|>{'<|video_pad|>' * (6 * 8)}<|vision_end|>"
     whole = (
@@ -85,7 +85,7 @@ def test_the_prompt_in_full(target: Qwen3VL) -> None:
 
 
 @pytest.mark.parametrize("name", ["kept", "shrunk", "portrait", "small"])
-def test_patches_are_bit_for_bit_those_of_the_processor(name: str) -> None:
+def test_patches_are_bit_for_bit_those_of_the_processor(name):
     """As scripts/record_qwen3_vl.py recorded them, in which a frame has 4 tokens at most."""
     frames, levels = RECORDED[f"{name}_frames"], RECORDED[f"{name}_levels"]
     size = read_size(*frames.shape[1:3], 2, 32, 4 * 32 * 32)
@@ -94,7 +94,7 @@ def test_patches_are_bit_for_bit_those_of_the_processor(name: str) -> None:
     np.testing.assert_array_equal(patches, (levels.astype(np.float32) - 127.5) / 127.5)
 
 
-def test_a_window_of_the_released_ones(folder: Path, tmp_path: Path) -> None:
+def test_a_window_of_the_released_ones(folder, tmp_path):
     values = json.loads((folder / "config.json").read_text())
     values["vision_config"] |= {"patch_size": 16}
     (tmp_path / "config.json").write_text(json.dumps(values))

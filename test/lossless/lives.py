@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from crossspec_lab.bench.lossless import Adversary
-from crossspec_lab.heads.head import Head, Sizes
+from crossspec_lab.heads.head import Sizes
 from crossspec_lab.heads.head_files import load_head, make_head
 from crossspec_lab.world.dataset import event_window, frame_window
 from plain_target import settled
 from tiny_targets import TINY_FAMILIES, noise
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from crossspec_ros.captioning.caption import Caption, Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.sampling import Sampling, drawn
+from crossspec_ros.engine.sampling import drawn
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.settings import REHEARSAL
@@ -35,7 +31,7 @@ LIMIT = 16
 WAIT_S = 60
 WINDOWS_AT_A_TIME = 3
 HEAD = "frame_head"
-PROPOSERS: dict[str, tuple[str, ...]] = {
+PROPOSERS = {
     "alone": (),
     "memory": ("memory",),
     "event_draft": ("event_draft",),
@@ -48,19 +44,19 @@ PROPOSERS: dict[str, tuple[str, ...]] = {
 class Target:
     """A family's tiny target, its windows, and transformers' own captions of them."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name, folder):
         self._name, self._tiny = name, TINY_FAMILIES[name]
         self._folder = self._tiny.checkpoint(folder)
         self._module = self._tiny.loaded(self._folder)
-        self._generated: dict[tuple[Any, ...], tuple[int, ...]] = {}
-        self._engines: dict[str, LocalEngine] = {}
+        self._generated = {}
+        self._engines = {}
         self.pair = load_pair(tiny_models(), target=str(self._folder))
         # Sizes change, one has a frame more than the window before, and one comes again.
         self.windows = [self._window(i, *of) for i, of in enumerate([(7, 2), (8, 7), (7, 2), (1, 1)])]
         self._head = self._frame_head()
         self.adversary = self._new_adversary()
 
-    def _window(self, index: int, frames: int, seed: int) -> Window:
+    def _window(self, index, frames, seed):
         """Return a window of the world that Video-LLaVA was trained on; random targets read noise."""
         size = (80, 48) if seed % 2 else (48, 80)
         is_random = self._name != "video_llava"
@@ -68,7 +64,7 @@ class Target:
         stamps_ns = tuple(i * 125_000_000 for i in range(frames))
         return Window(index, 0, 10**9, event_window(2_000_000 + seed), images, stamps_ns)
 
-    def _frame_head(self) -> Head:
+    def _frame_head(self):
         target, draft = self.pair.target, self.pair.draft
         if self._name == "video_llava":
             return load_head(tiny_models() / "heads" / "massv", target, draft)
@@ -77,14 +73,14 @@ class Target:
             sizes = {"width": 32, "layers": 1, "heads": 2, "inner": 48}
             return make_head("language_model", Sizes.of(target, draft), sizes)
 
-    def _new_adversary(self) -> Adversary:
+    def _new_adversary(self):
         target = self.pair.target
         return Adversary(target.tokenizer.get_vocab_size(), target.spec.eos_ids[0])
 
-    def engine(self, runner: str) -> LocalEngine:
+    def engine(self, runner):
         """Return the target's engine with this `runner`, which the decoders of all tests share."""
         if runner not in self._engines:
-            made: Any = None
+            made = None
             if runner == "llama.cpp":
                 pytest.importorskip("llama_cpp")
                 from crossspec_ros.engine.llama_cpp import llama_runner
@@ -95,7 +91,7 @@ class Target:
         return self._engines[runner]
 
     @contextmanager
-    def decoder(self, runner: str, proposers: str, rehearse: bool) -> Iterator[PrefillHiddenDecoder]:
+    def decoder(self, runner, proposers, rehearse):
         """Yield a decoder that verifies whatever these proposers draft."""
         engine, self.adversary = self.engine(runner), self._new_adversary()
         self._head.name = HEAD
@@ -108,14 +104,7 @@ class Target:
             yield decoder
 
     @torch.inference_mode()
-    def generated(
-        self,
-        window: Window,
-        question: str = QUESTION,
-        limit: int = LIMIT,
-        eos_id: int | None = None,
-        sampling: Sampling | None = None,
-    ) -> tuple[int, ...]:
+    def generated(self, window, question=QUESTION, limit=LIMIT, eos_id=None, sampling=None):
         """Return the tokens that transformers' `generate` writes, greedily or as `sampling` draws them."""
         key = window.frames.tobytes(), question, limit, eos_id, sampling
         if key not in self._generated:
@@ -126,7 +115,7 @@ class Target:
             self._generated[key] = tuple(out[0, inputs["input_ids"].shape[1] :].tolist())
         return self._generated[key]
 
-    def close(self) -> None:
+    def close(self):
         for engine in self._engines.values():
             engine.close()
 
@@ -134,17 +123,15 @@ class Target:
 class Draws(LogitsProcessor):
     """Lets `generate` write tokens that are drawn one by one."""
 
-    def __init__(self, sampling: Sampling) -> None:
+    def __init__(self, sampling):
         self._sampling, self._generator = sampling, sampling.generator()
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def __call__(self, input_ids, scores):
         token = drawn(self._sampling.probs(scores[0]), self._generator)
         return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([token]), 0.0)
 
 
-def lived(
-    decoder: PrefillHiddenDecoder, window: Window, options: Options, read_ahead: int, rehearse: bool
-) -> Caption:
+def lived(decoder, window, options, read_ahead, rehearse):
     """Let a window pass: its event images, so many frames, rehearsals in between, and its close.
 
     Only here do the lossless tests drive the decoder. The last frame begins the answer, but in every other

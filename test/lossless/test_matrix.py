@@ -7,17 +7,14 @@ meet run by default, all of them nightly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
-from typing import Any
 
 import pytest
 from lives import LIMIT, OTHER_QUESTION, PROPOSERS, QUESTION, Target, lived
 from tiny_targets import TINY_FAMILIES
 
-from crossspec_ros.captioning.caption import Caption, Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
+from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine import accept
 from crossspec_ros.engine.kv import KVRow
@@ -25,32 +22,29 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
-Cell = tuple[str, str, str, str, bool]
 RUNNERS = ("torch", "static", "llama.cpp")
-READ_AHEAD: dict[str, Callable[[int], int]] = {
+READ_AHEAD = {
     "none": lambda frames: 0,
     "some": lambda frames: min(5, frames),
     "all but one": lambda frames: frames - 1,
     "all": lambda frames: frames,
 }
-CELLS: list[Cell] = [*product(TINY_FAMILIES, RUNNERS, PROPOSERS, READ_AHEAD, (False, True))]
-Targets = Callable[[str], Target]
+CELLS = [*product(TINY_FAMILIES, RUNNERS, PROPOSERS, READ_AHEAD, (False, True))]
 _keep = KVRow.keep
 
 
-def covering(cells: list[Cell], together: int) -> list[Cell]:
+def covering(cells, together):
     """Choose few of the cells, in which values of so many factors meet wherever they meet in all."""
     found = {cell: set(combinations(enumerate(cell), together)) for cell in cells}
-    missing, chosen = set().union(*found.values()), list[Cell]()
+    missing, chosen = set().union(*found.values()), []
     while missing:
         chosen.append(max(cells, key=lambda cell: len(found[cell] & missing)))
         missing -= found[chosen[-1]]
     return chosen
 
 
-def matrix() -> list[Any]:
+def matrix():
     """Return every cell; those of llama.cpp, which may be missing, are chosen apart."""
     by_llama = [cell for cell in CELLS if "llama.cpp" in cell]
     daily = {*covering([cell for cell in CELLS if cell not in by_llama], 2), *covering(by_llama, 1)}
@@ -61,10 +55,10 @@ def matrix() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
-    made: dict[str, Target] = {}
+def targets(tmp_path_factory):
+    made = {}
 
-    def target(family: str) -> Target:
+    def target(family):
         if family not in made:
             made[family] = Target(family, tmp_path_factory.mktemp(family) / "target")
         return made[family]
@@ -74,9 +68,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
         one.close()
 
 
-def compared(
-    target: Target, decoder: PrefillHiddenDecoder, window: Window, read_ahead: int, rehearse: bool, **how: Any
-) -> Caption:
+def compared(target, decoder, window, read_ahead, rehearse, **how):
     """Return the decoder's caption, whose tokens `generate` writes as well."""
     wanted = target.adversary.answer = target.generated(window, **how)
     options = Options(QUESTION, how.get("limit", LIMIT), how.get("sampling"))
@@ -86,9 +78,7 @@ def compared(
 
 
 @pytest.mark.parametrize(("family", "runner", "proposers", "read_ahead", "rehearse"), matrix())
-def test_captions_equal_generate(
-    targets: Targets, family: str, runner: str, proposers: str, read_ahead: str, rehearse: bool
-) -> None:
+def test_captions_equal_generate(targets, family, runner, proposers, read_ahead, rehearse):
     """Windows follow one another on one decoder; of the third one further questions are asked."""
     target, drafted, ahead = targets(family), Counter[str](), READ_AHEAD[read_ahead]
     *windows, single = target.windows
@@ -107,7 +97,7 @@ def test_captions_equal_generate(
 
 
 @pytest.mark.parametrize("family", TINY_FAMILIES)
-def test_captions_differ_between_windows(targets: Targets, family: str) -> None:
+def test_captions_differ_between_windows(targets, family):
     """What a target reads decides what it writes, or the matrix would show nothing."""
     target = targets(family)
     captions = {target.generated(*case) for case in product(target.windows[:2], (QUESTION, OTHER_QUESTION))}
@@ -124,9 +114,7 @@ def test_captions_differ_between_windows(targets: Targets, family: str) -> None:
     ],
 )
 @pytest.mark.parametrize("family", TINY_FAMILIES)
-def test_captions_end_where_generate_ends(
-    targets: Targets, family: str, runner: str, proposers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captions_end_where_generate_ends(targets, family, runner, proposers, monkeypatch):
     """By their length, and by each of their tokens where that ends a sequence."""
     target = targets(family)
     window, model, spec = target.windows[0], target.pair.target, target.pair.target.spec
@@ -142,8 +130,8 @@ def test_captions_end_where_generate_ends(
 
 
 @pytest.mark.parametrize("family", TINY_FAMILIES)
-def test_sampled_captions_equal_sampling_one_by_one(targets: Targets, family: str) -> None:
-    target, captions = targets(family), list[tuple[int, ...]]()
+def test_sampled_captions_equal_sampling_one_by_one(targets, family):
+    target, captions = targets(family), []
     with target.decoder("torch", "adversary", True) as decoder:
         for seed, window in enumerate(target.windows):
             sampling = Sampling(5.0, 1.0, seed, top_k=4)
@@ -162,9 +150,7 @@ def test_sampled_captions_equal_sampling_one_by_one(targets: Targets, family: st
     ],
     ids=["acceptance", "positions", "cache"],
 )
-def test_broken_part_is_noticed(
-    targets: Targets, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Any
-) -> None:
+def test_broken_part_is_noticed(targets, monkeypatch, owner, name, broken):
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError):
         test_captions_equal_generate(targets, "internvl", "torch", "adversary", "all but one", False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 from checkpoint_layouts import copied, edit, save, weights, write
@@ -23,7 +20,7 @@ LAYOUTS = ("safetensors", "safetensors shards index", "bin", "bin shards index",
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
+def test_every_layout_holds_the_same(tmp_path, layout):
     """A truncated file or a missing shard is named."""
     tensors = {
         "a.weight": torch.arange(600.0).view(2, 300),
@@ -45,7 +42,7 @@ def test_every_layout_holds_the_same(tmp_path: Path, layout: str) -> None:
         read_tensors(tmp_path)
 
 
-READERS: dict[str, Callable[[Path], object]] = {
+READERS = {
     "model.safetensors": lambda file: read_tensors(file.parent),
     "pytorch_model.bin": lambda file: read_tensors(file.parent),
     "config.json": read_json,
@@ -64,15 +61,13 @@ READERS: dict[str, Callable[[Path], object]] = {
         ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code>', "is a server's answer"),
     ],
 )
-def test_placeholders_of_a_checkpoint_are_named(
-    tmp_path: Path, name: str, content: str, meaning: str
-) -> None:
+def test_placeholders_of_a_checkpoint_are_named(tmp_path, name, content, meaning):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=f"'{tmp_path / name}' {meaning}: "):
         READERS[name](tmp_path / name)
 
 
-def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+def test_json_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "config.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert read_json(tmp_path / "config.json") == {"a": 1}
 
@@ -80,14 +75,14 @@ def test_json_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 class Payload:
     """Pickled code: whoever unpickles it writes a file."""
 
-    def __init__(self, proof: Path) -> None:
+    def __init__(self, proof):
         self._proof = str(proof)
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def __reduce__(self):
         return open, (self._proof, "w")
 
 
-def test_pickled_code_is_never_run(tmp_path: Path) -> None:
+def test_pickled_code_is_never_run(tmp_path):
     proof, file = tmp_path / "proof", tmp_path / "pytorch_model.bin"
     torch.save({"w": torch.zeros(2), "x": Payload(proof)}, file)
     with refused("weights-with-code", library_text=True):
@@ -98,7 +93,7 @@ def test_pickled_code_is_never_run(tmp_path: Path) -> None:
     assert proof.exists()
 
 
-def changed(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
+def changed(**changes):
     """The shipped draft's tensors with these instead; None takes one away."""
     return {name: one for name, one in (weights("draft") | changes).items() if one is not None}
 
@@ -111,7 +106,7 @@ def changed(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
         ({"model.layers.2.mlp.up_proj.weight": torch.zeros(384, 128)}, "tensor-surplus"),
     ],
 )
-def test_tensors_that_do_not_fit(tmp_path: Path, changes: dict[str, torch.Tensor | None], code: str) -> None:
+def test_tensors_that_do_not_fit(tmp_path, changes, code):
     folder = copied("draft", tmp_path / "draft")
     write(folder, changed(**changes), "safetensors")
     with refused(code):
@@ -119,7 +114,7 @@ def test_tensors_that_do_not_fit(tmp_path: Path, changes: dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize("name", TINY_FAMILIES)
-def test_no_family_runs_with_a_random_head(tmp_path: Path, name: str) -> None:
+def test_no_family_runs_with_a_random_head(tmp_path, name):
     if name == "video_llava":
         pytest.skip("the shipped one is not written here")
     folder = TINY_FAMILIES[name].checkpoint(tmp_path / "untied")
@@ -139,9 +134,7 @@ def test_no_family_runs_with_a_random_head(tmp_path: Path, name: str) -> None:
      ({"vision_config": None, "hidden_size": None}, "config-without-sizes"),
      ({"text_config": {"hidden_size": "wide"}, "hidden_size": "wide"}, "config-width-text")],
 )  # fmt: skip
-def test_an_invalid_config_is_named(
-    tmp_path: Path, name: str, change: str | dict[str, object], code: str
-) -> None:
+def test_an_invalid_config_is_named(tmp_path, name, change, code):
     folder = copied(name, tmp_path / name)
     file = folder / "config.json"
     file.write_text(change) if isinstance(change, str) else edit(file, **change)
@@ -151,7 +144,7 @@ def test_an_invalid_config_is_named(
         (target_architecture if name == "target" else draft_architecture)(folder)
 
 
-def test_nf4_needs_widths_of_whole_blocks(tmp_path: Path) -> None:
+def test_nf4_needs_widths_of_whole_blocks(tmp_path):
     """bitsandbytes computes wrong products of other widths."""
     pytest.importorskip("bitsandbytes")
     folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target")
@@ -159,7 +152,7 @@ def test_nf4_needs_widths_of_whole_blocks(tmp_path: Path) -> None:
         target_architecture(folder).load(Placement("nf4"))
 
 
-def test_a_head_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
+def test_a_head_that_contradicts_the_config_is_refused(tmp_path):
     """transformers would use it, and only warn."""
     folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target", False)
     edit(folder / "config.json", tie_word_embeddings=True)
@@ -170,7 +163,7 @@ def test_a_head_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_fsdp_wrapped_module."])
-def test_names_lose_the_prefixes_of_wrappers(tmp_path: Path, prefix: str) -> None:
+def test_names_lose_the_prefixes_of_wrappers(tmp_path, prefix):
     """DDP, torch.compile and FSDP add them, FSDP and compiled layers within names, too."""
     one, two = torch.ones(1), torch.ones(1)
     save(tmp_path / "model.safetensors", {f"{prefix}a.0._orig_mod.w": one, f"{prefix}module": two})
@@ -179,13 +172,13 @@ def test_names_lose_the_prefixes_of_wrappers(tmp_path: Path, prefix: str) -> Non
     assert read_tensors(tmp_path).keys() == {"module.a", "b"}
 
 
-def test_a_file_that_a_fine_tune_lacks_is_in_its_base_model(tmp_path: Path) -> None:
+def test_a_file_that_a_fine_tune_lacks_is_in_its_base_model(tmp_path):
     (tmp_path / "config.json").write_text('{"_name_or_path": "Qwen/Qwen3-VL-2B-Instruct"}')
     with refused("processor-of-base"):
         processor_settings(tmp_path, "Qwen3-VL", needed=["size"])
 
 
-def test_a_single_file_wins_over_old_shards(tmp_path: Path) -> None:
+def test_a_single_file_wins_over_old_shards(tmp_path):
     write(tmp_path, {str(i): torch.zeros(1) for i in range(6)}, "safetensors shards index")
     save(tmp_path / "model.safetensors", {"0": torch.ones(1)})
     assert set(read_tensors(tmp_path)) == {"0"}
@@ -200,7 +193,7 @@ def test_a_single_file_wins_over_old_shards(tmp_path: Path) -> None:
         ("quantised/model-Q4.gguf", "checkpoint-holds-gguf"),
     ],
 )
-def test_other_files_are_named_with_a_remedy(tmp_path: Path, name: str, code: str) -> None:
+def test_other_files_are_named_with_a_remedy(tmp_path, name, code):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("{}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from crossspec_lab.world.event_images import event_images
 from refusals import refused
 
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.models.eventgpt import EventGPTArchitecture, EventGPTModule, draft_prompt_ids
+from crossspec_ros.models.eventgpt import EventGPTArchitecture, draft_prompt_ids
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 
@@ -21,22 +19,22 @@ EVENT_TOKEN_ID = -200
 
 
 @pytest.fixture(scope="module")
-def reference(shared: Path) -> Path:
+def reference(shared):
     return shared / "data" / "eventgpt_tiny"
 
 
 @pytest.fixture(scope="module")
-def expected(reference: Path) -> dict[str, np.ndarray]:
+def expected(reference):
     return dict(np.load(reference / "expected.npz"))
 
 
 @pytest.fixture(scope="module")
-def model(reference: Path) -> EventGPTModule:
+def model(reference):
     return EventGPTArchitecture.of_folder(reference).load(Placement())
 
 
 @pytest.fixture(scope="module")
-def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
+def drawn(reference, expected):
     """Event images of equal counts."""
     count, height, width = expected["event_images"].shape[:3]
     with np.load(reference / "events.npz") as arrays:
@@ -47,9 +45,7 @@ def drawn(reference: Path, expected: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @torch.inference_mode()
-def test_from_events_to_greedy_tokens(
-    model: EventGPTModule, expected: dict[str, np.ndarray], drawn: np.ndarray
-) -> None:
+def test_from_events_to_greedy_tokens(model, expected, drawn):
     assert np.array_equal(drawn, expected["event_images"])
     pixels = clip_pixels(drawn, model.config.vision_config.image_size)
     assert np.array_equal(pixels.numpy(), expected["pixel_values"])
@@ -66,7 +62,7 @@ def test_from_events_to_greedy_tokens(
 
 
 @torch.inference_mode()
-def test_windows_may_be_encoded_together(model: EventGPTModule) -> None:
+def test_windows_may_be_encoded_together(model):
     side = model.config.vision_config.image_size
     pixels = torch.randn(3, 5, 3, side, side, generator=torch.Generator().manual_seed(0))
     apart = torch.stack([model.encode_events(one) for one in pixels])
@@ -74,7 +70,7 @@ def test_windows_may_be_encoded_together(model: EventGPTModule) -> None:
 
 
 @torch.inference_mode()
-def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
+def test_the_events_stand_in_the_middle_of_the_prompt():
     known = EventGPTArchitecture.of_folder(TINY / "draft")
     draft = known.model(known.load(Placement()), known.tokenizer())
     images = np.random.default_rng(0).integers(0, 256, (5, 70, 90, 3), np.uint8)
@@ -93,22 +89,22 @@ def test_the_events_stand_in_the_middle_of_the_prompt() -> None:
 
 
 @pytest.fixture(scope="module")
-def plain() -> dict[str, torch.Tensor]:
+def plain():
     return EventGPTArchitecture.of_folder(TINY / "draft").load(Placement()).state_dict()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return copied("draft", tmp_path / "draft")
 
 
-def assert_loads(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+def assert_loads(folder, plain):
     loaded = EventGPTArchitecture.of_folder(folder).load(Placement()).state_dict()
     assert loaded.keys() == plain.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
 
 
-def test_spare_tensors_and_code_are_left_out(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+def test_spare_tensors_and_code_are_left_out(folder, plain):
     spare = {
         "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(16),
         TOWER + "vision_model.embeddings.position_ids": torch.arange(17)[None],
@@ -123,7 +119,7 @@ def test_spare_tensors_and_code_are_left_out(folder: Path, plain: dict[str, torc
     assert_loads(folder, plain)
 
 
-def test_the_head_may_be_the_embeddings(folder: Path, plain: dict[str, torch.Tensor]) -> None:
+def test_the_head_may_be_the_embeddings(folder, plain):
     tensors = weights("draft")
     del tensors["lm_head.weight"]
     edit(folder / "config.json", tie_word_embeddings=True)
@@ -132,7 +128,7 @@ def test_the_head_may_be_the_embeddings(folder: Path, plain: dict[str, torch.Ten
 
 
 @pytest.mark.parametrize("is_whole_clip", [True, False])
-def test_a_tower_in_its_own_folder(folder: Path, plain: dict[str, torch.Tensor], is_whole_clip: bool) -> None:
+def test_a_tower_in_its_own_folder(folder, plain, is_whole_clip):
     whole, inner, to = weights("draft"), TOWER + "vision_model.", folder / "clip"
     tower = {name.removeprefix(TOWER): whole.pop(name) for name in list(whole) if name.startswith(inner)}
     write(folder, whole, "safetensors")
@@ -146,7 +142,7 @@ def test_a_tower_in_its_own_folder(folder: Path, plain: dict[str, torch.Tensor],
     assert_loads(folder, plain)
 
 
-def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
+def test_the_tower_of_the_release_is_known_by_name(folder):
     (folder / "clip" / "config.json").unlink()
     edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
     vision = EventGPTArchitecture.of_folder(folder).config.vision_config
@@ -163,7 +159,7 @@ def test_the_tower_of_the_release_is_known_by_name(folder: Path) -> None:
     ("value", "code"),
     [({"num_attention_heads": 7}, "eventgpt-heads"), ({"hidden_act": "os.system"}, "eventgpt-activation")],
 )
-def test_an_invalid_config_is_refused(folder: Path, file: str, value: dict[str, object], code: str) -> None:
+def test_an_invalid_config_is_refused(folder, file, value, code):
     edit(folder / file, **value)
     with refused(code, library_text=True, file=file):
         assert EventGPTArchitecture.of_folder(folder).skeleton

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from crossspec_lab.bench.released import released_pair
@@ -21,7 +19,7 @@ TINY = tiny_models()
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @torch.inference_mode()
-def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype: str) -> None:
+def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype):
     placement = Placement(dtype)
     pair = load_pair(TINY, 1, placement)
     estimated = estimate(placement, target_architecture(TINY / "target"), draft_architecture(TINY / "draft"))
@@ -37,7 +35,7 @@ def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype: str) -> No
         assert torch.isfinite(model.logits(hidden)).all()
 
 
-def test_caches_and_devices_of_the_7b_pair() -> None:
+def test_caches_and_devices_of_the_7b_pair():
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
     pair = released_pair()
     apart, together, nf4 = (estimate(choice, *pair) for choice in choices)
@@ -56,7 +54,7 @@ def test_caches_and_devices_of_the_7b_pair() -> None:
     assert 14e9 < nf4.by_device()["cuda:0"] < 20e9
 
 
-def test_the_estimate_counts_the_caches_of_the_decoder() -> None:
+def test_the_estimate_counts_the_caches_of_the_decoder():
     from crossspec_ros.captioning import live_windows
     from crossspec_ros.drafting import draft_model
 
@@ -64,7 +62,7 @@ def test_the_estimate_counts_the_caches_of_the_decoder() -> None:
     assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 
-def test_a_container_limits_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_container_limits_the_memory(monkeypatch, tmp_path):
     free, total = memory("cpu")
     assert 0 < free <= total
     for name, text in {
@@ -79,7 +77,7 @@ def test_a_container_limits_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert memory("cpu")[1] == total
 
 
-def test_smaller_dtypes_by_llama_cpp_need_less() -> None:
+def test_smaller_dtypes_by_llama_cpp_need_less():
     pair = released_pair()
     found = [estimate(Placement(dtype, engine=LLAMA_CPP), *pair) for dtype in LLAMA_KINDS]
     needed = [one.by_device()["cpu"] for one in found]

@@ -6,10 +6,7 @@ import ctypes
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ from gguf_pairs import write_pair
 from llama_cpp import llama_cpp, mtmd_cpp
 
 from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.models.gguf import GgufArchitecture, GgufTarget
+from crossspec_ros.models.gguf import GgufArchitecture
 
 QUESTION = "What are the key elements in this scene?"
 MARK = gguf.QUESTION
@@ -46,26 +43,25 @@ TYPED = (
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory):
     return TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path_factory.mktemp("qwen") / "target")
 
 
 @pytest.fixture(scope="module")
-def file(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(checkpoint, tmp_path_factory):
     return write_pair(checkpoint, tmp_path_factory.mktemp("pair"))
 
 
-def loaded(file: Path) -> GgufTarget:
+def loaded(file):
     known = target_architecture(file)
-    target: Any = known.model(known.load(Placement()), known.tokenizer())
-    return target
+    return known.model(known.load(Placement()), known.tokenizer())
 
 
-def frames(target: GgufTarget, count: int = 8) -> np.ndarray:
+def frames(target, count=8):
     return noise(count, target.spec.image_size, 40, seed=count)
 
 
-def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
+def own_answer(target, seen, limit):
     """Greedy tokens by the library's own calls: its prompt, its reading of chunks, a token a pass."""
     before, behind = target.facts.prompt
     content = before + mtmd_cpp.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
@@ -80,7 +76,7 @@ def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
         assert not mtmd_cpp.mtmd_helper_eval_chunks(
             projector.handle, context, chunks, 0, 0, 2048, True, ctypes.byref(passed)
         )
-    tokens: list[int] = []
+    tokens = []
     while len(tokens) < limit and not (tokens and tokens[-1] in target.spec.eos_ids):
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (target.vocabulary,))
         tokens.append(int(logits.argmax()))
@@ -91,7 +87,7 @@ def own_answer(target: GgufTarget, seen: np.ndarray, limit: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
-def test_answers_are_the_librarys_own(checkpoint: Path, tmp_path: Path, kind: str) -> None:
+def test_answers_are_the_librarys_own(checkpoint, tmp_path, kind):
     target, rng = loaded(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
     assert target.spec == target_spec(tmp_path / f"tiny-{kind}.gguf")
     runner = llama_runner(target, "gguf", 1)
@@ -105,7 +101,7 @@ def test_answers_are_the_librarys_own(checkpoint: Path, tmp_path: Path, kind: st
                 # Of fewer bits the library's own passes over one row are summed in another order.
                 assert own_answer(target, seen, LIMIT) == [*alone]
 
-            def draft(known: Sequence[int], alone: Sequence[int] = alone) -> DraftTree:
+            def draft(known, alone=alone):
                 right = [*alone[len(known) : len(known) + rng.randrange(6)]]
                 wrong = [rng.randrange(300) for _ in range(3)]
                 chains = [right, right[:1] + wrong] if runner.branches else [right + wrong]
@@ -116,9 +112,9 @@ def test_answers_are_the_librarys_own(checkpoint: Path, tmp_path: Path, kind: st
 
 
 @torch.inference_mode()
-def test_inputs_are_the_checkpoints(checkpoint: Path, file: Path) -> None:
+def test_inputs_are_the_checkpoints(checkpoint, file):
     target, known = loaded(file), target_architecture(checkpoint)
-    own: Any = known.model(known.load(Placement()), known.tokenizer())
+    own = known.model(known.load(Placement()), known.tokenizer())
     assert np.array_equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds.numpy())
     assert target.prompt_ids(QUESTION)[1] == own.prompt_ids(QUESTION)[1][1:]
     assert target.tokenizer.decode(own.tokenizer.encode(QUESTION).ids) == QUESTION
@@ -133,7 +129,7 @@ def test_inputs_are_the_checkpoints(checkpoint: Path, file: Path) -> None:
         target.encode(frames(target, 2))
 
 
-def test_command_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_captions(tmp_path, capsys):
     file = write_pair(share_dir() / "models" / "tiny_qwen3_vl", tmp_path / "pair", "Q8_0")
     drive, said = str(share_dir() / "rosbags" / "synthetic_drive"), []
     for draft in ("none", ""):
@@ -147,7 +143,7 @@ def test_command_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert printed.count("gguf on cpu by llama.cpp") == 1 and "recommended: --device cpu" in printed
 
 
-def test_chat_templates(checkpoint: Path, file: Path, tmp_path: Path) -> None:
+def test_chat_templates(checkpoint, file, tmp_path):
     typed = GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "typed", template=TYPED))
     assert typed.prompt == GgufArchitecture.of_folder(file).prompt
     for template, sentence in (("", "has no chat template"), ("{{ 1 // 0 }}", "does not take a question")):
@@ -155,7 +151,7 @@ def test_chat_templates(checkpoint: Path, file: Path, tmp_path: Path) -> None:
             GgufArchitecture.of_folder(write_pair(checkpoint, tmp_path / "other", template=template))
 
 
-def cut(file: Path) -> None:
+def cut(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
@@ -168,9 +164,7 @@ def cut(file: Path) -> None:
      (lambda file, projector: projector.write_bytes(file.read_bytes()), "not the projector"),
      (lambda file, projector: file.unlink(), "there is no file")],
 )  # fmt: skip
-def test_invalid_pairs_are_refused(
-    file: Path, tmp_path: Path, harm: Callable[[Path, Path], object], problem: str
-) -> None:
+def test_invalid_pairs_are_refused(file, tmp_path, harm, problem):
     mine, projector = tmp_path / file.name, tmp_path / "mmproj-tiny.gguf"
     for made in (mine, projector):
         made.write_bytes((file.parent / made.name).read_bytes())
@@ -179,7 +173,7 @@ def test_invalid_pairs_are_refused(
         GgufArchitecture.of_folder(mine)
 
 
-def test_scaled_embeddings_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaled_embeddings_are_refused(file, monkeypatch):
     own = gguf.read_embeddings
     monkeypatch.setattr(gguf, "read_embeddings", lambda file: lambda ids: 1.5 * own(file)(ids))
     gguf._read.cache_clear()
@@ -208,7 +202,7 @@ print(len(caption.token_ids) > 5, "torch" in sys.modules, psutil.Process().memor
 """
 
 
-def test_a_captioner_needs_no_torch_and_little_memory(file: Path, tmp_path: Path) -> None:
+def test_a_captioner_needs_no_torch_and_little_memory(file, tmp_path):
     np.save(tmp_path / "frames.npy", noise(8, 32, 40))
     command = [sys.executable, "-c", ALONE, str(file), str(tmp_path / "frames.npy")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
@@ -216,7 +210,7 @@ def test_a_captioner_needs_no_torch_and_little_memory(file: Path, tmp_path: Path
     assert done.stdout.split() == ["True", "False", "True"]
 
 
-def test_its_digest_is_that_of_both_files(file: Path, tmp_path: Path) -> None:
+def test_its_digest_is_that_of_both_files(file, tmp_path):
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes())
     projector = tmp_path / "mmproj-other.gguf"

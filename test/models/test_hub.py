@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from checkpoint_layouts import TINY, copied, weights, write
 from huggingface_hub import constants
 from refusals import refused
-from stand_in_hub import COMMIT, REVISIONS, Hub, stand_in_hub
+from stand_in_hub import COMMIT, REVISIONS, stand_in_hub
 
 from crossspec_ros.models import hub
 from crossspec_ros.models.hub import Offer, fetch_weights, is_hub_id, known_as, offer, target_path
@@ -23,13 +22,13 @@ SMALL = {"config.json", "generation_config.json", "tokenizer.json"}
 
 
 @pytest.fixture
-def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def online(tmp_path, monkeypatch):
     models = {"ORG/NAME": TINY / "target", "ORG/DRAFT": TINY / "draft"}
     with stand_in_hub(monkeypatch, tmp_path / "hub", models, license="mit") as hub:
         yield hub
 
 
-def test_configs_are_fetched_before_weights(online: Hub) -> None:
+def test_configs_are_fetched_before_weights(online):
     folder = target_folder("ORG/NAME")
     assert target_spec(folder) == target_spec(TINY / "target")
     assert set(online.sent) == SMALL
@@ -37,7 +36,7 @@ def test_configs_are_fetched_before_weights(online: Hub) -> None:
     assert "model.safetensors" in online.sent
 
 
-def test_old_weights_are_fetched_without_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_weights_are_fetched_without_safetensors(tmp_path, monkeypatch):
     write(copied("target", tmp_path / "old"), weights("target"), "bin shards index")
     with stand_in_hub(monkeypatch, tmp_path / "hub", {"ORG/OLD": tmp_path / "old"}) as hub:
         found = offer("ORG/OLD")
@@ -52,13 +51,13 @@ def test_old_weights_are_fetched_without_safetensors(tmp_path: Path, monkeypatch
     [({"target": "ORG/NAME", "draft": "ORG/NAME"}, "hub-target-as-draft"),
      ({"target": "ORG/DRAFT", "draft": "ORG/DRAFT"}, "hub-draft-as-target")],
 )  # fmt: skip
-def test_weights_of_another_model_are_not_fetched(online: Hub, models: dict[str, str], code: str) -> None:
+def test_weights_of_another_model_are_not_fetched(online, models, code):
     with refused(code):
         load_pair("/nowhere", **models)
     assert "model.safetensors" not in online.sent
 
 
-def test_the_offer_of_the_hub(online: Hub) -> None:
+def test_the_offer_of_the_hub(online):
     online.pretended = {"model-00002.safetensors": 10**10, "README.md": 10**4, "pytorch_model.bin": 10**10}
     sizes = online.sizes("ORG/NAME")
     download = sum(sizes.values()) - sizes["README.md"] - sizes["pytorch_model.bin"]
@@ -70,14 +69,14 @@ def test_the_offer_of_the_hub(online: Hub) -> None:
 
 
 @pytest.mark.parametrize("name", ["ORG/OTHER", "ORG/NAME@v2.0"])
-def test_an_unknown_hub_id_is_refused(online: Hub, name: str) -> None:
+def test_an_unknown_hub_id_is_refused(online, name):
     with refused("hub-id-unknown", name=name):
         target_folder(name)
     assert offer(name) is None
 
 
 @pytest.mark.parametrize("revision", ["v1.0", "1" * 40])
-def test_a_revision_of_a_model(online: Hub, monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+def test_a_revision_of_a_model(online, monkeypatch, revision):
     name, commit = f"ORG/NAME@{revision}", REVISIONS["v1.0"]
     found = offer(name)
     assert is_hub_id(name) and found and found.revision == commit
@@ -91,7 +90,7 @@ def test_a_revision_of_a_model(online: Hub, monkeypatch: pytest.MonkeyPatch, rev
         target_folder("ORG/NAME")
 
 
-def test_weights_are_of_the_revision_of_their_configs(online: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_of_the_revision_of_their_configs(online, monkeypatch):
     folder = target_folder("ORG/NAME")
     monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
     fetch_weights(folder)
@@ -99,25 +98,25 @@ def test_weights_are_of_the_revision_of_their_configs(online: Hub, monkeypatch: 
     assert online.commits == {COMMIT} and "model.safetensors" in online.sent
 
 
-def test_hub_is_asked_only_for_missing_weights(online: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_is_asked_only_for_missing_weights(online, monkeypatch):
     """A path inside the cache needs no network if the weights are there."""
     folder = target_folder("ORG/NAME")
     fetch_weights(folder)
     (folder / "model.safetensors").unlink()
     fetch_weights(target_folder(str(folder)))
     assert (folder / "model.safetensors").is_file()
-    asked: list[object] = []
+    asked = []
     monkeypatch.setattr(hub, "_fetched", lambda *names: asked.append(names))
     assert load_pair("/nowhere", target=str(folder), draft="none").known_as == {"target": known_as(folder)}
     assert not asked
 
 
 @pytest.mark.parametrize("name", ["ORG/NAME@", "ORG/NAME@../x", "ORG/NAME@-x", "NAME@main", "ORG/NAME@a b"])
-def test_invalid_hub_ids(name: str) -> None:
+def test_invalid_hub_ids(name):
     assert not is_hub_id(name)
 
 
-def test_a_folder_takes_precedence_over_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert target_folder("org/name") == Path("org/name")

@@ -14,18 +14,18 @@ from crossspec_ros.models.registry import target_spec
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
+def models(tmp_path):
     return Path(shutil.copytree(TINY, tmp_path / "models"))
 
 
-def test_the_shipped_pair_fits_together() -> None:
+def test_the_shipped_pair_fits_together():
     pair = load_pair(TINY)
     assert pair.draft is not None and pair.translation is not None and pair.translation.unchanged
     assert (pair.target.spec.frames, pair.target.spec.image_size) == (8, 64)
     assert (pair.draft.event_images, pair.draft.image_size) == (5, 64)
 
 
-def test_the_models_may_lie_apart(tmp_path: Path) -> None:
+def test_the_models_may_lie_apart(tmp_path):
     target, draft = copied("target", tmp_path / "a"), copied("draft", tmp_path / "b")
     write(target, hub_weights(), "safetensors")
     write(draft, weights("draft"), "safetensors")
@@ -38,7 +38,7 @@ def test_the_models_may_lie_apart(tmp_path: Path) -> None:
         load_pair("/nowhere")
 
 
-def test_each_model_has_its_own_end_tokens(models: Path) -> None:
+def test_each_model_has_its_own_end_tokens(models):
     edit(models / "draft" / "config.json", eos_token_id=5)
     edit(models / "target" / "generation_config.json", eos_token_id=[9, 7])
     pair = load_pair(models)
@@ -49,7 +49,7 @@ def test_each_model_has_its_own_end_tokens(models: Path) -> None:
         target_spec(models / "target")
 
 
-def test_a_config_does_not_choose_the_attention(models: Path) -> None:
+def test_a_config_does_not_choose_the_attention(models):
     for name in ("target", "draft", "draft/clip"):
         edit(models / name / "config.json", attn_implementation="a/b", _attn_implementation="a/b")
     pair = load_pair(models)

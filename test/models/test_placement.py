@@ -17,13 +17,13 @@ from crossspec_ros.settings import DTYPES, LLAMA_CPP
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     return monkeypatch
 
 
-def test_a_missing_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with refused("bitsandbytes-missing"):
         available("nf4", "cpu")
@@ -31,7 +31,7 @@ def test_a_missing_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_llama(LlamaConfig())
 
 
-def test_llama_cpp_runs_on_the_cpu(gpus: pytest.MonkeyPatch) -> None:
+def test_llama_cpp_runs_on_the_cpu(gpus):
     assert str(available("bf16", "cpu", "cuda:1", LLAMA_CPP)) == "bf16 on cpu by llama.cpp, draft on cuda:1"
     assert str(available(target="a.gguf")) == "gguf on cpu by llama.cpp"
     for code, wrong in (("llama-cpp-on-cuda", ("float32", "cuda")), ("llama-cpp-in-nf4", ("nf4", "auto"))):
@@ -39,7 +39,7 @@ def test_llama_cpp_runs_on_the_cpu(gpus: pytest.MonkeyPatch) -> None:
             available(*wrong, "", LLAMA_CPP)
 
 
-def test_modules_beside_the_language_model_are_not_quantised() -> None:
+def test_modules_beside_the_language_model_are_not_quantised():
     assert [Placement(dtype).torch_dtype for dtype in DTYPES] == [torch.float32, *[torch.bfloat16] * 3]
     kept = ("lm_head", "model.tower")
     assert Placement("bf16").quantization(kept) is None
@@ -60,13 +60,11 @@ def test_modules_beside_the_language_model_are_not_quantised() -> None:
         (("float32", "cpu"), Placement("float32", "cpu")),
     ],
 )
-def test_names_become_devices(
-    gpus: pytest.MonkeyPatch, requested: tuple[str, ...], placement: Placement
-) -> None:
+def test_names_become_devices(gpus, requested, placement):
     assert available(*requested) == placement
 
 
-def test_a_missing_device_is_refused(gpus: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_refused(gpus):
     for code, wrong in (("device-beyond-last", ("cuda:3", "")), ("draft-beyond-last", ("cuda", "cuda:2"))):
         with refused(code):
             available("bf16", *wrong)
@@ -74,6 +72,6 @@ def test_a_missing_device_is_refused(gpus: pytest.MonkeyPatch) -> None:
     assert available("float32") == Placement("float32", "cpu")
 
 
-def test_parameters_are_checked_without_torch() -> None:
+def test_parameters_are_checked_without_torch():
     code = "import sys, crossspec_ros.captioning.replay_setup; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

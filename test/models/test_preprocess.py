@@ -14,7 +14,7 @@ FRAMES = np.load(FOLDER / "frames.npz")
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_pixels_are_bit_for_bit_those_of_the_processor(name: str) -> None:
+def test_pixels_are_bit_for_bit_those_of_the_processor(name):
     recorded = np.load(FOLDER / "video_llava_pixels.npz")[name]
     frame = FRAMES[name]
     pixels = clip_pixels(np.stack([frame, frame[::-1]]), 224).numpy()
@@ -24,7 +24,7 @@ def test_pixels_are_bit_for_bit_those_of_the_processor(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_squares_are_bit_for_bit_those_of_the_processor(name: str) -> None:
+def test_squares_are_bit_for_bit_those_of_the_processor(name):
     frame, recorded = FRAMES[name], np.load(FOLDER / "llava_onevision_pixels.npz")[name]
     pixels = square_pixels(np.stack([frame, frame[::-1]]), 64).numpy()
     assert pixels.dtype == recorded.dtype == np.float32

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from checkpoint_layouts import TINY, copied, edit
@@ -27,23 +25,21 @@ from crossspec_ros.models.registry import (
      ("draft", draft_architecture)],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["gpt2", 7])
-def test_another_type_is_refused(
-    tmp_path: Path, name: str, known: Callable[[Path], object], kind: object
-) -> None:
+def test_another_type_is_refused(tmp_path, name, known, kind):
     folder = copied(name, tmp_path / name)
     edit(folder / "config.json", model_type=kind)
     with refused("target-of-unknown-type" if name == "target" else "draft-of-unknown-type", kind=kind):
         known(folder)
 
 
-def test_the_reason_against_a_known_type_is_given(tmp_path: Path) -> None:
+def test_the_reason_against_a_known_type_is_given(tmp_path):
     folder = copied("target", tmp_path / "target")
     edit(folder / "config.json", model_type="molmo2")
     with refused("target-sees-frames-both-ways"):
         target_spec(folder)
 
 
-def test_sizes_are_known_without_torch(tmp_path: Path) -> None:
+def test_sizes_are_known_without_torch(tmp_path):
     targets = [str(family.checkpoint(tmp_path / name)) for name, family in TINY_FAMILIES.items()]
     code = f"""
 import sys
@@ -59,7 +55,7 @@ assert not {{"torch", "transformers", "tokenizers"}} & set(sys.modules)
 
 
 @pytest.mark.parametrize("size", [48, 224, 336])
-def test_the_image_size_of_a_draft_is_that_of_its_tower(tmp_path: Path, size: int) -> None:
+def test_the_image_size_of_a_draft_is_that_of_its_tower(tmp_path, size):
     folder = copied("draft", tmp_path / "draft")
     config = folder / "clip" / "config.json"
     if size == 336:

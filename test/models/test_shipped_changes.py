@@ -14,7 +14,7 @@ SMOL = share_dir() / "models" / "smol"
 BASE_WORDS = 49_152
 
 
-def test_every_change_has_its_place() -> None:
+def test_every_change_has_its_place():
     known = target_architecture(SMOL)
     assert isinstance(known, TransformersTarget)
     with torch.device("meta"):

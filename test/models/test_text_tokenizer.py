@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -21,7 +20,7 @@ EVENT_TOKENS = ("<ev_patch>", "<ev_start>", "<ev_end>")
 
 
 @pytest.fixture(scope="session")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llama(tmp_path_factory):
     """A folder with a `tokenizer.model` of LLaMA's kind: BPE with bytes for what it does not know."""
     folder = tmp_path_factory.mktemp("llama")
     # Lines, so that the end of a line is a byte to it, as to LLaMA's.
@@ -36,19 +35,17 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(llama: Path, tmp_path: Path) -> Path:
+def folder(llama, tmp_path):
     (tmp_path / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
     return tmp_path
 
 
 @pytest.fixture
-def pieces(llama: Path) -> sentencepiece.SentencePieceProcessor:
+def pieces(llama):
     return sentencepiece.SentencePieceProcessor(model_file=str(llama / "tokenizer.model"))
 
 
-def test_the_ids_are_those_of_sentencepiece(
-    folder: Path, pieces: sentencepiece.SentencePieceProcessor
-) -> None:
+def test_the_ids_are_those_of_sentencepiece(folder, pieces):
     tokenizer = load_tokenizer(folder, 500, EVENT_TOKENS)
     for text in TEXTS:
         ids = tokenizer.encode(text).ids
@@ -58,9 +55,7 @@ def test_the_ids_are_those_of_sentencepiece(
 
 
 @pytest.mark.parametrize("legacy", [None, True, False])
-def test_prompts_have_the_spaces_of_sentencepiece(
-    folder: Path, pieces: sentencepiece.SentencePieceProcessor, legacy: bool | None
-) -> None:
+def test_prompts_have_the_spaces_of_sentencepiece(folder, pieces, legacy):
     if legacy is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
     tokenizer = load_tokenizer(folder, 500, (*EVENT_TOKENS, "<video>"))
@@ -78,7 +73,7 @@ def test_prompts_have_the_spaces_of_sentencepiece(
     assert (tokenizer.id_to_token(after[0]) == "▁") is (legacy is not False)
 
 
-def test_added_tokens_keep_their_ids(folder: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
+def test_added_tokens_keep_their_ids(folder, pieces):
     size = pieces.vocab_size()
     recorded = {"<ev_end>": size + 2, "<pad>": size, "<ev_start>": size + 1}
     (folder / "added_tokens.json").write_text(json.dumps(recorded))
@@ -96,9 +91,7 @@ def test_added_tokens_keep_their_ids(folder: Path, pieces: sentencepiece.Sentenc
      ({"mm_use_im_start_end": True}, EVENT_TOKENS),
      ({"mm_use_im_start_end": True, "mm_use_im_patch_token": False}, EVENT_TOKENS[1:])],
 )  # fmt: skip
-def test_the_config_of_eventgpt_adds_tokens(
-    tmp_path: Path, llama: Path, flags: dict[str, bool], added: tuple[str, ...]
-) -> None:
+def test_the_config_of_eventgpt_adds_tokens(tmp_path, llama, flags, added):
     draft = copied("draft", tmp_path / "draft")
     (draft / "tokenizer.json").unlink()
     (draft / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
@@ -110,7 +103,7 @@ def test_the_config_of_eventgpt_adds_tokens(
     ]
 
 
-def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path: Path) -> None:
+def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path):
     """InternVL3's has one id more than rows."""
     made = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
     made.add_special_tokens(["<one>", "<video>"])
@@ -134,7 +127,7 @@ def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path: Path) -> N
      ("tokenizer.model", b"no model", "tokenizer-no-model"),
      ("tokenizer_config.json", b"{", "tokenizer-config-no-json")],
 )  # fmt: skip
-def test_a_damaged_tokenizer(folder: Path, file: str, content: bytes, code: str) -> None:
+def test_a_damaged_tokenizer(folder, file, content, code):
     (folder / file).write_bytes(content)
     with refused(code, library_text=True):
         load_tokenizer(folder, 500)

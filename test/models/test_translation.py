@@ -23,7 +23,7 @@ PAIRS = [("pieces", "tiny"), ("tiny", "pieces"), ("pieces", "chatml"), ("tiny", 
 
 
 @cache
-def tokenizer(name: str) -> Tokenizer:
+def tokenizer(name):
     """LLaMA's kind, the shipped one, or the same behind a prompt that ends with a line break."""
     if name != "pieces":
         folder = {"tiny": "tiny/target", "chatml": "tiny_qwen3_vl"}[name]
@@ -47,7 +47,7 @@ def tokenizer(name: str) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(layout))
 
 
-def make(draft: str, target: str) -> Translation:
+def make(draft, target):
     prompt = tokenizer(target).encode(PROMPTS[target]).ids
     return Translation(tokenizer(draft), tokenizer(target), EOS[draft], EOS[target], prompt)
 
@@ -55,19 +55,19 @@ def make(draft: str, target: str) -> Translation:
 used = cache(make)
 
 
-def response(name: str, text: str) -> list[int]:
+def response(name, text):
     """The tokens of a response behind the model's prompt, from one encoding of everything."""
     before = tokenizer(name).encode(PROMPTS[name]).ids
     text = text.removeprefix(" ") if name == "chatml" else text
     return [*tokenizer(name).encode(PROMPTS[name] + text).ids[len(before) :], EOS[name]]
 
 
-def probs(tokens: list[int]) -> list[float]:
+def probs(tokens):
     return [0.5 + 0.5 / (2 + (7 * i + token) % 11) for i, token in enumerate(tokens)]
 
 
 @pytest.mark.parametrize(("draft", "target"), PAIRS)
-def test_a_caption_becomes_the_targets_own_tokens(draft: str, target: str) -> None:
+def test_a_caption_becomes_the_targets_own_tokens(draft, target):
     """A part of it becomes whole words, as probable as they are in the draft."""
     for sentence in SENTENCES[:20]:
         tokens, own = response(draft, f" {sentence}"), response(target, f" {sentence}")
@@ -82,7 +82,7 @@ def test_a_caption_becomes_the_targets_own_tokens(draft: str, target: str) -> No
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(PAIRS), st.lists(st.integers(0, 600), max_size=24))
-def test_any_tokens_give_words_of_the_target_only(pair: tuple[str, str], tokens: list[int]) -> None:
+def test_any_tokens_give_words_of_the_target_only(pair, tokens):
     draft, target = pair
     translated, likely = used(draft, target)(tokens, probs(tokens))
     assert len(translated) == len(likely) and all(0 < p <= 1 for p in likely)
@@ -94,14 +94,14 @@ def test_any_tokens_give_words_of_the_target_only(pair: tuple[str, str], tokens:
     assert grown[: len(translated)] == translated
 
 
-def test_a_broken_letter_ends_it() -> None:
+def test_a_broken_letter_ends_it():
     *tokens, end = response("tiny", " a é b")
     half = tokens.index(response("tiny", " é")[-2])
     broken = [*tokens[:half], *tokens[half + 1 :], end]
     assert list(used("tiny", "pieces")(broken, [1.0] * 9)[0]) == response("pieces", " a")[:-1]
 
 
-def test_text_that_the_target_would_change_ends_it() -> None:
+def test_text_that_the_target_would_change_ends_it():
     layout = json.loads(tokenizer("tiny").to_str()) | {"normalizer": {"type": "Lowercase"}}
     lower = Tokenizer.from_str(json.dumps(layout))
     translation = Translation(tokenizer("pieces"), lower, 2, 2, lower.encode("ASSISTANT:").ids)
@@ -109,7 +109,7 @@ def test_text_that_the_target_would_change_ends_it() -> None:
     assert list(translated) == response("tiny", " a car.")[:-1]
 
 
-def test_shared_ids_pass_unchanged() -> None:
+def test_shared_ids_pass_unchanged():
     translation = make("tiny", "tiny")
     assert translation.unchanged
     for sentence in SENTENCES[:5]:
@@ -120,7 +120,7 @@ def test_shared_ids_pass_unchanged() -> None:
             assert translation(mixed, [0.5] * 99) == (tuple(tokens[:5]), (0.5,) * 5)
 
 
-def test_no_vocabulary_that_differs_passes_unchanged() -> None:
+def test_no_vocabulary_that_differs_passes_unchanged():
     layout = json.loads(tokenizer("tiny").to_str())
     vocabulary = layout["model"]["vocab"]
     vocabulary["a"], vocabulary["e"] = vocabulary["e"], vocabulary["a"]

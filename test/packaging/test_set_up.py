@@ -19,7 +19,7 @@ MADE_OF |= {"jazzy": ["-jazzy"], "audit": ["-audit"], "real": ["-real"]}
 """The requirements in each lock."""
 
 
-def versions(lock: str) -> dict[str, set[str]]:
+def versions(lock):
     """Return the versions of each package of a lock."""
     found: dict[str, set[str]] = {}
     for name, version in re.findall(r"^(\w\S*)==(\S+)", (ROOT / "locks" / lock).read_text(), re.MULTILINE):

@@ -7,7 +7,7 @@ import numpy as np
 from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 
 
-def test_free_memory_goes_back() -> None:
+def test_free_memory_goes_back():
     # In pieces of the heap, with one that stays at its end.
     many = [np.ones(4096) for _ in range(4000)]
     last = many.pop()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 from killing import WAIT_S, kill
@@ -18,15 +16,14 @@ from crossspec_ros.captioning.outcome import Listener
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch, waited
 
 
-def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits() -> None:
+def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits():
     pulse = Pulse("work")
     watch = ThreadWatch(lambda: [pulse])
 
-    def looks(number: int) -> tuple[str, str]:
+    def looks(number):
         for _ in range(number):
             watch.look()
         return watch.fault, watch.values["work"]
@@ -43,9 +40,9 @@ def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits
         assert looks(1) == ("", "busy")
 
 
-def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch):
     monkeypatch.setattr("crossspec_ros.telemetry.pulse._BEAT_S", 0.01)
-    work: Future[int] = Future()
+    work = Future()
     pulse = Pulse("work")
     thread = pulse.start(lambda: waited(work) and None, "work")
     pulse.silent_s = 9
@@ -59,7 +56,7 @@ def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch: pytest.Monkey
     assert not thread.is_alive() and waited(work) == 7
 
 
-def test_a_thread_that_was_told_to_end_is_not_dead() -> None:
+def test_a_thread_that_was_told_to_end_is_not_dead():
     go = threading.Event()
     pulse = Pulse("work")
     thread = pulse.start(lambda: bool(go.wait()), "work")
@@ -71,7 +68,7 @@ def test_a_thread_that_was_told_to_end_is_not_dead() -> None:
 
 
 @pytest.fixture
-def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
+def decoder(pair, tmp_path):
     decoder = PrefillHiddenDecoder(pair, Policy((), None))
     decoder.memory_file = MemoryFile(CaptionMemory(), tmp_path / "memory.json", "words", 9)
     yield decoder
@@ -79,9 +76,7 @@ def decoder(pair: ModelPair, tmp_path: Path) -> Iterator[PrefillHiddenDecoder]:
 
 
 @pytest.mark.parametrize("name", ["target", "draft", "memory", "captioner"])
-def test_each_thread_of_a_captioner_that_is_killed_is_told(
-    decoder: PrefillHiddenDecoder, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_thread_of_a_captioner_that_is_killed_is_told(decoder, name, monkeypatch):
     captions = Captioner(decoder, Options("?"), Listener())
     captions.start()
     assert decoder._drafts is not None and decoder.memory_file is not None
@@ -101,16 +96,14 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(
     captions.stop()
 
 
-def test_two_threads_of_one_name_hide_no_fault() -> None:
+def test_two_threads_of_one_name_hide_no_fault():
     dead, alive = Pulse("captions"), Pulse("captions")
     dead.start(lambda: None, "captioner").join()
     assert ThreadWatch(lambda: [dead, alive]).look().startswith("the thread of the captions has ended")
 
 
-def test_the_end_of_a_thread_obeys_no_stranger(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> None:
+def test_the_end_of_a_thread_obeys_no_stranger(caplog, capfd):
+    def work():
         raise BaseException("gone \x1b[31m")
 
     pulse = Pulse("captions")
@@ -119,6 +112,6 @@ def test_the_end_of_a_thread_obeys_no_stranger(
     assert "\x1b" not in caplog.text + capfd.readouterr().err
 
 
-def notify(changed: threading.Condition) -> None:
+def notify(changed):
     with changed:
         changed.notify_all()
