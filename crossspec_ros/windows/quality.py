@@ -37,12 +37,29 @@ def flags(window: Window) -> tuple[str, ...]:
     - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says;
     - `images_missing`: announced images were lost on their way; `images_surplus`: more came than announced.
     """
-    of_window = {
+    frames, images = window.frames, window.event_images
+    # Pixels that events have reached are without green.
+    white = images[:, ::_EVERY, ::_EVERY, 1].mean((1, 2)).min() / 255 if len(images) else 1.0
+    reached = 1 - float(white)
+    is_silent = reached < _SILENT_SHARE
+    pixels = frames[:, ::_EVERY, ::_EVERY]
+    # A camera's noise differs from frame to frame; a simulated one of a still scene may not.
+    is_frozen = (
+        not is_silent and len(frames) > 2 and all(np.array_equal(one, frames[0]) for one in frames[1:])
+    )
+    faults = {
+        "events_missing": not len(images),
+        "events_silent": len(images) > 0 and is_silent,
+        "events_saturated": reached > _SATURATED_SHARE,
+        "rgb_missing": not len(frames),
+        "rgb_frozen": is_frozen,
+        "rgb_dark": len(frames) > 0 and np.mean((pixels < _DARK).all(axis=-1)) > _BLIND_SHARE,
+        "rgb_saturated": len(frames) > 0 and np.mean((pixels > _BRIGHT).all(axis=-1)) > _BLIND_SHARE,
         "partial": is_partial(window),
         "images_missing": window.missing > 0,
         "images_surplus": window.surplus > 0,
     }
-    return (*_of_events(window), *_of_frames(window), *(name for name, is_so in of_window.items() if is_so))
+    return tuple(name for name, is_so in faults.items() if is_so)
 
 
 def is_partial(window: Window) -> bool:
@@ -59,34 +76,3 @@ def trustworthy(window: Window, faults: Sequence[str]) -> Window:
     if not len(window.frames) and _BLIND_EVENTS & set(faults):
         window = replace(window, event_images=window.event_images[:0])
     return window
-
-
-def _of_events(window: Window) -> list[str]:
-    if not len(window.event_images):
-        return ["events_missing"]
-    reached = _reached(window)
-    if reached < _SILENT_SHARE:
-        return ["events_silent"]
-    return ["events_saturated"] if reached > _SATURATED_SHARE else []
-
-
-def _of_frames(window: Window) -> list[str]:
-    frames = window.frames
-    if not len(frames):
-        return ["rgb_missing"]
-    found = []
-    moves = len(window.event_images) > 0 and _reached(window) >= _SILENT_SHARE
-    # A camera's noise differs from frame to frame; a simulated one of a still scene may not.
-    if moves and len(frames) > 2 and all(np.array_equal(frame, frames[0]) for frame in frames[1:]):
-        found.append("rgb_frozen")
-    pixels = frames[:, ::_EVERY, ::_EVERY]
-    if np.mean((pixels < _DARK).all(axis=-1)) > _BLIND_SHARE:
-        found.append("rgb_dark")
-    elif np.mean((pixels > _BRIGHT).all(axis=-1)) > _BLIND_SHARE:
-        found.append("rgb_saturated")
-    return found
-
-
-def _reached(window: Window) -> float:
-    """Share of the pixels that events have reached, in the fullest image; those are without green."""
-    return 1 - float(window.event_images[:, ::_EVERY, ::_EVERY, 1].mean((1, 2)).min()) / 255
