@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -229,20 +230,7 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
     return (found[0], found[1]) if found else None
 
 
-class Hdf5Images(StampedImages):
-    """The images of a file."""
-
-    def __init__(self, stamps_ns: list[int], data: list[h5py.Dataset] | h5py.Dataset) -> None:
-        super().__init__(stamps_ns)
-        self._data = data
-
-    def _read(self, index: int, stamp_ns: int) -> bytes:
-        pixels = np.squeeze(self._data[index])
-        encoding = {2: "mono8", 3: "bgr8"}[pixels.ndim]
-        return image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)
-
-
-def _open_images(file: Hdf5File, events: Hdf5Recording) -> Hdf5Images | None:
+def _open_images(file: Hdf5File, events: Hdf5Recording) -> StampedImages | None:
     for name, stamps_name in events.layout.images:
         node = file.get(name)
         if isinstance(node, h5py.Group) and len(node):
@@ -255,5 +243,11 @@ def _open_images(file: Hdf5File, events: Hdf5Recording) -> Hdf5Images | None:
         stamps_us = to_us(stamps, events.unit)
         if len(stamps) != len(data) or stamps_us.min() < 0:
             raise InputError(f"'{file.path}' has no valid time for each image of '{name}': copy it again")
-        return Hdf5Images((stamps_us * 1000).tolist(), data)
+        return StampedImages((stamps_us * 1000).tolist(), partial(_read_image, data))
     return None
+
+
+def _read_image(data: list[h5py.Dataset] | h5py.Dataset, index: int, stamp_ns: int) -> bytes:
+    pixels = np.squeeze(data[index])
+    encoding = {2: "mono8", 3: "bgr8"}[pixels.ndim]
+    return image(stamp_ns, np.ascontiguousarray(pixels, np.uint8), encoding)

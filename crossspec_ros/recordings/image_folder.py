@@ -51,11 +51,11 @@ class FolderImages(StampedImages):
         stamps = [int(number * _UNITS_NS[unit]) for number in numbers]
         if max(stamps) >= _MAX_NS:
             raise InputError(f"'{source}' has times after 2038 in {unit}: correct the times or their unit")
-        super().__init__(stamps)
+        super().__init__(stamps, self._read_file)
         self._files = files
         self.description = f"{len(files)} images of '{folder}' with times in {unit} from '{source}'"
 
-    def _read(self, index: int, stamp_ns: int) -> bytes:
+    def _read_file(self, index: int, stamp_ns: int) -> bytes:
         data = self._files[index].read_bytes()
         kind = next((kind for head, kind in _HEADS.items() if data.startswith(head)), None)
         if not kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
@@ -25,17 +25,13 @@ LATE_US = 5_000
 _T = TypeVar("_T")
 
 
-class StampedImages(ABC):
-    """Images that are read one by one, in the order of their stamps."""
+class StampedImages:
+    """Images that are read one by one, in the order of their stamps; `read(index, stamp_ns)` gives CDR."""
 
     type = IMAGE
 
-    def __init__(self, stamps_ns: Sequence[int]) -> None:
-        self._stamps_ns = stamps_ns
-
-    @abstractmethod
-    def _read(self, index: int, stamp_ns: int) -> bytes:
-        """Return an image in CDR."""
+    def __init__(self, stamps_ns: Sequence[int], read: Callable[[int, int], bytes]) -> None:
+        self._stamps_ns, self._read = stamps_ns, read
 
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield all readable images from the start; raises InputError at the end if some are damaged."""

@@ -247,7 +247,8 @@ class ImageSurvey(StampedSurvey):
     def _take(self, stamp: int, message: Any) -> None:
         if self.topic.type == COMPRESSED_IMAGE:
             self._encodings[message.format] += 1
-            if _is_cut(message.data.tobytes()):
+            # Some cameras fill up the rest of the buffer behind the end of a JPEG or PNG.
+            if not message.data.tobytes().rstrip(b"\0").endswith((b"\xff\xd9", b"IEND\xaeB`\x82")):
                 raise InputError("an image is empty, cut or no picture: check the node that sends it")
             if not self._sizes:
                 height, width, _ = compressed_array(message).shape
@@ -270,8 +271,3 @@ class ImageSurvey(StampedSurvey):
                 f"the camera publish mono8, rgb8 or bgr8, or all 16 bits"
             )
         return found
-
-
-def _is_cut(picture: bytes) -> bool:
-    """Return whether a PNG or JPEG lacks its end; some cameras fill up the rest of the buffer."""
-    return not picture.rstrip(b"\0").endswith((b"\xff\xd9", b"IEND\xaeB`\x82"))
