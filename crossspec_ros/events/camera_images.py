@@ -62,10 +62,7 @@ _OF_BOTH_DEPTHS = {
     "rgba": (4, "RGBA2RGB"),
     "bgra": (4, "BGRA2RGB"),
     "mono": (1, "GRAY2RGB"),
-    "bayer_rggb": (1, "BayerRGGB2RGB"),
-    "bayer_bggr": (1, "BayerBGGR2RGB"),
-    "bayer_gbrg": (1, "BayerGBRG2RGB"),
-    "bayer_grbg": (1, "BayerGRBG2RGB"),
+    **{f"bayer_{tile.lower()}": (1, f"Bayer{tile}2RGB") for tile in ("RGGB", "BGGR", "GBRG", "GRBG")},
 }
 _ENCODINGS = {
     **{f"{name}{bits}": (n, bits, way) for name, (n, way) in _OF_BOTH_DEPTHS.items() for bits in (8, 16)},
@@ -73,10 +70,8 @@ _ENCODINGS = {
     "8UC1": (1, 8, "GRAY2RGB"),
     "8UC3": (3, 8, "BGR2RGB"),
     "8UC4": (4, 8, "BGRA2RGB"),
-    "yuv422": (2, 8, "YUV2RGB_UYVY"),
-    "uyvy": (2, 8, "YUV2RGB_UYVY"),
-    "yuv422_yuy2": (2, 8, "YUV2RGB_YUY2"),
-    "yuyv": (2, 8, "YUV2RGB_YUY2"),
+    **dict.fromkeys(("yuv422", "uyvy"), (2, 8, "YUV2RGB_UYVY")),
+    **dict.fromkeys(("yuv422_yuy2", "yuyv"), (2, 8, "YUV2RGB_YUY2")),
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
 _MOSAICS = {name: way for name, (_, _, way) in _ENCODINGS.items() if name.startswith("bayer_")}
@@ -161,11 +156,7 @@ def compressed_array(message: Any) -> np.ndarray:
         mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if encoding in _MOSAICS else None
         # A publisher that demosaics before it compresses keeps the first word of the format.
         if mosaic is not None and mosaic.ndim == 2:
-            samples = (
-                mosaic
-                if mosaic.dtype == np.uint8
-                else np.right_shift(mosaic, 8, dtype=np.uint16).astype(np.uint8)
-            )
+            samples = mosaic if mosaic.dtype == np.uint8 else (mosaic >> 8).astype(np.uint8)
             return np.asarray(cv2.cvtColor(samples, getattr(cv2, f"COLOR_{_MOSAICS[encoding]}")))
         image = cv2.imdecode(pixels, cv2.IMREAD_COLOR)
     except (OSError, cv2.error):

@@ -33,29 +33,11 @@ IMAGE_TYPES = (IMAGE, COMPRESSED_IMAGE)
 ENCODINGS = ("evt3", "libcaer", "libcaer_cmp", "mono")
 """Encodings of an EventPacket."""
 
+_SIZED = "std_msgs/Header header\nuint32 height\nuint32 width\n"
 _DEFINITIONS = {
-    EVENT_PACKET: """
-std_msgs/Header header
-uint32 height
-uint32 width
-uint64 seq
-uint64 time_base
-string encoding
-bool is_bigendian
-uint8[] events
-""",
-    "dvs_msgs/msg/Event": """
-uint16 x
-uint16 y
-builtin_interfaces/Time ts
-bool polarity
-""",
-    DVS_EVENTS: """
-std_msgs/Header header
-uint32 height
-uint32 width
-dvs_msgs/Event[] events
-""",
+    EVENT_PACKET: _SIZED + "uint64 seq\nuint64 time_base\nstring encoding\nbool is_bigendian\nuint8[] events",
+    "dvs_msgs/msg/Event": "uint16 x\nuint16 y\nbuiltin_interfaces/Time ts\nbool polarity",
+    DVS_EVENTS: _SIZED + "dvs_msgs/Event[] events",
 }
 
 

@@ -6,8 +6,6 @@ from collections import Counter
 
 import numpy as np
 
-from crossspec_ros.compiled import compiled
-
 ALPHA = 0.01
 JUMP_NS = 500_000_000
 # An offset that is off by less is jitter.
@@ -22,12 +20,6 @@ _WRAP_NS = (1 << 24) * 1000
 _TIGHT_NS = 50_000_000
 # Packets after the first one, and after a jump, that may still correct it: it may have been damaged.
 _TRIALS = 3
-
-
-@compiled("void(Array(int64, 1, 'C', readonly=True), int64, int64, int64[::1])")
-def _map(t_us: np.ndarray, first_us: int, first_ns: int, ros_ns: np.ndarray) -> None:
-    for i in range(t_us.size):
-        ros_ns[i] = (t_us[i] - first_us) * 1000 + first_ns
 
 
 class SensorClock:
@@ -65,13 +57,14 @@ class SensorClock:
 
         `image_step_ns` is the last jump of the images' stamps against the events; None without images.
         """
-        ros_ns = np.empty(len(batch_t_us), np.int64)
-        if len(batch_t_us):
-            first_us = int(batch_t_us[0])
-            anchor_ns = self._follow(first_us, stamp_ns - first_us * 1000, image_step_ns)
-            self._last_us = int(batch_t_us[-1])
-            first_ns = first_us * 1000 + anchor_ns + round(self._drift_ns)
-            _map(np.ascontiguousarray(batch_t_us), first_us, first_ns, ros_ns)
+        if not len(batch_t_us):
+            return np.empty(0, np.int64)
+        first_us = int(batch_t_us[0])
+        offset_ns = self._follow(first_us, stamp_ns - first_us * 1000, image_step_ns) + round(self._drift_ns)
+        self._last_us = int(batch_t_us[-1])
+        ros_ns = batch_t_us * 1000
+        # Times out of range wrap on both sides.
+        ros_ns += np.int64((offset_ns + (1 << 63)) % (1 << 64) - (1 << 63))
         return ros_ns
 
     def _follow(self, first_us: int, offset_ns: int, image_step_ns: int | None) -> int:

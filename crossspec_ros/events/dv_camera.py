@@ -57,18 +57,18 @@ class UnreachableError(InputError):
 Item = RecordedMessage | Unusable | Link
 
 
-class Source:
-    """A camera or network stream that comes and goes; its text is the name that the user gave."""
+class Source(NamedTuple):
+    """A camera or network stream that comes and goes."""
 
-    def __init__(
-        self, name: str, kinds: tuple[str, ...], connect: Callable[[], dv.io.InputBase], max_silence_s: float
-    ) -> None:
-        """`kinds` are those of its messages, of "events" and "image"."""
-        self._name, self.kinds = name, kinds
-        self._connect, self._max_silence_s = connect, max_silence_s
+    name: str
+    """As the user gave it."""
+    kinds: tuple[str, ...]
+    """Kinds of its messages, of "events" and "image"."""
+    connect: Callable[[], dv.io.InputBase]
+    max_silence_s: float
 
     def __str__(self) -> str:
-        return self._name
+        return self.name
 
     def items(self, stop: threading.Event, now_ns: Clock) -> Iterator[Item]:
         """Yield messages, stamped when they come, and news of the connection until `stop` is set.
@@ -83,7 +83,7 @@ class Source:
             why = "it has gone"
             try:
                 # No name holds the reader, because a device can be opened again only when it was released.
-                items = _read(self._connect(), self.kinds, stop, now_ns, self._max_silence_s)
+                items = _read(self.connect(), self.kinds, stop, now_ns, self.max_silence_s)
                 was_up = True
                 yield Link(True)
                 with closing(items):

@@ -28,14 +28,6 @@ _MAX_RETURN_NS = BACKWARD_JUMP_NS // 2
 T = TypeVar("T")
 
 
-def is_confirmed(before_ns: int | None, stamp_ns: int, next_ns: int) -> bool:
-    """Whether a stream's next stamp goes on from `stamp_ns`, and not from `before_ns`, the one before."""
-    if before_ns is None or stamp_ns > before_ns:
-        return next_ns >= stamp_ns - BACKWARD_JUMP_NS
-    # Behind a jump back, the next may be anywhere before the jump.
-    return next_ns < before_ns - BACKWARD_JUMP_NS
-
-
 def follows(stamp_ns: int, before_ns: int) -> bool:
     """Whether neither a gap nor a jump back lies between two stamps."""
     return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
@@ -106,9 +98,9 @@ def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]
         elif next_ns is None:
             is_stray = not last_ns <= stamp_ns <= last_ns + reach_ns
         else:
-            # A slow stream may jump back at its next stamp already.
+            # The next stamp confirms a jump, and a slow stream may jump back at it already.
             returns = next_ns >= last_ns - BACKWARD_JUMP_NS
-            is_stray = returns and not is_confirmed(last_ns, stamp_ns, next_ns)
+            is_stray = returns and (stamp_ns < last_ns or next_ns < stamp_ns - BACKWARD_JUMP_NS)
         if not is_stray:
             reach_ns = max(reach_ns, 2 * (stamp_ns - (stamp_ns if last_ns is None else last_ns)))
             last_ns = stamp_ns
