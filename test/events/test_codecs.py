@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recording_samples import encode_libcaer
 from refusals import refused
 
+from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import DVS_EVENTS, stamp_ns, typestore
 from crossspec_ros.events.dvs import DvsDecoder, encode_dvs
 from crossspec_ros.events.fixed import encode_mono
@@ -26,6 +27,17 @@ ENCODERS = {
 }
 FIXED = pytest.mark.parametrize("encoding", ["mono", "libcaer"])
 EPOCH_US = 1_700_000_000_000_000
+
+
+def test_slices_joined_again_are_the_batch():
+    batch = random_batch(100)
+    assert_equal(EventBatch.concat([batch[:30], batch[30:30], batch[30:]]), batch)
+    for code, others in (
+        ("batches-none", []),
+        ("batches-of-two-sensors", [batch, EventBatch.empty(346, 260)]),
+    ):
+        with refused(code, ValueError):
+            EventBatch.concat(others)
 
 
 def test_an_unknown_encoding_is_refused():

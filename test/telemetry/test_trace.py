@@ -7,22 +7,25 @@ import pytest
 from crossspec_ros.telemetry.summary import KEPT, Summary
 from crossspec_ros.telemetry.trace import Trace
 
-MS = 1_000_000
+
+def traced(*spans):
+    """A trace of (name, begin, end) in ms."""
+    trace = Trace()
+    for name, begin_ms, end_ms in spans:
+        trace.add(name, begin_ms * 10**6, end_ms * 10**6)
+    return trace
 
 
 def test_a_stage_sums_its_spans_and_its_numbered_spans():
-    trace = Trace()
-    trace.add("verify[0]", 0, 2 * MS)
-    trace.add("verify[1]", 5 * MS, 6 * MS)
-    trace.add("verify_other", 5 * MS, 6 * MS)
-    assert trace.stages["verify"] == 3.0
-    assert list(trace.stages) == ["verify", "verify_other"]
+    trace = traced(("verify[0]", 0, 2), ("verify[1]", 5, 6), ("verify_other", 5, 6))
+    assert list(trace.stages.items()) == [("verify", 3.0), ("verify_other", 1.0)]
 
 
-def test_a_span_is_recorded_with_its_thread_even_when_the_work_fails():
+def test_a_failed_span_is_recorded_with_its_thread_and_a_first_mark():
     trace = Trace()
 
     def work():
+        trace.mark("first_token")
         with pytest.raises(RuntimeError), trace.span("draft_decode"):
             raise RuntimeError
 
@@ -31,36 +34,21 @@ def test_a_span_is_recorded_with_its_thread_even_when_the_work_fails():
     thread.join()
     (span,) = trace.spans
     assert (span.name, span.thread) == ("draft_decode", "drafter") and span.end_ns >= span.start_ns
+    trace.mark("first_token")
+    assert list(trace.marks) == ["first_token"] and trace.marks["first_token"] <= span.start_ns
 
 
 def test_hidden_is_the_draft_work_that_ran_beside_the_targets():
-    trace = Trace()
-    trace.add("frame_encode[0]", 0, 10 * MS)
-    trace.add("target_prefill[0]", 8 * MS, 20 * MS)  # overlaps the encode: counted once
-    trace.add("event_encode", 5 * MS, 15 * MS)
-    trace.add("draft_decode", 15 * MS, 40 * MS)
-    assert trace.hidden == 15.0
+    # What overlaps is counted once.
+    target = ("frame_encode[0]", 0, 10), ("target_prefill[0]", 8, 20)
+    assert traced(*target, ("event_encode", 5, 15), ("draft_decode", 15, 40)).hidden == 15.0
 
 
 def test_what_no_model_did_between_close_and_caption_is_beside_the_models():
-    trace = Trace()
-    trace.add("draft_decode", 0, 12 * MS)  # two of it after the close
-    trace.add("total", 10 * MS, 40 * MS)
-    trace.add("queue", 12 * MS, 15 * MS)
-    trace.add("target_prefill[8]", 15 * MS, 25 * MS)
-    trace.add("verify[1]", 27 * MS, 30 * MS)
-    trace.add("decode[2]", 30 * MS, 35 * MS)
-    trace.add("propose", 25 * MS, 27 * MS)
-    assert trace.beside_models == 10.0  # 12 to 15, 25 to 27, 35 to 40
-    assert Trace().beside_models == 0.0
-
-
-def test_only_the_first_mark_of_a_name_counts():
-    trace = Trace()
-    trace.mark("first_token")
-    first = trace.marks["first_token"]
-    trace.mark("first_token")
-    assert trace.marks == {"first_token": first}
+    # Two of the draft's milliseconds come after the close; beside are 12 to 15, 25 to 27, and 35 to 40.
+    spans = ("draft_decode", 0, 12), ("total", 10, 40), ("queue", 12, 15), ("target_prefill[8]", 15, 25)
+    more = ("verify[1]", 27, 30), ("decode[2]", 30, 35), ("propose", 25, 27)
+    assert traced(*spans, *more).beside_models == 10.0 and Trace().beside_models == 0.0
 
 
 def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():

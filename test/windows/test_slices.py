@@ -1,4 +1,4 @@
-"""Events drawn in parts give the same images as events drawn at once."""
+"""Windows, their slots and slices by stamps; events drawn in parts give the images of EventGPT."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import tracemalloc
 
 import numpy as np
 from crossspec_lab.world.event_images import render
+from event_samples import batches
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 
 END_NS = 1000
@@ -70,3 +72,23 @@ def test_a_window_keeps_no_events():
     # Two million events; they would be 26 MB as they come.
     assert held < 1e6
     assert len(list(slices.images(10**9 + REORDER_NS))) == 5
+
+
+@given(st.sampled_from(((20, 10), (7, 3))).flatmap(lambda size: batches(*size)))
+def test_rendering_equals_the_loop_of_eventgpt(batch):
+    """Four pixels are painted at a time, and some images have a rest."""
+    expected = np.full((batch.height, batch.width, 3), 255, np.uint8)
+    for x, y, p in zip(batch.x, batch.y, batch.p, strict=True):
+        expected[y, x] = (255, 0, 0) if p else (0, 0, 255)
+    np.testing.assert_array_equal(render(batch), expected)
+
+
+@given(st.integers(0, 2**62), st.integers(1, 64), st.just(0) | st.integers(0, SECOND - 1))
+def test_a_stamp_lies_in_its_window_and_slot(stamp_ns, slots, phase_ns):
+    grid = WindowGrid(slots=slots, phase_ns=phase_ns)
+    index = grid.index(stamp_ns)
+    assert index >= 0
+    assert grid.start(index) <= stamp_ns < grid.end(index) == grid.start(index + 1)
+    assert grid.end(index) % SECOND == phase_ns and (phase_ns or index == stamp_ns // SECOND)
+    since_ns = stamp_ns - grid.start(index)
+    assert grid.slot(stamp_ns) * SECOND <= since_ns * slots < (grid.slot(stamp_ns) + 1) * SECOND
