@@ -38,6 +38,13 @@ def wait_for(is_so):
         time.sleep(0.01)
 
 
+def caption(engine, request, window):
+    """Tokens about a window, in as many passes as they take."""
+    answer = Asked(limit=100)
+    engine.ask(request, answer, given(window)).result(WAIT_S)
+    return answer.tokens
+
+
 @pytest.fixture
 def engine(pair):
     with closing(LocalEngine(pair.target)) as engine:
@@ -171,10 +178,7 @@ def test_what_fails_is_told_and_the_frames_are_read_again(pair, windows, engine,
         broken.setattr(owner, where, fail)
         engine.ask(request, answer, given(windows[0]))
         assert type(answer.future.exception(WAIT_S)) is error
-    again = Asked(limit=100)
-    engine.ask(request, again, given(windows[0]))
-    again.future.result(WAIT_S)
-    assert again.tokens == generated(pair, windows[0]) and not engine.pulse.death
+    assert caption(engine, request, windows[0]) == generated(pair, windows[0]) and not engine.pulse.death
 
 
 def test_a_question_that_is_cancelled_leaves_the_frames(pair, windows, engine):
@@ -185,10 +189,8 @@ def test_a_question_that_is_cancelled_leaves_the_frames(pair, windows, engine):
     engine.cancel(request)
     assert isinstance(endless.future.exception(WAIT_S), CancelledError)
     answer = Asked(limit=100)
-    engine.ask(request, answer, given(windows[0]))
-    answer.future.result(WAIT_S)
-    assert answer.tokens == generated(pair, windows[0])
-    assert "frame_encode" not in answer.trace.stages
+    engine.ask(request, answer, given(windows[0])).result(WAIT_S)
+    assert answer.tokens == generated(pair, windows[0]) and "frame_encode" not in answer.trace.stages
 
 
 def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(windows, engine):
@@ -244,10 +246,7 @@ def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(p
     first, second = rehearsals
     assert len(first.steps) == 3 and first.future.done()
     assert second.steps[-1].ended and second.prepared == 1 and first.prepared == 0
-    answer = Asked(limit=100)
-    engine.ask(request, answer, given(window))
-    answer.future.result(WAIT_S)
-    assert answer.tokens == generated(pair, window)
+    assert caption(engine, request, window) == generated(pair, window)
 
 
 @pytest.mark.parametrize("frames", [0, 3, 8])
@@ -270,19 +269,14 @@ def test_a_rehearsal_that_fails_costs_the_answer_nothing(pair, windows, engine):
     rehearsed = Asked(on_step=fail)
     request = engine.open(0, Trace(), plan=lambda: rehearsed)
     film(engine, request, windows[0], range(7))
-    answer = Asked(limit=100)
     wait_for(lambda: not request.has_more)
-    engine.ask(request, answer, given(windows[0]))
-    answer.future.result(WAIT_S)
-    assert answer.tokens == generated(pair, windows[0]) and rehearsed.rests == 1
+    assert caption(engine, request, windows[0]) == generated(pair, windows[0]) and rehearsed.rests == 1
 
 
 def test_scores_that_can_wait_come_after_questions_and_frames(windows, engine):
     request, order = engine.open(0, Trace()), list[str]()
     other = engine.open(1, Trace())
-    answer = Asked()
-    engine.ask(request, answer, given(windows[0]))
-    answer.future.result(WAIT_S)
+    engine.ask(request, Asked(), given(windows[0])).result(WAIT_S)
     release = hold(engine)
     scores = engine.score(request, chain([5, 6]), Trace(), given(windows[0]), can_wait=True)
     scores.add_done_callback(lambda done: order.append("scores"))
@@ -303,8 +297,7 @@ def test_a_window_that_is_not_finite_spoils_no_later_one(pair, windows, monkeypa
         def answer(frames):
             request, asked = engine.open(0, Trace()), Asked(question="What is this?")
             try:
-                engine.ask(request, asked, (frames, list(windows[0].frame_stamps_ns)[: len(frames)]))
-                asked.future.result(WAIT_S)
+                engine.ask(request, asked, (frames, [*range(len(frames))])).result(WAIT_S)
                 return asked.tokens
             finally:
                 engine.drop(request)

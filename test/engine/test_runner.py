@@ -126,18 +126,6 @@ def test_static_and_other_passes_agree(model, robots, batches):
 
 
 @torch.inference_mode()
-def test_pass_that_is_not_finite_spoils_no_shorter_one(model):
-    """Padding of the next pass of that size has keys, too."""
-    rng, both, n = random.Random(1), Both(model, 64), SIZES[4]
-    inputs, positions, seen = random_pass(rng, 0, n)
-    static, row = both.runners[0], both.rows[0]
-    static.read([Reading(row, inputs * torch.nan, positions, seen)])
-    row.is_sound = False
-    row.clear()
-    both.read(rng, n - 1)
-
-
-@torch.inference_mode()
 def test_sequence_may_outgrow_its_row(model):
     rng, both = random.Random(3), Both(model, 32)
     for n, kept in ((20, 20), (12, 32), (0, 22), (4, 26), (5, 31), (1, 32), (0, 31)):

@@ -104,8 +104,11 @@ def test_no_bytes_break_them(packets, time_base, size):
     for decoder in decoders:
         decoder.width, decoder.height = size
     for decoder in (*decoders, DvsDecoder()):
+        before, copy = EventBatch.empty(1, 1), b""
         for packet in packets:
             batch = decoder.decode(memoryview(packet), time_base)
+            assert before.t.tobytes() == copy, "a packet changed the batch of the one before"
+            before, copy = batch, batch.t.tobytes()
             assert np.all(batch.x < batch.width) and np.all(batch.y < batch.height)
             assert batch.t.dtype == np.int64
 
