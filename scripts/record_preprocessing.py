@@ -3,7 +3,7 @@
     python scripts/record_preprocessing.py frames test/models/recorded/frames.npz
     python scripts/record_preprocessing.py video_llava test/models/recorded/video_llava_pixels.npz
 
-test/models/test_preprocess.py reads them. Settings are those of the released checkpoints, but for the size of
+test/families/test_pixels.py reads them. Settings are those of the released checkpoints, but for the size of
 LLaVA-OneVision's square. Its processor needs torchvision, and so an environment of its own.
 """
 

@@ -156,7 +156,7 @@ def compressed_array(message: Any) -> np.ndarray:
         mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if encoding in _MOSAICS else None
         # A publisher that demosaics before it compresses keeps the first word of the format.
         if mosaic is not None and mosaic.ndim == 2:
-            samples = mosaic if mosaic.dtype == np.uint8 else (mosaic >> 8).astype(np.uint8)
+            samples = mosaic if mosaic.dtype == np.uint8 else (mosaic // 256).astype(np.uint8)
             return np.asarray(cv2.cvtColor(samples, getattr(cv2, f"COLOR_{_MOSAICS[encoding]}")))
         image = cv2.imdecode(pixels, cv2.IMREAD_COLOR)
     except (OSError, cv2.error):
