@@ -66,7 +66,11 @@ def stretched(frames, side, mean=0.5, deviation=0.5):
 
 
 class TinyFamily:
-    """A family by its facts; `text` and `pixels` are its processor's."""
+    """A family by its facts.
+
+    `config(ids, text)` is transformers' config with these values in the language model's, `text(frames,
+    question, template, values)` the prompt with the video's tokens, `pixels(frames, folder, values)` more.
+    """
 
     model: str
     special: tuple[str, ...] = CHATML
@@ -79,17 +83,6 @@ class TinyFamily:
     )
     language: Mapping[str, Any] = MappingProxyType({})
     """Values of its language model beside sizes."""
-
-    def config(self, ids, text):
-        """transformers' config, with these values in the language model's."""
-        raise NotImplementedError
-
-    def text(self, frames, question, template, values):
-        """The whole prompt, the video's tokens in it."""
-        raise NotImplementedError
-
-    def pixels(self, frames, folder, values):
-        raise NotImplementedError
 
     def tokenizer(self):
         """One that cuts the prompt as the released one does."""

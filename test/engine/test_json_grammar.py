@@ -22,8 +22,6 @@ from crossspec_ros.engine.accept import accepted
 from crossspec_ros.engine.json_grammar import GrammarCompiler, checked_schema, read_schema
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.loading import load_pair
-from crossspec_ros.paths import tiny_models
 from crossspec_ros.telemetry.trace import Trace
 
 llguidance = pytest.importorskip("llguidance")
@@ -41,11 +39,6 @@ SCHEMA = json.dumps(
     }
 )
 ANSWER = '{"vehicle": "van", "person": true, "words": "a"}'
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair(tiny_models())
 
 
 @pytest.fixture(scope="module")

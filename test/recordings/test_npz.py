@@ -19,6 +19,7 @@ from crossspec_ros.recordings.survey import survey
 
 START_US = 3 << 24
 FIELDS = [("x", "u2"), ("y", "u2"), ("p", "i1"), ("timestamp_us", "i8")]
+US_TABLE, S_TABLE = ({"columns": f"t_{unit},x,y,p"} for unit in ("us", "s"))
 
 
 @pytest.fixture(scope="module")
@@ -40,40 +41,24 @@ def test_events_of_any_type_play(tmp_path, events, polarity):
 @pytest.mark.parametrize(
     ("arrange", "unit", "options"),
     [
-        (lambda t, x, y, p: {"ts": t / 1e6, "x": x, "y": y, "pol": p > 0}, "s", ReadOptions(time_unit="s")),
-        (lambda t, x, y, p: {"timestamp_ns": t * 1000, "x": x, "y": y, "polarity": p}, "ns", ReadOptions()),
-        (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p, "time_unit": "us"}, "us", ReadOptions()),
-        (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p}, "us", ReadOptions(time_unit="us")),
-        (
-            lambda t, x, y, p: {"events": np.array(list(zip(x, y, p, t, strict=True)), FIELDS)},
-            "us",
-            ReadOptions(),
-        ),
-        (
-            lambda t, x, y, p: {"arr_0": np.stack([t, y, x, p], axis=1)},
-            "us",
-            ReadOptions(columns="t_us,y,x,p"),
-        ),
-        (
-            lambda t, x, y, p: {"K": np.eye(3), "e": np.stack([t, x, y, p], axis=1)},
-            "us",
-            ReadOptions(columns="t_us,x,y,p"),
-        ),
-        (
-            lambda t, x, y, p: {"arr_0": np.stack([t / 1e6, x, y, p * 2.0 - 1, t], axis=1)},
-            "s",
-            ReadOptions(columns="t_s,x,y,p"),
-        ),
+        (lambda t, x, y, p: {"ts": t / 1e6, "x": x, "y": y, "pol": p > 0}, "s", {"time_unit": "s"}),
+        (lambda t, x, y, p: {"timestamp_ns": t * 1000, "x": x, "y": y, "polarity": p}, "ns", {}),
+        (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p, "time_unit": "us"}, "us", {}),
+        (lambda t, x, y, p: {"t": t, "x": x, "y": y, "p": p}, "us", {"time_unit": "us"}),
+        (lambda t, x, y, p: {"events": np.rec.fromarrays([x, y, p, t], dtype=FIELDS)}, "us", {}),
+        (lambda t, x, y, p: {"arr_0": np.stack([t, y, x, p], 1)}, "us", {"columns": "t_us,y,x,p"}),
+        (lambda t, x, y, p: {"K": np.eye(3), "e": np.stack([t, x, y, p], 1)}, "us", US_TABLE),
+        (lambda t, x, y, p: {"a": np.stack([t / 1e6, x, y, 2.0 * p - 1, t], 1)}, "s", S_TABLE),
     ],
 )
 def test_named_arrays_and_tables_play(tmp_path, events, arrange, unit, options):
     arrays = arrange(events.t, events.x.astype(int), events.y.astype(int), events.p.astype(int))
-    recording = open_here(saved(tmp_path, **arrays), options)
+    recording = open_here(saved(tmp_path, **arrays), ReadOptions(**options))
     assert recording.format == f"npz, times in {unit}, 346x260 assumed"
     assert_equal(decode(recording.messages()), events)
     if len(arrays) == 1:
         np.save(tmp_path / "events.npy", *arrays.values())
-        assert_equal(decode(open_here(tmp_path / "events.npy", options).messages()), events)
+        assert_equal(decode(open_here(tmp_path / "events.npy", ReadOptions(**options)).messages()), events)
 
 
 def test_nanoseconds_without_a_unit_are_asked_for(tmp_path):

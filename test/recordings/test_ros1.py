@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 import numpy as np
 import pytest
 from crossspec_lab.samples.bags import ROS1_EVENT_PACKET, ROS1_START_NS, bag_of, drive, ros1_batch, write_ros1
@@ -44,17 +42,6 @@ def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, compression):
         assert reports[0][name] == reports[1][name]
     counts = {topic["topic"]: topic.get("on") for topic in reports[0]["topics"]}
     assert counts["/dvs/events"] == sum(int(ros1_batch(i).p.sum()) for i in range(50))
-
-
-def test_a_bag_that_was_written_topic_after_topic_is_read(tmp_path):
-    """Converters write chunks of one topic that overlap in time."""
-    messages = sorted(drive(), key=itemgetter(0))
-    report = survey(
-        write_ros1(tmp_path / "sorted.bag", messages, Writer.CompressionFormat.LZ4, chunk=100_000)
-    )
-    expected = survey(write_ros1(tmp_path / "drive.bag", drive()))
-    for name in ("messages", "topics", "plays", "findings"):
-        assert report[name] == expected[name]
 
 
 def test_event_arrays_of_other_packages_are_read(tmp_path):
