@@ -16,33 +16,19 @@ EPOCH_US = 1_468_939_993_067_416
 V2E = "# Format is time (float s), x, y, polarity (0=off, 1=on) as specified at http://x.y/davis_data.html\n"
 
 
-def seconds(t):
-    return f"{t // 10**6}.{t % 10**6:06d}"
-
-
+S, US = "t x y p, times in s", "x y p t, times in us"
 LAYOUTS = {
-    "Event Camera Dataset": ("", lambda t, x, y, p: f"{seconds(t)} {x} {y} {p}", "t x y p, times in s"),
-    "E2VID": ("640 480\n", lambda t, x, y, p: f"{seconds(t)}000 {x} {y} {p}", "t x y p, times in s"),
-    "v2e": (V2E, lambda t, x, y, p: f"{seconds(t)} {x} {y} {p}", "t x y p, times in s"),
-    "Prophesee": ("%geometry:640,480\n", lambda t, x, y, p: f"{x},{y},{p},{t}", "x y p t, times in us"),
-    "pandas": (
-        ",x,y,polarity,timestamp_ns\n",
-        lambda t, x, y, p: f"7,{x},{y},{p},{t * 1000 + 999}",
-        "x y p t, times in ns",
-    ),
-    "semicolons": ("# size: 640x480\nx;y;t_us;p\n", lambda t, x, y, p: f"{x};{y};{t};{p}\r", "x y t p"),
-    "numpy.savetxt": (
-        "# t (s) x y p\n",
-        lambda t, x, y, p: f"{t / 1e6:.18e} {x:.18e} {y:.18e} {p:.18e}",
-        "t x y p, times in s",
-    ),
-    "signs": ("# p x y time [us]\n", lambda t, x, y, p: f" {2 * p - 1}  {x} {y} {t}", "p x y t, times in us"),
-    "seconds in a column by name": (
-        '"camera","t_s",x,y,p\n',
-        lambda t, x, y, p: f"left,{seconds(t)},{x},{y},{p}".replace("left", "0"),
-        "t x y p, times in s",
-    ),
+    "Event Camera Dataset": ("", "{s} {x} {y} {p}", S),
+    "E2VID": ("640 480\n", "{s}000 {x} {y} {p}", S),
+    "v2e": (V2E, "{s} {x} {y} {p}", S),
+    "Prophesee": ("%geometry:640,480\n", "{x},{y},{p},{t}", US),
+    "pandas": (",x,y,polarity,timestamp_ns\n", "7,{x},{y},{p},{t}999", "x y p t, times in ns"),
+    "semicolons": ("# size: 640x480\nx;y;t_us;p\n", "{x};{y};{t};{p}\r", "x y t p"),
+    "numpy.savetxt": ("# t (s) x y p\n", "{f:.18e} {x:.18e} {y:.18e} {p:.18e}", S),
+    "signs": ("# p x y time [us]\n", " {sign}  {x} {y} {t}", "p x y t, times in us"),
+    "seconds in a column by name": ('"camera","t_s",x,y,p\n', "0,{s},{x},{y},{p}", S),
 }
+"""Header, line, and how it is read; s is the time in seconds as text, f as a float."""
 
 
 @pytest.mark.parametrize("block", [tables.BLOCK, 99])
@@ -50,8 +36,12 @@ LAYOUTS = {
 def test_known_layouts_are_read_exactly(tmp_path, monkeypatch, header, line, named, block):
     monkeypatch.setattr(text, "BLOCK", block)
     events = clustered(np.random.default_rng(2), 500, EPOCH_US)
+    lines = (
+        line.format(t=t, s=f"{t // 10**6}.{t % 10**6:06d}", f=t / 1e6, x=x, y=y, p=p, sign=2 * p - 1)
+        for t, x, y, p in events
+    )
     path = tmp_path / "events.csv"
-    path.write_text(header + "".join(line(*event) + "\n" for event in events))
+    path.write_text(header + "".join(f"{one}\n" for one in lines))
     assert read(TextEvents(path)) == (events, None)
     assert check_info(path, events).startswith(f"text, {named}")
 
