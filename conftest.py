@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from crossspec_lab.world.dataset import event_window, frame_window
 from forked_cli import ForkedCli
+from hypothesis import settings
 
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.models.loading import load_pair
@@ -21,6 +22,9 @@ from crossspec_ros.paths import share_dir
 from crossspec_ros.windows.window import Window
 
 SLOW_S = 5.0
+# Examples of a busy machine are slow.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 pytest_plugins = ["refusals"]
 
 
