@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse has it, but what a subcommand does not know is told with the usage of that one."""
+        """Refuse what a subcommand does not know, with the usage of that one."""
         known, unknown = super().parse_known_args(args, namespace)
         # Shells expand a pattern to all files that it fits.
         if more := [name for name in unknown if not name.startswith("-") and Path(name).exists()]:
@@ -57,31 +57,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_args(arguments)
         return int(args.handler(args) or 0)
-    except InputError as error:
-        print(f"crossspec: error: {error}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        told = f"memory runs out ({one_line(error)}): end other programs, or choose smaller models or dtypes"
-        print(f"crossspec: error: {plain_text(told)}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            told = "the disk is full: make room, and run the command again"
-        elif error.filename is not None:
-            told = (
-                f"'{error.filename}' cannot be used ({error.strerror}): check that it is there, and that you "
-                f"have the right to it"
-            )
-        else:
+    except (InputError, MemoryError, OSError) as error:
+        if not (sentence := _sentence(error)):
             raise
-        print(f"crossspec: error: {plain_text(told)}", file=sys.stderr)
+        print(f"crossspec: error: {plain_text(sentence)}", file=sys.stderr)
         return 2
+
+
+def _sentence(error: Exception) -> str:
+    """Return the sentence about an error that has one, or an empty text."""
+    if isinstance(error, MemoryError):
+        return f"memory runs out ({one_line(error)}): end other programs, or choose smaller models or dtypes"
+    if not isinstance(error, OSError):
+        return str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full: make room, and run the command again"
+    if error.filename is None:
+        return ""
+    return (
+        f"'{error.filename}' cannot be used ({error.strerror}): check that it is there, and that you have "
+        f"the right to it"
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; a parsed command's `handler` runs it."""
+    """Return the parser of the whole command line; a parsed command's `handler` runs it."""
     parser: argparse.ArgumentParser = _Parser(
         prog="crossspec",
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
@@ -151,9 +153,10 @@ def _robot(subparsers: Subparsers) -> None:
     """Add the commands of this package."""
 
     def add(
-        name: str, handler: str, purpose: str, description: str, *groups: str, path: str = "path"
+        name: str, handler: str, description: str, *groups: str, path: str = "path"
     ) -> argparse.ArgumentParser:
-        parser = subparsers.add_parser(name, help=purpose, description=description)
+        first = description.partition(". ")[0]
+        parser = subparsers.add_parser(name, help=first[0].lower() + first[1:], description=description)
         if path:
             parser.add_argument(path, type=found, help=FORMATS)
         add_flags(parser, *groups)
@@ -167,8 +170,7 @@ def _robot(subparsers: Subparsers) -> None:
     replay = add(
         "replay",
         "ros.replay",
-        "caption a recording through the ROS 2 nodes",
-        "Play a recording on ROS 2 topics and caption each of its seconds.",
+        "Caption a recording through the ROS 2 nodes. A player publishes it, and each second gets a caption.",
         *captions,
         "replay",
     )
@@ -177,26 +179,23 @@ def _robot(subparsers: Subparsers) -> None:
     caption = add(
         "caption",
         "captioning.caption_command",
-        "caption a recording in code",
-        "Caption each second of a recording without ROS topics and not in real time. The captions are those "
-        "of replay.",
+        "Caption a recording in code. It needs no ROS and no real time. The captions are those of replay.",
         *captions,
     )
     doctor = add(
         "doctor",
         "captioning.doctor",
-        "show which dtype of the models fits on this machine",
-        "Show this machine, the memory that each choice of dtype and device needs, and faults of the models. "
-        "Of models on the hub it fetches the configs only, and shows download size and licence.",
+        "Show which dtype of the models fits on this machine. Show this machine, the memory that each choice "
+        "of dtype and device needs, and faults of the models. Of models on the hub it fetches the configs "
+        "only, and shows download size and licence.",
         "models",
         path="",
     )
     regress = add(
         "regress",
         "regress.regression",
-        "compare a recording's captions with goldens",
-        "Replay a recording in code and compare captions, stamps, windows and counts with goldens. The exit "
-        "code is 1 if anything differs.",
+        "Compare a recording's captions with goldens. Replay a recording in code and compare captions, "
+        "stamps, windows and counts with goldens. The exit code is 1 if anything differs.",
         *captions,
     )
     regress.add_argument("--golden", type=Path, help="Folder of the goldens. Default: PATH.golden.")
@@ -206,29 +205,22 @@ def _robot(subparsers: Subparsers) -> None:
     info = add(
         "info",
         "recordings.info",
-        "show the contents and the faults of a recording",
-        "Show length, windows, rates and faults of a recording, then its topics, encodings, gaps and damage, "
-        "and a fingerprint of its events.",
+        "Show the contents and the faults of a recording. Show length, windows, rates and faults of a "
+        "recording, then its topics, encodings, gaps and damage, and a fingerprint of its events.",
         "recording",
     )
     info.add_argument("--verbose", action="store_true", help="Show zeros and raw times as well.")
     for parser in (caption, doctor, info):
         parser.add_argument("--json", type=Path, help="File for the results as JSON.")
-    convert = add(
-        "convert",
-        "recordings.convert",
-        "convert a recording to a rosbag2 (mcap)",
-        "Write a rosbag2 (mcap). Ctrl-C leaves no bag.",
-        "recording",
-        path="source",
-    )
+    text = "Convert a recording to a rosbag2 (mcap). Write a rosbag2 (mcap). Ctrl-C leaves no bag."
+    convert = add("convert", "recordings.convert", text, "recording", path="source")
     convert.add_argument("destination", type=Path, help="Folder of the new bag.")
     serve = add(
         "serve",
         "serving.serve_command",
-        "serve the target to captioners on other machines",
-        "Load a target once and verify for many robots, whose captioners have this machine as their target: "
-        "grpc://HOST:PORT. Runs Ray Serve, which the extra [serve] installs.",
+        "Serve the target to captioners on other machines. Load a target once and verify for many robots, "
+        "whose captioners have this machine as their target: grpc://HOST:PORT. Runs Ray Serve, which the "
+        "extra [serve] installs.",
         path="",
     )
     for param in ServeSettings.params():
@@ -244,14 +236,11 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
     """Return a handler that refuses a file of results that cannot be written before its work."""
 
     def call(args: argparse.Namespace) -> object:
-        named = [path.resolve() for name in _OUTPUTS if (path := getattr(args, name, None)) is not None]
-        if len(set(named)) < len(named):
+        outputs = {name: path for name in _OUTPUTS if (path := getattr(args, name, None)) is not None}
+        if len({path.resolve() for path in outputs.values()}) < len(outputs):
             raise InputError("two results cannot go into one file: name a file for each")
-        for name in _OUTPUTS:
-            path = getattr(args, name, None)
-            if path is None:
-                continue
-            suffixes = {"plot": _PICTURES, "out": (*_PICTURES, ".gif")}.get(name)
+        for name, path in outputs.items():
+            suffixes = _PICTURES.get(name, ())
             if suffixes and path.suffix not in suffixes:
                 raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(suffixes)}")
             is_new = not path.exists()
@@ -271,7 +260,7 @@ def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], ob
 
 
 _OUTPUTS = ("json", "junit", "html", "plot", "out", "timeline")
-_PICTURES = (".png", ".svg", ".pdf")
+_PICTURES = {"plot": (".png", ".svg", ".pdf"), "out": (".png", ".svg", ".pdf", ".gif")}
 
 
 def lazily(function: str) -> Callable[..., object]:

@@ -23,37 +23,42 @@ MAX_TEXT = 10_000
 """Maximum number of characters of a text."""
 ROS_PARAMS = ("use_sim_time", "start_type_description_service", "qos_overrides")
 """Beginnings of the names of the parameters that ROS gives every node."""
-_KINDS = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "text",
-    tuple: "a list of texts",
-}
+_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", tuple: "a list of texts"}
+_PREFIXES = ("models", "link")
 _NEAR = 0.7
 """Minimum similarity of a name to the one that was probably meant; "verbose" has 0.5 with "error"."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """One setting. Its type is the default's; `attribute` is its name in Python.
+    """One setting. Its type is the default's; `attribute` is its name in Python, which `Settings` adds.
 
     `low` and `high` bound numbers. `choices` lists the valid texts; `pattern` replaces them if they stand for
-    more. The default is always valid. A `live` setting may change while the node runs. The command-line flag
-    and the launch argument of a setting with a `group` are called `argument`.
+    more. The default is always valid. A `live` setting may change while the node runs. One with a `group` is
+    a command-line flag and a launch argument as well, which `flag` may name.
     """
 
-    name: str
-    attribute: str
     default: Value
     help: str
-    low: float | None
-    high: float | None
-    choices: tuple[str, ...]
-    pattern: str
-    live: bool
-    group: str
-    argument: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    live: bool = False
+    group: str = ""
+    flag: str = ""
+    attribute: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in ROS, in which a dot follows the prefix."""
+        prefix, _, rest = self.attribute.partition("_")
+        return f"{prefix}.{rest}" if prefix in _PREFIXES else self.attribute
+
+    @property
+    def argument(self) -> str:
+        """The name of the command-line flag and of the launch argument."""
+        return self.flag or self.name.rpartition(".")[2]
 
     def check(self, value: Any) -> Value:
         """Return the value in the setting's type. Raises InputError for an invalid one."""
@@ -108,22 +113,9 @@ class Param:
         return ""
 
 
-def setting(
-    default: Default,
-    help: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    *,
-    pattern: str = "",
-    live: bool = False,
-    group: str = "",
-    name: str = "",
-    argument: str = "",
-) -> Default:
-    """Return a dataclass field with a `Param`. `name` is the ROS name, if that has a dot."""
-    param = Param(name, "", default, help, low, high, choices, pattern, live, group, argument)
-    made: Any = field(default=default, metadata={"param": param})
+def setting(default: Default, help: str, *bounds: Any, **more: Any) -> Default:
+    """Return a dataclass field with a `Param` of these values."""
+    made: Any = field(default=default, metadata={"param": Param(default, help, *bounds, **more)})
     return made
 
 
@@ -136,7 +128,7 @@ class Settings:
     @classmethod
     def params(cls) -> tuple[Param, ...]:
         """Return the settings in order."""
-        return tuple(_named(field.name, field.metadata["param"]) for field in fields(cls))
+        return tuple(replace(one.metadata["param"], attribute=one.name) for one in fields(cls))
 
     @classmethod
     def check(cls, values: Mapping[Any, object]) -> dict[str, Value]:
@@ -167,11 +159,6 @@ class Settings:
 def ros_value(value: Value) -> Any:
     """Return the value as ROS takes it: it has no empty list of texts."""
     return (list(value) or [""]) if isinstance(value, tuple) else value
-
-
-def _named(attribute: str, param: Param) -> Param:
-    name = param.name or attribute
-    return replace(param, attribute=attribute, name=name, argument=param.argument or name.rpartition(".")[2])
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

@@ -51,15 +51,12 @@ class _Target(Settings):
 class _Loaded(_Target):
     """How the captioner and the server load models."""
 
-    models_dtype: str = setting(
-        DTYPES[0], "Dtype of the models.", choices=DTYPES, name="models.dtype", group="captions"
-    )
+    models_dtype: str = setting(DTYPES[0], "Dtype of the models.", choices=DTYPES, group="captions")
     models_engine: str = setting(
         TORCH,
         "Library that runs the target's language model. llama.cpp is faster on a CPU. It runs float32, bf16 "
         "and int8, and needs the packages llama-cpp-python and gguf.",
         choices=ENGINES,
-        name="models.engine",
         group="captions",
     )
     models_device: str = setting(
@@ -67,7 +64,6 @@ class _Loaded(_Target):
         "Device of the models. auto is the first GPU, or the CPU if there is none.",
         choices=("auto", *DEVICES),
         pattern=f"auto|{DEVICE}",
-        name="models.device",
         group="captions",
     )
     threads: int = setting(1, "CPU threads of each model.", 1, 256)
@@ -92,30 +88,24 @@ class PairSettings(_Windows, _Target):
     models_folder: str = setting(
         "",
         "Folder with the checkpoints target and draft. Empty: the tiny pair.",
-        name="models.folder",
         group="models",
-        argument="models",
+        flag="models",
     )
     draft: str = setting(
         "",
         f"Folder or hub id of the event draft, or {NO_DRAFT}. Empty: the draft in models.folder.",
         group="models",
     )
-    link_robot: str = setting(
-        "", "Name of this robot at the target's server. Empty: the name of the host.", name="link.robot"
-    )
-    link_token_file: str = setting(
-        "", "File with this robot's token, if the server requires one.", name="link.token_file"
-    )
+    link_robot: str = setting("", "Name of this robot at the target's server. Empty: the name of the host.")
+    link_token_file: str = setting("", "File with this robot's token, if the server requires one.")
     link_ca_file: str = setting(
-        "", "PEM file of certificates to trust for grpcs. Empty: those of the system.", name="link.ca_file"
+        "", "PEM file of certificates to trust for grpcs. Empty: those of the system."
     )
     link_timeout_s: float = setting(
         1.0,
         "Seconds that a pass of the server's target may take before the event draft is published instead.",
         0.05,
         60.0,
-        name="link.timeout_s",
     )
 
 
@@ -170,12 +160,7 @@ class CaptionerSettings(PairSettings, _Loaded):
     node = "captioner"
 
     models_draft_device: str = setting(
-        "",
-        "Device of the draft. Empty: the target's.",
-        choices=DEVICES,
-        pattern=DEVICE,
-        name="models.draft_device",
-        group="captions",
+        "", "Device of the draft. Empty: the target's.", choices=DEVICES, pattern=DEVICE, group="captions"
     )
     question: str = setting(
         "What are the key elements in this scene?",
