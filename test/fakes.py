@@ -12,15 +12,6 @@ from crossspec_ros.engine.json_grammar import read_schema
 from crossspec_ros.errors import InputError, tried
 
 
-def first_choices(choices):
-    """Answers that are the first choice of each question, with half of the probability."""
-    captions = [Caption(one.choices[0], (1,), "target", target_passes=1) for one in choices.standing]
-    return tuple(
-        Answered(caption, (0.5,) * len(one.choices))
-        for caption, one in zip(captions, choices.standing, strict=True)
-    )
-
-
 class FakeDecoder:
     """Captions a window by its counts; `gate(what, cancel)` may block or do other things, `fail` raises.
 
@@ -38,7 +29,7 @@ class FakeDecoder:
         self.pair = SimpleNamespace(placement=None, target=target, draft=None, known_as={})
         self.closed = self.gave_up = False
         self.policy = SimpleNamespace(limits=None)
-        self.grammars = SimpleNamespace(compiled=lambda schema: read_schema(schema) or None)
+        self.grammar = lambda schema: read_schema(schema) or None
         self.options = self.rehearsed = None
         self.on_rehearsal = lambda index, text: None
         self.is_json = True
@@ -71,7 +62,11 @@ class FakeDecoder:
 
     def choose(self, choices, trace, on_answered):
         failed = tried(self.check)
-        on_answered(choices, failed or first_choices(choices))
+        told = []
+        for one in choices.standing:
+            answer = Caption(one.choices[0], (1,), "target", target_passes=1)
+            told.append((one, failed or Answered(answer, (0.5,) * len(one.choices))))
+        on_answered(told)
 
     def stream_frame(self, index, frame, stamp_ns, is_last=False, rehearsed=None):
         self.check()
@@ -96,7 +91,7 @@ class FakeDecoder:
     def caption(self, window, options, trace, on_words, cancel, deadline_ns=None, on_first=None, *_):
         self.check()
         self.options = options
-        for choices in options.first:
+        for choices in options.first if len(window.frames) else ():
             self.choose(choices, trace, on_first)
         with trace.span("event_encode"), trace.span("draft_decode"):
             if self.gate:

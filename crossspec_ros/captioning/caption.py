@@ -1,33 +1,37 @@
-"""Caption of a window, and how it came about."""
+"""Caption of a window, how it came about, and who hears of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.standing import Choices
+    from crossspec_ros.captioning.standing import Answered, Choices, Standing
     from crossspec_ros.engine.json_grammar import GrammarState
     from crossspec_ros.engine.sampling import Sampling
     from crossspec_ros.models.base import VideoTarget
 
-MOST_QUESTION = 10_000
-"""Characters of a question."""
-MOST_TEXT = 4096
-"""Tokens of a question: emojis make four of a character, and what each token of a pass sees takes memory and
-time by the square of their number. The longest question in words has 2,500."""
+MAX_QUESTION = 10_000
+"""Maximum characters of a question."""
+MAX_QUESTION_TOKENS = 4096
+"""Maximum tokens of a question: emojis make four of a character, and what each token of a pass sees takes
+memory and time by the square of their number. The longest question in words has 2,500."""
 _ANSWER_ROOM = 64
 """Tokens of an answer."""
-RESTS_ON = {
-    "target": "frames",
-    "event_draft": "events",
-    "none": "nothing",
-    "unchanged": "nothing",
-}
+RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing", "unchanged": "nothing"}
 """Input that a caption rests on, by its source."""
+UNREACHED = "target_unreached"
+"""Beside the faults of inputs: the target's server did not answer in time."""
+NO_JSON = "no_json"
+"""Fault of a caption itself: it is no complete JSON of the schema."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Caption:
     counts for both. Of a target on another host, `traffic` is the bytes that went there and came from there,
     and `round_trip_s` the link's time; `unreached` says why it was not heard, where the event draft's words
     had to do. `rehearsal` is what the target wrote before the last frames came. `is_json` says that a schema
-    was asked for, and the text is whole JSON of it.
+    was asked for, and the text is complete JSON of it.
     """
 
     text: str
@@ -92,7 +96,7 @@ class Caption:
 
     @property
     def askable(self) -> bool:
-        """Readiness for questions: the target has read its window."""
+        """Whether the target has read its window, so that it can be asked about."""
         return self.source == "target"
 
     @property
@@ -101,11 +105,78 @@ class Caption:
         return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
 
 
+class Holding(NamedTuple):
+    """Caption that holds still, and the window that it is about, without images."""
+
+    caption: Caption
+    window: Window
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of one window: the caption by these `options`, or the reason why there is none.
+
+    `flags` are the faults of its inputs (windows/quality.py), and behind them those of the caption itself. A
+    window is `skipped` for this reason. Of a window that shows nothing new, `holds` has the caption that
+    holds still. No question has come about a window that has none of all these. Once `cancel` is set nobody
+    waits for what is made of it.
+    """
+
+    window: Window
+    options: Options
+    trace: Trace = field(default_factory=Trace)
+    caption: Caption | None = None
+    flags: tuple[str, ...] = ()
+    skipped: str = ""
+    holds: Holding | None = None
+    error: Exception | None = None
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+    def captioned(self, caption: Caption, faults: Sequence[str]) -> Outcome:
+        """Return the outcome with its caption, whose own faults follow those of its inputs."""
+        is_cut = self.options.grammar is not None and not caption.is_json
+        own = (UNREACHED,) * bool(caption.unreached) + (NO_JSON,) * is_cut
+        return replace(self, caption=caption, flags=(*faults, *own))
+
+    @property
+    def holding(self) -> Holding | None:
+        """Its caption, where that may hold for windows that show nothing new: it is complete, and the
+        target's server was reached."""
+        if self.caption is None or self.caption.late or {UNREACHED, NO_JSON} & set(self.flags):
+            return None
+        return Holding(self.caption, without_images(self.window))
+
+
+class Listener:
+    """Hears of windows, in the captioner's thread and those of its decoder; this one makes nothing of it."""
+
+    def drafted(self, index: int, text: str, source: str) -> None:
+        """Take an unverified text about the window `index`, and its source."""
+
+    def words(self, index: int, text: str) -> None:
+        """Take the verified text so far of the window `index`, which is in work."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take what became of a window."""
+
+    def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
+        """Take the answer to a standing question about a window, or why there is none: a CancelledError once
+        the window was dropped."""
+
+
+def without_images(window: Window) -> Window:
+    """Return the window without its pixels: times and counts, and images of no size in their number."""
+    frames, event_images = (
+        np.zeros((len(images), 0, 0, 3), np.uint8) for images in (window.frames, window.event_images)
+    )
+    return replace(window, event_images=event_images, frames=frames)
+
+
 def check_length(question: str) -> None:
     """Raise InputError for megabytes, before they wait or are made tokens of."""
-    if len(question) > MOST_QUESTION:
+    if len(question) > MAX_QUESTION:
         raise InputError(
-            f"the question has {len(question)} characters, but at most {MOST_QUESTION} are taken: shorten it"
+            f"the question has {len(question)} characters, but at most {MAX_QUESTION} are taken: shorten it"
         )
 
 
@@ -116,7 +187,7 @@ def check_question(target: VideoTarget, question: str) -> None:
     check_length(question)
     spec = target.spec
     used = sum(map(len, target.prompt_ids(question)))
-    room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MOST_TEXT)
+    room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MAX_QUESTION_TOKENS)
     if used > room:
         raise InputError(
             f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "

@@ -24,15 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 _APPLIED = ("temperature", "top_p", "top_k")
 _NOT_APPLIED: dict[str, object] = {
-    "repetition_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "no_repeat_ngram_size": 0,
-    "min_p": 0,
-    "typical_p": 1,
-    "epsilon_cutoff": 0,
-    "eta_cutoff": 0,
-    "num_beams": 1,
+    **dict.fromkeys(("repetition_penalty", "typical_p", "num_beams"), 1),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "min_p"), 0),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff"), 0),
 }
 """Values of a generation_config.json that sampling does not apply, each with its neutral value."""
 
@@ -61,28 +55,13 @@ def check_settings(settings: CaptionerSettings) -> None:
         )
 
 
-def requested_options(
-    settings: CaptionerSettings,
-    decoder: PrefillHiddenDecoder,
-    last: CaptionerSettings | None = None,
-    options: Options | None = None,
-) -> Options:
-    """Return the question and how the target answers it. Raises InputError for what it cannot take.
-
-    The grammar and the standing questions of earlier `options` are kept if they are the same in the `last`
-    settings: an answer that has begun is about these objects.
-    """
+def requested_options(settings: CaptionerSettings, decoder: PrefillHiddenDecoder) -> Options:
+    """Return the question and how the target answers it. Raises InputError for what it cannot take."""
     decoder.check_question(settings.question)
-    if last and options and last.schema == settings.schema:
-        grammar = options.grammar
-    else:
-        grammar = decoder.grammars.compiled(read_schema(settings.schema))
-    if last and options and last.questions == settings.questions:
-        standing = options.first, options.later
-    else:
-        standing = decoder.standing(read_standing(settings.questions))
+    grammar = decoder.grammar(read_schema(settings.schema))
+    first, later = decoder.standing(read_standing(settings.questions))
     sampling = requested_sampling(settings)
-    return Options(settings.question, settings.max_new_tokens, sampling, grammar, *standing)
+    return Options(settings.question, settings.max_new_tokens, sampling, grammar, first, later)
 
 
 def requested_sampling(settings: CaptionerSettings) -> Sampling | None:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossspec_ros.captioning.caption import Options, check_length
-from crossspec_ros.captioning.outcome import AT_ONCE, BEHIND, Holding, Listener, Outcome, without_images
-from crossspec_ros.captioning.standing import Choices, Told, paired
+from crossspec_ros.captioning.caption import Holding, Listener, Options, Outcome, check_length, without_images
+from crossspec_ros.captioning.standing import Told
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
 from crossspec_ros.engine.json_grammar import checked_schema
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+BEHIND = "a newer window closed while captions were behind"
+AT_ONCE = "a newer window closed at the same time"
+"""Causes of a skipped window."""
 MAX_QUESTIONS = 16
 """Questions that may wait, the one in work included."""
 _AT_ONCE_NS = 300_000_000
@@ -265,8 +267,8 @@ class Captioner:
             index, image, self.options, lambda text: self._listener.drafted(index, text, "event_draft")
         )
 
-    def _tell_standing(self, window: Window, choices: Choices, answers: Told) -> None:
-        for standing, answer in paired(choices, answers):
+    def _tell_standing(self, window: Window, answers: Told) -> None:
+        for standing, answer in answers:
             with self.changed:
                 self.unanswered += isinstance(answer, CancelledError)
             with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
@@ -300,7 +302,7 @@ class Captioner:
         decoder, window, how = self._decoder, self._unasked, (Trace(), asked.on_words, asked.cancel)
         if asked.cancel.is_set():
             raise InputError("the question was cancelled: ask it again")
-        grammar = decoder.grammars.compiled(asked.schema)
+        grammar = decoder.grammar(asked.schema)
         options = replace(self.options, question=asked.text, grammar=grammar, first=())
         if window is None:
             assert self._captioned is not None
@@ -330,12 +332,10 @@ class Captioner:
                 return self._caption(item, options)
             is_at_once = newer.closed_ns - item.closed_ns < _AT_ONCE_NS
             return Outcome(window, options, skipped=AT_ONCE if is_at_once else BEHIND)
-        is_unasked = verdict == "unasked"
-        self._unasked = window if is_unasked and newer is None else None
+        self._unasked = window if verdict == "unasked" and newer is None else None
         # Only the newest one has its images still.
         faults = flags(window) if newer is None else ()
-        seen = without_images(window)
-        return Outcome(seen, options, flags=faults, holds=self._holding, unasked=is_unasked)
+        return Outcome(without_images(window), options, flags=faults, holds=self._holding)
 
     def _caption(self, item: _Closed, options: Options) -> Outcome:
         window, outcome = item.window, Outcome(item.window, options, cancel=self._stopping)
@@ -388,7 +388,7 @@ class Captioner:
                 # A decoder that was closed meanwhile has no window.
                 failed = tried(partial(self._decoder.choose, choices, Trace(), tell))
                 if isinstance(failed, Exception):
-                    tell(choices, failed)
+                    tell([(standing, failed) for standing in choices.standing])
 
 
 def _log_unread(read: Future[None]) -> None:

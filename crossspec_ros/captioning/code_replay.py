@@ -11,16 +11,11 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Listener, Outcome
 from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.load_decoder import (
-    enough_memory,
-    free_memory,
-    requested_placement,
-)
-from crossspec_ros.captioning.outcome import Listener, Outcome
+from crossspec_ros.captioning.load_decoder import enough_memory, free_memory, requested_placement
 from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
@@ -130,16 +125,15 @@ class CodeReplay(Listener):
         if outcome.error is not None:
             raise outcome.error
         assert outcome.caption is not None
-        later = outcome.options.later if outcome.caption.askable else ()
-        awaited = {standing for choices in later for standing in choices.standing}
-        answers: list[tuple[Standing, Answered]] = []
-        while awaited or not self._answers.empty():
-            standing, answered = self._answers.get()
-            if isinstance(answered, Exception):
-                raise answered
-            awaited.discard(standing)
-            answers.append((standing, answered))
-        return Captioned(*inputs, outcome.caption, outcome.trace, answers=tuple(answers))
+        asked = outcome.options.first + outcome.options.later if outcome.caption.askable else ()
+        answers = tuple(self._answer() for choices in asked for _ in choices.standing)
+        return Captioned(*inputs, outcome.caption, outcome.trace, answers=answers)
+
+    def _answer(self) -> tuple[Standing, Answered]:
+        standing, answered = self._answers.get()
+        if isinstance(answered, Exception):
+            raise answered
+        return standing, answered
 
 
 def captions(

@@ -12,8 +12,8 @@ from crossspec_ros.paths import page
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
+    from crossspec_ros.captioning.caption import Outcome
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-    from crossspec_ros.captioning.outcome import Outcome
 
 NEXT = (
     f"Next: crossspec info and crossspec replay with a recording of your own; {page('reference/formats.md')} "

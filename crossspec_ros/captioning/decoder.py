@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,11 +49,7 @@ class PrefillHiddenDecoder:
     """
 
     def __init__(
-        self,
-        pair: ModelPair,
-        policy: Policy,
-        engine: Engine | None = None,
-        owns_engine: bool = False,
+        self, pair: ModelPair, policy: Policy, engine: Engine | None = None, owns_engine: bool = False
     ) -> None:
         self.pair, self.policy = pair, policy
         self.on_rehearsal: Callable[[int, str], None] = lambda index, text: None
@@ -63,7 +59,9 @@ class PrefillHiddenDecoder:
 
             engine = LocalEngine(pair.target)
         self.engine = engine
-        self.grammars = GrammarCompiler(pair.target, engine)
+        # An answer that has begun is about these objects: equal settings get the same ones.
+        self.grammar = lru_cache(maxsize=8)(GrammarCompiler(pair.target, engine).compiled)
+        self._standing = lru_cache(maxsize=1)(partial(shared_passes, target=pair.target, engine=engine))
         self._drafts: DraftModel | None = None
         if pair.draft is not None:
             from crossspec_ros.drafting.draft_model import DraftModel
@@ -148,7 +146,7 @@ class PrefillHiddenDecoder:
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
-        on_first: OnAnswered = lambda *answered: None,
+        on_first: OnAnswered = lambda answers: None,
         speculates: bool = True,
     ) -> Caption:
         """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
@@ -176,7 +174,7 @@ class PrefillHiddenDecoder:
                 policy = self.policy if speculates else Policy((), self.policy.cost)
                 answer = self._answer(live, options, policy)
             for choices, scores in live.first:
-                on_first(choices, choices.answered(scores))
+                on_first(choices.answered(scores))
             caption = self._finish(live, answer, live.trace, stop, on_words)
             live.trace.add("answer_first", begun_ns, answer.first_ns)
             live.trace.add("answer", begun_ns, answer.ended_ns)
@@ -215,7 +213,7 @@ class PrefillHiddenDecoder:
 
         Raises InputError for one that cannot be asked.
         """
-        return shared_passes(questions, self.pair.target, self.engine)
+        return self._standing(tuple(questions))
 
     def choose(self, choices: Choices, trace: Trace, on_answered: OnAnswered) -> None:
         """Let the target answer standing questions about the window captioned last when there is time.
@@ -225,7 +223,7 @@ class PrefillHiddenDecoder:
         """
         live = self._askable()
         scores = self.engine.score(live.handle, choices.tree, trace, live.given, can_wait=True)
-        scores.add_done_callback(lambda done: on_answered(choices, choices.answered(done)))
+        scores.add_done_callback(lambda done: on_answered(choices.answered(done)))
 
     def check_question(self, question: str) -> None:
         """Raise InputError for a question that the target cannot take."""

@@ -29,11 +29,7 @@ class EventDrafts:
         self._has_own_device = model is not None and str(model.model.device) != str(pair.target.device)
 
     def take(
-        self,
-        index: int,
-        image: np.ndarray,
-        options: Options,
-        on_draft: Callable[[str], None] | None = None,
+        self, index: int, image: np.ndarray, options: Options, on_draft: Callable[[str], None] | None = None
     ) -> Future[None] | None:
         """See `PrefillHiddenDecoder.stream_event_image`.
 

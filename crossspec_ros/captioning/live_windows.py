@@ -72,10 +72,7 @@ class LiveWindows:
     """
 
     def __init__(
-        self,
-        event_images: int,
-        open_window: Callable[[LiveWindow], Any],
-        drop: Callable[[LiveWindow], None],
+        self, event_images: int, open_window: Callable[[LiveWindow], Any], drop: Callable[[LiveWindow], None]
     ) -> None:
         self._expected_images, self._open_window, self._drop_window = event_images, open_window, drop
         self._windows: dict[int, LiveWindow] = {}

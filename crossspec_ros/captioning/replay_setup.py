@@ -1,32 +1,94 @@
-"""Settings of a replay: those of its three nodes, validated before anything starts."""
+"""Settings of a replay: those of its three nodes, from a YAML file and flags, validated before it starts."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from crossspec_ros.captioning.caption_options import check_settings
-from crossspec_ros.captioning.config import read_config
 from crossspec_ros.captioning.input_sizes import with_input_sizes
 from crossspec_ros.engine.json_grammar import read_schema
-from crossspec_ros.errors import InputError
+from crossspec_ros.errors import InputError, one_line, plain_text
+from crossspec_ros.files import read_small
 from crossspec_ros.models.hub import draft_path, target_path
-from crossspec_ros.parameter import Value
+from crossspec_ros.parameter import ROS_PARAMS, Value, nearest
 from crossspec_ros.paths import models_folder, share_dir
 from crossspec_ros.recordings.options import ReadOptions
 from crossspec_ros.recordings.recording import Recording, open_recording
-from crossspec_ros.settings import GENERATIONS, NODES, TORCH, WHEN, CaptionerSettings, SynchronizerSettings
+from crossspec_ros.settings import GENERATIONS, NODES, WHEN, CaptionerSettings, SynchronizerSettings
 from crossspec_ros.windows.grid import WindowGrid
 
-_SHAPING = {
-    "synchronizer": ("event_images", "frames", "frame_size", "event_image_size", "max_lateness_s"),
-    "captioner": ("question", "max_new_tokens", "models_dtype"),
-}
+_LOG = logging.getLogger(__name__)
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHAPING = (
+    *("event_images", "frames", "frame_size", "event_image_size", "max_lateness_s"),
+    *("question", "max_new_tokens", "models_dtype"),
+)
 """Settings that captions depend on. The goldens test that the others change nothing."""
+_SHAPING_CHANGED = ("when", "changed_contrast", "changed_max_s")
+"""Goldens have these only if not all windows are captioned."""
+_SHAPING_SET = ("window_phase_s", "models_engine", "questions", "schema")
+"""Goldens have these only if they are not the defaults."""
+
+
+def read_config(path: Path) -> dict[str, dict[str, Value]]:
+    """Return the parameters by node of a YAML file, as ROS takes them for nodes without a namespace.
+
+    Logs names under `/**` that no node has. Raises InputError for an invalid file, name or value.
+    """
+    try:
+        content = yaml.load(read_small(path).decode(), _Loader) or {}
+        filled = {str(name).strip("/"): section for name, section in content.items() if section}
+        sections = {name: _flat(section["ros__parameters"]) for name, section in filled.items()}
+    except OSError as error:
+        raise InputError(
+            f"the configuration '{path}' cannot be read ({error.strerror or error}): name a YAML file"
+        ) from None
+    # PyYAML raises other errors for values that do not fit their tag.
+    except Exception as error:
+        reason = f" ({one_line(error)})" if isinstance(error, yaml.YAMLError | ValueError) else ""
+        form = "write `NODE: {ros__parameters: {NAME: VALUE}}`"
+        raise InputError(f"the configuration '{path}' has no parameters of nodes{reason}: {form}") from None
+    values: dict[str, dict[str, Value]] = {node: {} for node in NODES}
+    is_ours = not sections
+    names = {param.name for kind in NODES.values() for param in kind.params()}
+    for name in sections.get("**", {}):
+        if name not in names and not name.startswith(ROS_PARAMS):
+            what = f"'{path}' sets {plain_text(name)} for all nodes, but none here has it"
+            _LOG.warning("%s: correct the name, unless it is for other packages", what)
+    for name, section in sections.items():
+        for node, kind in NODES.items():
+            if name not in (node, "**", f"**/{node}"):
+                continue
+            is_ours, known = True, {param.name for param in kind.params()}
+            is_named = name.rpartition("/")[2] == node
+            own = {key: value for key, value in section.items() if is_named or key in known}
+            own = {key: value for key, value in own.items() if not key.startswith(ROS_PARAMS)}
+            try:
+                checked = kind.check(own)
+            except InputError as error:
+                raise InputError(f"the configuration '{path}' is invalid: {error}") from None
+            values[node] |= {key: checked[key] for key in own}
+    if not is_ours:
+        hint = nearest(next(iter(sections)), list(NODES))
+        raise InputError(f"the configuration '{path}' sets nothing for nodes of this package: {hint}")
+    return values
+
+
+def _flat(section: Any) -> dict[str, Any]:
+    """Return parameters by their full names: ROS joins nested ones with dots."""
+    values: dict[str, Any] = {}
+    for name, value in section.items():
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        values |= {f"{name}.{rest}".rstrip("."): one for rest, one in inner.items()}
+    return values
 
 
 @dataclass(frozen=True)
@@ -102,36 +164,30 @@ class ReplaySetup:
 
     def check_repeatable(self) -> None:
         """Raise InputError for settings with which captions would differ from run to run, or be missing."""
-        captioner, problem = self.captioner, ""
+        captioner = self.captioner
         if captioner.temperature or captioner.generation != GENERATIONS[0]:
-            sampling = f"temperature {captioner.temperature:g}, generation {captioner.generation}"
-            remedy = "set temperature to 0 and generation to greedy"
-            problem = f"sampled captions ({sampling}) differ from run to run: {remedy}"
-        elif captioner.deadline_s:
-            cut = f"captions that are cut (deadline_s {captioner.deadline_s:g})"
-            problem = f"{cut} differ from run to run: set deadline_s to 0"
-        elif captioner.when == "asked":
-            problem = "when is asked, but a replay in code has no questions: set when to always or changed"
-        if problem:
-            raise InputError(problem)
+            raise InputError(
+                f"sampled captions (temperature {captioner.temperature:g}, generation "
+                f"{captioner.generation}) differ from run to run: set temperature to 0 and generation to "
+                f"greedy"
+            )
+        if captioner.deadline_s:
+            raise InputError(
+                f"captions that are cut (deadline_s {captioner.deadline_s:g}) differ from run to run: set "
+                f"deadline_s to 0"
+            )
+        if captioner.when == "asked":
+            raise InputError(
+                "when is asked, but a replay in code has no questions: set when to always or changed"
+            )
 
     @cached_property
     def shaping(self) -> dict[str, Any]:
         """The settings that captions depend on, by their names in goldens."""
-        nodes = (self.synchronizer, self.captioner)
-        shaping = {name: getattr(node, name) for node in nodes for name in _SHAPING[node.node]}
-        # Goldens have these only if they are not the defaults.
-        optional: dict[str, Any] = {
-            "window_phase_s": self.synchronizer.window_phase_s,
-            "models_engine": self.captioner.models_engine,
-            "questions": list(self.captioner.questions),
-            "schema": self.captioner.schema,
-        }
-        if self.captioner.when != WHEN[0]:
-            names = ("when", "changed_contrast", "changed_max_s")
-            shaping |= {name: getattr(self.captioner, name) for name in names}
-        defaults: tuple[Any, ...] = (0.0, TORCH, "", [])
-        return shaping | {name: value for name, value in optional.items() if value not in defaults}
+        values = vars(self.synchronizer) | vars(self.captioner)
+        names = _SHAPING + _SHAPING_CHANGED * (values["when"] != WHEN[0])
+        names += tuple(name for name in _SHAPING_SET if values[name] != getattr(CaptionerSettings, name))
+        return {name: list(values[name]) if name == "questions" else values[name] for name in names}
 
     @cached_property
     def model_folders(self) -> list[Path]:

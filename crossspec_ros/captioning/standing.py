@@ -54,6 +54,11 @@ class Answered:
         return plain_text(f"{standing.question} {self.caption.text} (probability {probability:.2g})")
 
 
+Told = list[tuple[Standing, Answered | Exception]]
+"""Questions that share a pass, each with its answer or the reason why there is none."""
+OnAnswered = Callable[[Told], None]
+
+
 def read_standing(questions: Iterable[str]) -> tuple[Standing, ...]:
     """Read questions, each with its choices in brackets: `Is a person on the road? [yes, no]`.
 
@@ -102,34 +107,23 @@ class Choices:
     def answered(self, scores: Future[tuple[float, ...]]) -> Told:
         """Wait for the log-probabilities of the tree's nodes, and return the likeliest choices."""
         made = tried(lambda: waited(scores))
-        return made if isinstance(made, Exception) else tuple(self._answers(made))
+        return [
+            (one.standing, made if isinstance(made, Exception) else self._answer(one, made))
+            for one in self._encoded
+        ]
 
-    def _answers(self, scores: Sequence[float]) -> Iterator[Answered]:
-        for one in self._encoded:
-            begin, choices = len(one.question), one.standing.choices
-            scored = [
-                ([scores[node] for node in _path(self.tree, one.question + ids)[begin:]], choice, ids)
-                for choice, ids in one.spellings
-            ]
-            # Texts with a common beginning differ by the first token after that.
-            _, text, ids = max(scored, key=lambda spelling: spelling[0])
-            shares = (
-                sum(math.exp(sum(tokens)) for tokens, other, _ in scored if other == choice)
-                for choice in choices
-            )
-            yield Answered(Caption(text, ids, "target", 1, accept_lengths=(len(ids),)), tuple(shares))
-
-
-Told = tuple[Answered, ...] | Exception
-"""Answers of a pass, question by question, or its failure."""
-OnAnswered = Callable[[Choices, Told], None]
-"""Called with the answers of a pass."""
-
-
-def paired(choices: Choices, told: Told) -> Iterator[tuple[Standing, Answered | Exception]]:
-    """Return each question of a pass with its answer or failure."""
-    answers = [told] * len(choices.standing) if isinstance(told, Exception) else told
-    return zip(choices.standing, answers, strict=True)
+    def _answer(self, one: _Encoded, scores: Sequence[float]) -> Answered:
+        begin, scored = len(one.question), []
+        for choice, ids in one.spellings:
+            nodes = _path(self.tree, one.question + ids)[begin:]
+            scored.append(([scores[node] for node in nodes], choice, ids))
+        # Texts with a common beginning differ by the first token after that.
+        _, text, ids = max(scored, key=lambda spelling: spelling[0])
+        probabilities = tuple(
+            sum(math.exp(sum(tokens)) for tokens, other, _ in scored if other == choice)
+            for choice in one.standing.choices
+        )
+        return Answered(Caption(text, ids, "target", 1, accept_lengths=(len(ids),)), probabilities)
 
 
 def shared_passes(

@@ -52,11 +52,7 @@ def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
 
 
 def caption_line(
-    window: Window,
-    origin_ns: int,
-    caption: Caption,
-    faults: Sequence[str],
-    holds_ns: int | None = None,
+    window: Window, origin_ns: int, caption: Caption, faults: Sequence[str], holds_ns: int | None = None
 ) -> str:
     """Return a caption behind the label of its window, which counts from `origin_ns`.
 

@@ -199,7 +199,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         """Raise InputError for settings that no models can follow, or that the loaded ones cannot."""
         check_settings(settings)
         if (decoder := self._decoder) is not None:
-            requested_options(settings, decoder, self._settings, self._options)
+            requested_options(settings, decoder)
 
     def _adopt(self) -> None:
         """Follow the parameters as they are now."""
@@ -208,7 +208,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
             if self._decoder is None:
                 self._settings = settings
                 return
-            options = requested_options(settings, self._decoder, self._settings, self._options)
+            options = requested_options(settings, self._decoder)
             self._settings, self._options = settings, options
             is_plain = settings.mode == "autoregressive"
             proposers = () if is_plain else settings.enabled_proposers

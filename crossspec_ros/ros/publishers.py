@@ -16,11 +16,11 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64, String
 
-from crossspec_ros.captioning.caption import Caption
+from crossspec_ros.captioning.caption import Caption, Listener, Outcome
+from crossspec_ros.captioning.captioner import AT_ONCE
 from crossspec_ros.captioning.comparison import Comparison
 from crossspec_ros.captioning.health import CaptionHealth
 from crossspec_ros.captioning.load_decoder import NO_MEMORY, is_out_of_memory, release
-from crossspec_ros.captioning.outcome import AT_ONCE, Listener, Outcome
 from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds

@@ -12,9 +12,8 @@ import pytest
 from fakes import FakeDecoder
 from refusals import refused
 
-from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.captioner import MAX_QUESTIONS, Captioner
-from crossspec_ros.captioning.outcome import AT_ONCE, BEHIND, Listener
+from crossspec_ros.captioning.caption import Listener, Options
+from crossspec_ros.captioning.captioner import AT_ONCE, BEHIND, MAX_QUESTIONS, Captioner
 from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.errors import InputError, tried
 from crossspec_ros.settings import CaptionerSettings
@@ -349,23 +348,23 @@ def test_standing_questions_are_told_before_or_after_the_caption_of_each_window(
     stage = Stage(options=with_standing("later?", first=("now?",)))
     stage.outcome = lambda outcome: told.append(outcome.window.index)
     stage.standing = lambda standing, answer, about: told.append((standing.question, about.index))
-    # About a window without frames nothing is asked later.
+    # About a window without frames nothing is asked.
     for one in (0, 1, window(2, 0)):
         stage.close(one)
         stage.run()
     both = [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
-    assert told == [*both, ("now?", 2), 2]
+    assert told == [*both, 2]
     assert stage.captioner.unanswered == 0
 
 
 def test_standing_questions_that_fail_or_are_dropped_are_counted_and_told():
     class Decoder(FakeDecoder):
         def choose(self, choices, trace, on_answered):
-            self.tell = lambda made: on_answered(choices, made)
+            self.tell = lambda made: on_answered(list(zip(choices.standing, made, strict=True)))
 
     stage = Stage(Decoder(), options=with_standing("who?", "where?"))
     dropped, error = CancelledError(), RuntimeError("out of memory")
-    for index, made in enumerate((dropped, error, ["me", "here"])):
+    for index, made in enumerate(([dropped] * 2, [error] * 2, ["me", "here"])):
         stage.caption(index)
         stage.decoder.tell(made)
     failed = [("who?", dropped, 0), ("where?", dropped, 0), ("who?", error, 1), ("where?", error, 1)]
@@ -420,7 +419,7 @@ def test_where_only_questions_are_answered_they_are_about_the_newest_window():
         ("2 frames, 2 event images: what?", 1),
         ("answer to and?", 1),
     ]
-    assert [(o.unasked, o.caption) for o in stage.outcomes] == [(True, None)] * 2
+    assert [(o.caption, o.holds, o.skipped, o.error) for o in stage.outcomes] == [(None, None, "", None)] * 2
     assert stage.decoder.streamed == []
 
 

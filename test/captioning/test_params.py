@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from refusals import refused
 
-from crossspec_ros.captioning.config import read_config
+from crossspec_ros.captioning.replay_setup import read_config
 from crossspec_ros.parameter import nearest
 from crossspec_ros.settings import NODES, PROPOSERS, CaptionerSettings, PlayerSettings
 

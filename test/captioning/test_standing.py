@@ -13,7 +13,7 @@ from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, paired, read_standing
+from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, read_standing
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.engine import loop
 from crossspec_ros.models.pair import ModelPair
@@ -85,9 +85,9 @@ def chosen(
 ) -> tuple[Answered, ...]:
     """Wait for the answers that share a pass."""
     told: Future[Told] = Future()
-    decoder.choose(choices, trace or Trace(), lambda one, answers: told.set_result(answers))
-    answers = told.result(WAIT_S)
-    assert not isinstance(answers, Exception)
+    decoder.choose(choices, trace or Trace(), told.set_result)
+    answers = tuple(answer for _, answer in told.result(WAIT_S))
+    assert all(isinstance(answer, Answered) for answer in answers)
     return answers
 
 
@@ -139,7 +139,7 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
         options,
         trace,
         told.append,
-        on_first=lambda one, answered: told.append([(a, b.caption) for a, b in paired(one, answered)]),
+        on_first=lambda answers: told.append([(one, answer.caption) for one, answer in answers]),
     )
     assert told[0] == list(zip(asked, (one.caption for one in wanted), strict=True))
     assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
@@ -220,7 +220,7 @@ def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
         if index:
             decoder.begin(index, options)
         caption = decoder.caption(
-            window, options, Trace(), on_first=lambda one, answers, told=told: told.append(answers)
+            window, options, Trace(), on_first=lambda answers, told=told: told.extend(answers)
         )
         assert caption.token_ids == generated(pair, window)
-        assert [str(one) for one in told] == ["no memory"]
+        assert [str(error) for _, error in told] == ["no memory"]

@@ -200,7 +200,7 @@ def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
 def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
     free = Options("What is there?")
     with closing(speculative_decoder(pair)) as decoder:
-        bound = replace(free, grammar=decoder.grammars.compiled(SCHEMA))
+        bound = replace(free, grammar=decoder.grammar(SCHEMA))
         plain, caption = (decoder.caption(windows[0], options, Trace()) for options in (free, bound))
         assert caption.is_json and not plain.is_json
         told = json.loads(caption.text)

@@ -50,8 +50,8 @@ def test_probabilities_of_choices_equal_transformers(family, runner):
     ):
         first, _ = decoder.standing([Standing(QUESTIONS[1], choices, is_first=True)])
         options = Options(QUESTIONS[0], 4, first=first)
-        decoder.caption(window, options, Trace(), on_first=lambda _, found: answers.extend(found))
-        decoder.choose(first[0], Trace(), lambda _, found: answers.extend(found))
+        decoder.caption(window, options, Trace(), on_first=answers.extend)
+        decoder.choose(first[0], Trace(), answers.extend)
         settled(decoder)
     prompt, module = tiny.inputs(folder, seen, QUESTIONS[1]), tiny.loaded(folder)
 
@@ -62,4 +62,4 @@ def test_probabilities_of_choices_equal_transformers(family, runner):
 
     # A target may write a space before its answer.
     wanted = [probability(choice) + probability(f" {choice}") for choice in choices]
-    assert [one.probabilities for one in answers] == [pytest.approx(wanted, rel=1e-3)] * 2
+    assert [one.probabilities for _, one in answers] == [pytest.approx(wanted, rel=1e-3)] * 2

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crossspec_ros.captioning.caption import RESTS_ON, Caption
-from crossspec_ros.captioning.outcome import without_images
+from crossspec_ros.captioning.caption import RESTS_ON, Caption, without_images
 from crossspec_ros.ros.reports import annotated, captioned_report, report
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import flags

@@ -9,10 +9,9 @@ from concurrent.futures import Future
 import pytest
 from killing import WAIT_S, kill
 
-from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.caption import Listener, Options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.outcome import Listener
 from crossspec_ros.drafting.memory_file import MemoryFile
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposers.memory import CaptionMemory

@@ -221,7 +221,7 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
 
     def answer(case: Asked, trace: Trace) -> Written:
         adversary.answer = case.wanted
-        options = Options(case.question, grammar=decoder.grammars.compiled(case.schema))
+        options = Options(case.question, grammar=decoder.grammar(case.schema))
         stream(decoder, case.window, options)
         return Written(decoder.caption(case.window, options, Trace()).token_ids)
 
@@ -267,7 +267,7 @@ def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str,
     one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 
     def asking(case: Asked, trace: Trace) -> Written:
-        options = Options(case.question, grammar=one_shot.grammars.compiled(case.schema))
+        options = Options(case.question, grammar=one_shot.grammar(case.schema))
         if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
             return Written(one_shot.caption(case.window, options, Trace()).token_ids)
         return Written(one_shot.ask(options, Trace()).token_ids)

@@ -17,9 +17,9 @@ from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.live import OPTIONS, sleep_until
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
+from crossspec_ros.captioning.caption import Listener, Outcome
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.outcome import Listener, Outcome
 from crossspec_ros.telemetry.trace import TARGET_STAGES, Trace
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window

@@ -31,7 +31,7 @@ _WINDOWS = "windows"
 def _measure(setting: Setting, log: Log) -> None:
     pair, schema = setting.pair, json.dumps(questions.SCHEMA)
     ours = speculative_decoder(pair)
-    options = Options(QUESTION, MOST_TOKENS, grammar=ours.grammars.compiled(schema))
+    options = Options(QUESTION, MOST_TOKENS, grammar=ours.grammar(schema))
     makers: dict[str, Callable[[], Any]] = {
         OURS: lambda: ours,
         ALONE: lambda: Whole(ours.alone(), options),
