@@ -74,10 +74,7 @@ class _Windows(Settings):
     """The windows, on which all nodes of a graph agree."""
 
     window_phase_s: float = setting(
-        0.0,
-        "Seconds after each full second of ROS time at which windows end. Equal in all nodes.",
-        0.0,
-        0.999,
+        0.0, "Seconds after each full second of ROS time when windows end. Equal in all nodes.", 0.0, 0.999
     )
 
 
@@ -86,26 +83,18 @@ class PairSettings(_Windows, _Target):
     """The models and the server, which the synchronizer reads the sizes of images from."""
 
     models_folder: str = setting(
-        "",
-        "Folder with the checkpoints target and draft. Empty: the tiny pair.",
-        group="models",
-        flag="models",
+        "", "Folder with the folders target and draft. Empty: the tiny pair.", group="models", flag="models"
     )
     draft: str = setting(
         "",
-        f"Folder or hub id of the event draft, or {NO_DRAFT}. Empty: the draft in models.folder.",
+        f"Folder or hub id of the event draft, or {NO_DRAFT}. Empty: that in models.folder.",
         group="models",
     )
     link_robot: str = setting("", "Name of this robot at the target's server. Empty: the name of the host.")
     link_token_file: str = setting("", "File with this robot's token, if the server requires one.")
-    link_ca_file: str = setting(
-        "", "PEM file of certificates to trust for grpcs. Empty: those of the system."
-    )
+    link_ca_file: str = setting("", "PEM file of trusted certificates for grpcs. Empty: those of the system.")
     link_timeout_s: float = setting(
-        1.0,
-        "Seconds that a pass of the server's target may take before the event draft is published instead.",
-        0.05,
-        60.0,
+        1.0, "Seconds that a pass of the server may take before the event draft is published.", 0.05, 60.0
     )
 
 
@@ -136,21 +125,15 @@ class SynchronizerSettings(_Stream, PairSettings):
     event_images: int = setting(5, "Event images per window.", 1, 32)
     frames: int = setting(0, "Frame slots per window. 0: as many as the target takes.", 0, 64)
     frame_size: int = setting(
-        -1,
-        "Shortest edge of published frames in pixels. 0: as in the camera. -1: as the target needs.",
-        -1,
-        4096,
+        -1, "Shortest edge of frames in pixels. 0: as in the camera. -1: as the target needs.", -1, 4096
     )
     event_image_size: int = setting(
-        -1,
-        "Shortest edge of published event images in pixels. 0: as in the sensor. -1: as the draft needs.",
-        -1,
-        4096,
+        -1, "Shortest edge of event images in pixels. 0: as in the sensor. -1: as the draft needs.", -1, 4096
     )
     queue_size: int = setting(
-        2000, "Messages that may wait to be decoded; newer ones are dropped.", 1, 1_000_000
+        2000, "Messages that may wait for decoding; newer ones are dropped.", 1, 1_000_000
     )
-    queue_mb: int = setting(256, "Megabytes of messages that may wait to be decoded.", 1, 65_536)
+    queue_mb: int = setting(256, "Megabytes of messages that may wait for decoding.", 1, 65_536)
 
 
 @dataclass(frozen=True)
@@ -163,10 +146,7 @@ class CaptionerSettings(PairSettings, _Loaded):
         "", "Device of the draft. Empty: the target's.", choices=DEVICES, pattern=DEVICE, group="captions"
     )
     question: str = setting(
-        "What are the key elements in this scene?",
-        "Question about every window.",
-        live=True,
-        group="captions",
+        "What are the key elements in this scene?", "Question about each window.", live=True, group="captions"
     )
     questions: tuple[str, ...] = setting(
         (),
@@ -176,10 +156,7 @@ class CaptionerSettings(PairSettings, _Loaded):
         group="captions",
     )
     schema: str = setting(
-        "",
-        "JSON schema of the captions, as text or as the path of a file. Empty: sentences.",
-        live=True,
-        group="captions",
+        "", "JSON schema of the captions: text or a file. Empty: sentences.", live=True, group="captions"
     )
     when: str = setting(
         WHEN[0],
@@ -197,9 +174,7 @@ class CaptionerSettings(PairSettings, _Loaded):
         5.0,
         live=True,
     )
-    changed_max_s: float = setting(
-        10.0, "Seconds after which a window counts as changed.", 1.0, 86400.0, live=True
-    )
+    changed_max_s: float = setting(10.0, "Seconds until a window counts as changed.", 1.0, 86400.0, live=True)
     mode: str = setting(
         MODES[0],
         "Decoding: prefill_hidden, or autoregressive (the target without reading ahead and without drafts).",
@@ -215,16 +190,12 @@ class CaptionerSettings(PairSettings, _Loaded):
         PROPOSERS, "Proposers of draft tokens. An empty list is nobody.", choices=PROPOSERS, live=True
     )
     rehearse: bool = setting(
-        True,
-        "Let the idle target caption the frames so far while a window is open, as the draft of its caption.",
-        live=True,
+        True, "Let the idle target caption the frames so far of an open window as a draft.", live=True
     )
     max_nodes: int = setting(
         128, "Maximum draft tokens per verification pass. The policy may use fewer.", 0, 128, live=True
     )
-    least_prob: float = setting(
-        1e-4, "Minimum probability of a draft token to be verified.", 0.0, 1.0, live=True
-    )
+    least_prob: float = setting(1e-4, "Minimum probability of a verified draft token.", 0.0, 1.0, live=True)
     generation: str = setting(
         GENERATIONS[0],
         "Sampling: greedy follows temperature and top_p; published follows the target's "
@@ -233,9 +204,7 @@ class CaptionerSettings(PairSettings, _Loaded):
         live=True,
         group="replay",
     )
-    temperature: float = setting(
-        0.0, "Sampling temperature. 0: always the likeliest token.", 0.0, 10.0, live=True
-    )
+    temperature: float = setting(0.0, "Sampling temperature. 0: the likeliest token.", 0.0, 10.0, live=True)
     top_p: float = setting(1.0, "Share of the probability that sampling keeps.", 0.01, 1.0, live=True)
     seed: int = setting(0, "Seed of sampling.", 0, 2**31 - 1, live=True)
     memory: str = setting(
@@ -277,13 +246,11 @@ class PlayerSettings(_Stream):
         "those of the recording.",
         group="recording",
     )
-    events_topic: str = setting(
-        "", "Event topic of a bag. Empty: as crossspec info shows.", group="recording"
-    )
-    image_topic: str = setting("", "Image topic of a bag. Empty: as crossspec info shows.", group="recording")
+    events_topic: str = setting("", "Event topic of a bag. Empty: as in crossspec info.", group="recording")
+    image_topic: str = setting("", "Image topic of a bag. Empty: as in crossspec info.", group="recording")
     columns: str = setting(
         "",
-        "Columns of a table in file order, such as t,x,y,p. Empty: those of its header or layout.",
+        "Columns of a table in order, as t,x,y,p. Empty: those of its header or layout.",
         group="recording",
     )
     time_unit: str = setting(
@@ -297,15 +264,9 @@ class PlayerSettings(_Stream):
     clock: bool = setting(
         False, "Publish the time of the recording as /clock, unless another node does.", group="launch"
     )
-    wait_for_captions: bool = setting(
-        True, "Start when the captioner is active, and end after its last report."
-    )
-    every_window: bool = setting(
-        False, "Pause while the captioner is a window behind, so that it skips none."
-    )
-    startup_timeout_s: float = setting(
-        300.0, "Seconds to wait for the subscribers and the captioner.", 0.0, 86400.0
-    )
+    wait_for_captions: bool = setting(True, "Start once the captioner is active, end after its last report.")
+    every_window: bool = setting(False, "Pause while the captioner is a window behind: it skips none.")
+    startup_timeout_s: float = setting(300.0, "Seconds to wait for subscribers and captioner.", 0.0, 86400.0)
     caption_timeout_s: float = setting(120.0, "Seconds to wait for a report.", 0.0, 86400.0)
 
 
