@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,16 +26,16 @@ ALLOWED = {("ros/questions.py", "ActionServer")}
 """rclpy logs what the action's callbacks raise, and aborts the goal."""
 
 
-def sources() -> list[tuple[str, ast.Module]]:
+def sources():
     paths = [path for folder in RUNS for path in sorted((PACKAGE / folder).rglob("*.py"))]
     return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text())) for path in paths]
 
 
-def name_of(node: ast.expr) -> str:
+def name_of(node):
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def faults(file: str, tree: ast.AST) -> Iterator[str]:
+def faults(file, tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and file != "ros/node.py":
             bases = [name_of(base) for base in node.bases]
@@ -55,7 +54,7 @@ def faults(file: str, tree: ast.AST) -> Iterator[str]:
             yield f"{file}: {called} makes a thread without a pulse"
 
 
-def test_every_thread_has_a_pulse_and_every_node_a_boundary() -> None:
+def test_every_thread_has_a_pulse_and_every_node_a_boundary():
     trees = sources()
     found = [fault for file, tree in trees for fault in faults(file, tree)]
     assert found == []
@@ -79,10 +78,10 @@ def test_every_thread_has_a_pulse_and_every_node_a_boundary() -> None:
         "threading.Timer(1.0, print)",
     ],
 )
-def test_what_nobody_would_watch_is_found(source: str) -> None:
+def test_what_nobody_would_watch_is_found(source):
     assert len(list(faults("ros/camera.py", ast.parse(source)))) == 1
 
 
-def test_what_is_watched_is_not() -> None:
+def test_what_is_watched_is_not():
     fine = "class Camera(GuardedNode, LifecycleNode): pass\nThreadPoolExecutor(1, 'draft', pulse.adopt)\n"
     assert list(faults("ros/camera.py", ast.parse(fine))) == []

@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*/*.md")]
 
 
-def commands(page: Path) -> list[list[str]]:
+def commands(page):
     """The words of every crossspec command on a page, in code blocks or between backticks."""
     text = page.read_text()
     quoted = re.findall(r"`crossspec ([^`]+)`", text) + re.findall(r"^crossspec (.+)$", text, re.MULTILINE)
@@ -24,7 +24,7 @@ def commands(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_and_options_that_are_named_exist(page: Path) -> None:
+def test_commands_and_options_that_are_named_exist(page):
     for words in commands(page):
         parser = make_parser()
         for word in words:
@@ -39,7 +39,7 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("row", "name"), [("tiny pair (shipped)", "latency"), ("SmolLM2", "smol_latency")])
-def test_the_headline_is_the_measured_one(row: str, name: str) -> None:
+def test_the_headline_is_the_measured_one(row, name):
     table = json.loads((ROOT / "docs" / "benchmarks" / f"{name}.json").read_text())["tables"][0]["rows"]
     ours, alone = (
         table[decoder]["last frame to caption, ms"]["median"] for decoder in ("ours", "autoregressive")

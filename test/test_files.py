@@ -12,7 +12,7 @@ from full_disk import full_disk
 from crossspec_ros.files import rename_folder, replace_file, replacing, write_report
 
 
-def test_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_file_keeps_its_mode(tmp_path):
     kept, new = tmp_path / "kept", tmp_path / "new"
     kept.write_bytes(b"old")
     kept.chmod(0o444)
@@ -26,11 +26,11 @@ def test_file_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(new.stat().st_mode) == 0o640
 
 
-def test_failed_block_leaves_old_file(tmp_path: Path) -> None:
+def test_failed_block_leaves_old_file(tmp_path):
     path = tmp_path / "weights"
     path.write_bytes(b"old")
 
-    def fail() -> None:
+    def fail():
         with replacing(path) as scratch:
             scratch.write_bytes(b"half")
             raise KeyboardInterrupt
@@ -40,7 +40,7 @@ def test_failed_block_leaves_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["weights"]
 
 
-def test_links_are_not_followed(tmp_path: Path) -> None:
+def test_links_are_not_followed(tmp_path):
     state, others = tmp_path / "state", tmp_path / "others"
     others.write_text("precious")
     for name in ("memory.json", "memory.json.part"):
@@ -52,7 +52,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.json", "link"])
-def test_full_disk_leaves_old_file(tmp_path: Path, name: str) -> None:
+def test_full_disk_leaves_old_file(tmp_path, name):
     path = tmp_path / "report.json"
     path.write_text("whole")
     if name == "link":
@@ -63,17 +63,17 @@ def test_full_disk_leaves_old_file(tmp_path: Path, name: str) -> None:
     assert path.read_text() == "whole" and sorted(os.listdir(tmp_path)) == before
 
 
-def test_report_goes_into_open_file(tmp_path: Path) -> None:
+def test_report_goes_into_open_file(tmp_path):
     with (tmp_path / "printed").open("w+") as printed:
         write_report(Path(f"/proc/self/fd/{printed.fileno()}"), "figures")
         assert printed.read() == "figures"
 
 
-def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_and_folder_are_synced(tmp_path, monkeypatch):
     synced: list[str] = []
     fsync = os.fsync
 
-    def noted(descriptor: int) -> None:
+    def noted(descriptor):
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         synced.append("folder" if is_folder else "file")
         fsync(descriptor)
@@ -83,7 +83,7 @@ def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert synced == ["file", "folder"]
 
 
-def test_folder_is_renamed_after_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_renamed_after_sync(tmp_path, monkeypatch):
     partial, bag, at_sync = tmp_path / "partial", tmp_path / "bag", list[bool]()
     partial.mkdir()
     (partial / "bag.mcap").write_text("messages")
@@ -92,7 +92,7 @@ def test_folder_is_renamed_after_sync(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (bag / "bag.mcap").read_text() == "messages" and at_sync == [False, False, True]
 
 
-def test_report_goes_into_pipe_and_through_link(tmp_path: Path) -> None:
+def test_report_goes_into_pipe_and_through_link(tmp_path):
     """--json /dev/stdout must neither fail nor put a file in the place of the device."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -20,16 +20,16 @@ PAGES = sorted(reference.PAGES.glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_generated_blocks_are_those_of_the_code(page: Path) -> None:
+def test_the_generated_blocks_are_those_of_the_code(page):
     assert page.read_text() == reference.regenerate(page.read_text()), "run scripts/reference_pages.py"
 
 
-def test_every_block_stands_on_one_page() -> None:
+def test_every_block_stands_on_one_page():
     named = [name for page in PAGES for name in re.findall(r"<!-- begin (\w+) -->", page.read_text())]
     assert sorted(named) == sorted(reference.BLOCKS)
 
 
-def test_every_command_and_parameter_is_generated() -> None:
+def test_every_command_and_parameter_is_generated():
     commands, parameters = reference.commands(), reference.parameters()
     assert set(re.findall(r"^(?:## |\| `)crossspec (\w+)", commands, re.MULTILINE)) == set(
         make_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
@@ -40,7 +40,7 @@ def test_every_command_and_parameter_is_generated() -> None:
     assert "`.db3.zst`" in reference.formats()
 
 
-def test_every_latency_is_named() -> None:
+def test_every_latency_is_named():
     page = (reference.PAGES / "topics.md").read_text()
     line = next(line for line in page.splitlines() if "latency/STAGE" in line)
     assert [stage for stage in LATENCIES if f"`{stage}`" not in line] == []

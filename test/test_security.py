@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import security_policies as security  # noqa: E402
 
 
-def allowed() -> dict[str, dict[str, set[str]]]:
+def allowed():
     """The names in the file by enclave and by what is allowed."""
     found: dict[str, dict[str, set[str]]] = {}
     for enclave in ElementTree.parse(security.POLICIES).iter("enclave"):
@@ -30,16 +30,16 @@ def allowed() -> dict[str, dict[str, set[str]]]:
     return found
 
 
-def test_the_file_is_that_of_the_tables() -> None:
+def test_the_file_is_that_of_the_tables():
     assert security.POLICIES.read_text() == security.policies(), "run scripts/security_policies.py"
 
 
-def test_every_node_and_a_driver_have_an_enclave_of_their_own() -> None:
+def test_every_node_and_a_driver_have_an_enclave_of_their_own():
     named = {path.removeprefix(f"{security.ENCLAVES}/") for path in allowed()}
     assert named == {*NODES, security.DRIVER, security.OPERATOR}
 
 
-def may(enclave: str, what: str, name: str) -> bool:
+def may(enclave, what, name):
     return any(fnmatchcase(name, one) for one in allowed()[f"{security.ENCLAVES}/{enclave}"].get(what, ()))
 
 
@@ -54,12 +54,12 @@ def may(enclave: str, what: str, name: str) -> bool:
         ("captioner", "operator", ["/captioner/caption", "/captioner/latency/total", "/diagnostics"]),
     ],
 )
-def test_who_publishes_a_topic_has_a_reader_that_may_hear_it(out: str, into: str, topics: list[str]) -> None:
+def test_who_publishes_a_topic_has_a_reader_that_may_hear_it(out, into, topics):
     for topic in topics:
         assert may(out, "publish", topic) and may(into, "subscribe", topic)
 
 
-def test_a_node_that_was_taken_over_speaks_for_no_other() -> None:
+def test_a_node_that_was_taken_over_speaks_for_no_other():
     for node in NODES:
         others = [*NODES, "somebody"]
         others.remove(node)
@@ -69,7 +69,7 @@ def test_a_node_that_was_taken_over_speaks_for_no_other() -> None:
     assert not may("operator", "publish", "/captioner/caption")
 
 
-def test_people_may_use_whatever_our_nodes_offer() -> None:
+def test_people_may_use_whatever_our_nodes_offer():
     for node in NODES:
         for service in ("set_parameters", "change_state"):
             assert may("operator", "request", f"/{node}/{service}")
@@ -78,7 +78,7 @@ def test_people_may_use_whatever_our_nodes_offer() -> None:
         assert may("operator", "reply", name)
 
 
-def test_what_a_node_may_do_fits_into_its_handshake() -> None:
+def test_what_a_node_may_do_fits_into_its_handshake():
     """By what six files took that SROS2 signed: 2.7 kB, and so much for each name; 2.1 kB are not theirs."""
     for rules in allowed().values():
         size = sum(

@@ -29,7 +29,7 @@ MILLIONS = {
 """Of parameters, as the hub counts them."""
 
 
-def test_the_releases_have_the_parameters_that_are_published() -> None:
+def test_the_releases_have_the_parameters_that_are_published():
     counted = {}
     for name, files in targets_table._releases():
         values = files["config.json"]
@@ -41,6 +41,6 @@ def test_the_releases_have_the_parameters_that_are_published() -> None:
 
 
 @pytest.mark.parametrize("page", targets_table.PAGES, ids=lambda page: page.name)
-def test_the_tables_are_those_of_the_estimator(page: Path) -> None:
+def test_the_tables_are_those_of_the_estimator(page):
     text = page.read_text()
     assert text == with_blocks(text, targets_table.BLOCKS), "run scripts/targets_table.py"

@@ -6,8 +6,6 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -16,29 +14,26 @@ from crossspec_ros.captioning.live_windows import LiveWindow
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.pass_cost import PassCost
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 WAIT_S = 30
 
 
 @pytest.fixture
-def engine(pair: ModelPair) -> Iterator[LocalEngine]:
+def engine(pair):
     engine = LocalEngine(pair.target)
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def ask(engine: LocalEngine, windows: list[Window]) -> Callable[[Answer], Any]:
+def ask(engine, windows):
     handle = engine.open(0, Trace())
     frames = windows[0].frames, windows[0].frame_stamps_ns
     return lambda answer: engine.ask(handle, answer, frames)
 
 
-def endless(cost: PassCost | None = None, passes: int | None = None) -> Answer:
+def endless(cost=None, passes=None):
     """Return an answer without an end, which is stopped after so many passes."""
     answer = Answer(LiveWindow(0), Context("What?"), Policy((), cost), Trace(), 10**6)
     if passes is not None:
@@ -48,10 +43,8 @@ def endless(cost: PassCost | None = None, passes: int | None = None) -> Answer:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
-def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(
-    ask: Callable[[Answer], Any], error: BaseException
-) -> None:
-    def fail(answer: Answer) -> None:
+def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(ask, error):
+    def fail(answer):
         raise error
 
     bad, good = endless(), endless(passes=1)
@@ -62,7 +55,7 @@ def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(
     assert good.passes == 1
 
 
-def test_its_passes_correct_the_cost_model(engine: LocalEngine, ask: Callable[[Answer], Any]) -> None:
+def test_its_passes_correct_the_cost_model(engine, ask):
     cost = engine.measure()
     before = cost.table()
     assert 0 < before[1] < before[129]
@@ -70,7 +63,7 @@ def test_its_passes_correct_the_cost_model(engine: LocalEngine, ask: Callable[[A
     assert cost.table()[1] != before[1]
 
 
-def test_what_it_holds_goes_with_it(ask: Callable[[Answer], Any]) -> None:
+def test_what_it_holds_goes_with_it(ask):
     gc.disable()
     try:
         mine = endless()

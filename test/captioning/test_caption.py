@@ -6,8 +6,6 @@ import json
 import shutil
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -28,23 +26,23 @@ SECOND = 10**9
 
 
 @pytest.fixture(scope="module")
-def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drive(tmp_path_factory):
     return write_drive(tmp_path_factory.mktemp("caption") / "drive", blind=(BLIND,))
 
 
-def captions(path: Path, out: Path, *options: str) -> list[dict]:
+def captions(path, out, *options):
     assert main(["caption", str(path), "--json", str(out), *options]) == 0
     return json.loads(out.read_text())["windows"]
 
 
-def said(windows: list[dict]) -> list[tuple]:
+def said(windows):
     return [
         (window["end_ns"], window["caption"], window["caption_source"], window["tokens"])
         for window in windows
     ]
 
 
-def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
+def with_settings(path, **settings):
     """A configuration in which these nodes have these parameters besides."""
     config = yaml.safe_load((share_dir() / "config" / "replay.yaml").read_text())
     for node, values in settings.items():
@@ -53,7 +51,7 @@ def with_settings(path: Path, **settings: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path: Path) -> None:
+def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path):
     """Events only: each caption is the draft's own."""
     path = tmp_path / "again"
     recording = open_recording(BAG)
@@ -80,16 +78,14 @@ def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp
         pytest.param(0.3, {"silent": (90, 280)}, id="while later windows are opened"),
     ],
 )
-def test_a_slow_draft_gets_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, missing: dict[str, Any]
-) -> None:
+def test_a_slow_draft_gets_its_time(tmp_path, monkeypatch, seconds, missing):
     config = with_settings(
         tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5}, captioner={"max_new_tokens": 12}
     )
     path = write_drive(tmp_path / "drive", **missing)
     run = EventDraft.run
 
-    def slow(self: EventDraft, *args: Any) -> bool:
+    def slow(self, *args):
         time.sleep(seconds)
         return run(self, *args)
 
@@ -98,7 +94,7 @@ def test_a_slow_draft_gets_its_time(
     assert said(captions(path, tmp_path / "slow.json", "--config", str(config))) == said(fast)
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def refusal(capsys, *arguments):
     capsys.readouterr()
     assert main(["caption", *map(str, arguments)]) == 2
     error = capsys.readouterr().err
@@ -107,9 +103,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return sentence
 
 
-def test_what_the_models_cannot_take_is_refused(
-    drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_models_cannot_take_is_refused(drive, tmp_path, capsys):
     assert "the question is empty" in refusal(capsys, drive, "--question", "")
     assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 2400)
     for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
@@ -117,12 +111,7 @@ def test_what_the_models_cannot_take_is_refused(
         assert f"set {name} to 0" in refusal(capsys, drive, "--config", config)
 
 
-def test_without_a_draft_the_captions_are_the_same_word_for_word(
-    drive: Path,
-    tmp_path: Path,
-    brief: tuple[str, str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_without_a_draft_the_captions_are_the_same_word_for_word(drive, tmp_path, brief, capsys):
     models = tmp_path / "models"
     shutil.copytree(TINY / "target", models / "target")
     alone = ["--models", models, "--draft", "none", *brief]
@@ -137,7 +126,7 @@ def test_without_a_draft_the_captions_are_the_same_word_for_word(
     assert [window["degraded"] for window in windows] == [window["degraded"] for window in both]
 
 
-def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tmp_path: Path) -> None:
+def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tmp_path):
     with closing(open_recording(BAG)) as recording, write_bag(tmp_path / "images") as write:
         for message in recording.messages():
             if message.kind == "image":
@@ -148,9 +137,7 @@ def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tm
     assert all(window["degraded"] == ["events_missing"] for window in windows)
 
 
-def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(tmp_path, capsys):
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
     asked = ["--questions", "Is it dark? [red, green]", "--questions", "Is it near? [red, green] first"]
     windows = captions(BAG, tmp_path / "out.json", *asked)
@@ -165,7 +152,7 @@ def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_beside
         assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
 
 
-def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path: Path) -> None:
+def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path):
     truth = json.loads((BAG / "ground_truth.json").read_text())["windows"]
     target = str(share_dir() / "models" / "tiny_qwen3_vl")
     windows = captions(BAG, tmp_path / "out.json", "--target", target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from refusals import refused
@@ -39,7 +38,7 @@ def captioned(*tokens, source="target", cancel=GO_ON):
     return SimpleNamespace(window=None, options=Options("?"), caption=caption, cancel=cancel)
 
 
-def test_windows_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch):
+def test_windows_are_compared_one_by_one(monkeypatch):
     alone = Alone()
     monkeypatch.setattr(module, "time", alone)
     load = [0.5]
@@ -79,6 +78,6 @@ def test_cancelled_comparison_does_not_count():
         ("compare-alone", {"mode": "autoregressive"}),
     ],
 )
-def test_impossible_comparison_is_refused(code: str, asked: dict[str, Any]) -> None:
+def test_impossible_comparison_is_refused(code, asked):
     with refused(code):
         check_settings(CaptionerSettings(compare=True, **asked))

@@ -9,7 +9,6 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from itertools import pairwise
@@ -27,24 +26,13 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.sampling import Sampling
-from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
 OPTIONS = Options(QUESTION)
 
 
-@pytest.fixture
-def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
-    """Drafts with whatever the test gives its policy."""
-    decoder = PrefillHiddenDecoder(pair, Policy((), None))
-    yield decoder
-    decoder.close()
-
-
-def begin(decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTIONS) -> None:
+def begin(decoder, window, options=OPTIONS):
     """Let the window's frames come, and begin its answer before it closes."""
     last = len(window.frames) - 1
     stream(decoder, window, last)
@@ -52,13 +40,11 @@ def begin(decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTI
     decoder.begin(window.index, options)
 
 
-def encoded(trace: Trace) -> list[str]:
+def encoded(trace):
     return [span.name for span in trace.spans if span.stage == "frame_encode"]
 
 
-def test_window_that_loses_a_frame_at_its_close_is_read_anew(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_window_that_loses_a_frame_at_its_close_is_read_anew(pair, windows, decoder):
     stream(decoder, windows[0], 5)
     kept = [0, 2, 3, 6, 7]
     stamps = tuple(windows[0].frame_stamps_ns[i] for i in kept)
@@ -72,25 +58,19 @@ def test_window_that_loses_a_frame_at_its_close_is_read_anew(
     assert encoded(trace) == []
 
 
-def test_two_frames_with_one_stamp_are_two_frames(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_two_frames_with_one_stamp_are_two_frames(pair, windows, decoder):
     doubled = replace(windows[0], frame_stamps_ns=(0, 0, *windows[0].frame_stamps_ns[2:]))
     assert decoder.caption(doubled, OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(pair, windows, decoder):
     stream(decoder, windows[1], 5)
     again = replace(windows[0], index=1)
     stream(decoder, again, 7)
     assert decoder.caption(again, OPTIONS, Trace()).token_ids == generated(pair, again)
 
 
-def test_frame_that_cannot_be_read_ahead_costs_no_caption(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frame_that_cannot_be_read_ahead_costs_no_caption(pair, windows, decoder, monkeypatch):
     stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
@@ -100,12 +80,10 @@ def test_frame_that_cannot_be_read_ahead_costs_no_caption(
     assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwards(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwards(pair, windows, decoder):
     reads: list[Future[None] | None] = []
 
-    def next_window_comes(text: str) -> None:
+    def next_window_comes(text):
         while len(reads) < 8:
             i = len(reads)
             reads.append(decoder.stream_frame(1, windows[1].frames[i], windows[1].frame_stamps_ns[i]))
@@ -129,17 +107,13 @@ def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwar
         ("Who is on the road, and what are they doing there?", "no-window-yet"),
     ],
 )
-def test_question_that_cannot_be_asked_is_refused(
-    decoder: PrefillHiddenDecoder, question: str, code: str
-) -> None:
+def test_question_that_cannot_be_asked_is_refused(decoder, question, code):
     with refused(code):
         decoder.ask(Options(question), Trace())
 
 
-def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(
-    decoder: PrefillHiddenDecoder, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(decoder, windows, monkeypatch):
+    def fail(*_):
         raise RuntimeError("no listener")
 
     window = windows[0]
@@ -151,17 +125,15 @@ def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(
     assert decoder.ask(OPTIONS, Trace(), fail).token_ids == generated(decoder.pair, window)
 
 
-def test_verified_words_are_told_as_they_come_and_in_order(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_verified_words_are_told_as_they_come_and_in_order(pair, windows, decoder):
     begun, words = threading.Event(), list[str]()
 
-    def guess(context: Context) -> DraftTree:
+    def guess(context):
         if context.tokens:
             begun.set()
         return chain([])
 
-    def tell(text: str) -> None:
+    def tell(text):
         if threading.current_thread() is threading.main_thread():
             # Further passes are done meanwhile.
             time.sleep(0.3)
@@ -175,9 +147,7 @@ def test_verified_words_are_told_as_they_come_and_in_order(
     assert all(later.startswith(earlier) for earlier, later in pairwise(words))
 
 
-def test_cancelling_and_deadlines_end_after_the_pass_in_flight(
-    windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_cancelling_and_deadlines_end_after_the_pass_in_flight(windows, decoder):
     cancel = threading.Event()
     cancel.set()
     said = decoder.caption(windows[0], OPTIONS, Trace(), cancel=cancel)
@@ -188,9 +158,7 @@ def test_cancelling_and_deadlines_end_after_the_pass_in_flight(
     assert not decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=later).late
 
 
-def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(
-    windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(windows, decoder):
     for deadline_ns in (None, 0):
         guess = Guess(lambda context: chain([]))
         decoder.policy = Policy((guess,), None)
@@ -201,9 +169,7 @@ def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_answer_that_was_begun_before_the_close_is_told_after_it(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, is_done: bool
-) -> None:
+def test_answer_that_was_begun_before_the_close_is_told_after_it(pair, windows, decoder, is_done):
     wanted = generated(pair, windows[0])
     decoder.policy = Policy((script(wanted[:20]),), None)
     begin(decoder, windows[0])
@@ -232,12 +198,10 @@ def test_answer_that_was_begun_before_the_close_is_told_after_it(
     ],
     ids=["question", "sampling", "length", "frames", "no frames"],
 )
-def test_answer_about_something_else_is_thrown_away(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, other: Options | str
-) -> None:
+def test_answer_about_something_else_is_thrown_away(pair, windows, decoder, other):
     window, held, release = windows[0], threading.Event(), threading.Event()
 
-    def hold(context: Context) -> DraftTree:
+    def hold(context):
         if len(context.tokens) == 2:
             held.set()
             assert release.wait(WAIT_S)
@@ -262,9 +226,7 @@ def test_answer_about_something_else_is_thrown_away(
     assert sum(result.ended for result in guess.results) == 1
 
 
-def test_answer_that_fails_early_is_made_anew_at_the_close(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answer_that_fails_early_is_made_anew_at_the_close(pair, windows, decoder, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Answer, "take", lambda self, tree, step: 1 / 0)
         begin(decoder, windows[0])
@@ -272,15 +234,13 @@ def test_answer_that_fails_early_is_made_anew_at_the_close(
     assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_buffers_come_back_whatever_happens(
-    pair: ModelPair, windows: list[Window], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffers_come_back_whatever_happens(pair, windows, monkeypatch):
     engine = LocalEngine(pair.target)
     engine.warm_up(3)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine)
     alone = decoder.alone()
 
-    def free() -> int:
+    def free():
         settled(decoder)
         return engine._call(lambda: len(engine.runner._free))  # type: ignore[attr-defined]
 
@@ -315,7 +275,7 @@ def test_buffers_come_back_whatever_happens(
         engine.warm_up(1)
 
 
-def test_dropped_window_is_freed(decoder: PrefillHiddenDecoder, windows: list[Window]) -> None:
+def test_dropped_window_is_freed(decoder, windows):
     """Its frames and the embeddings of its answer do not wait for the garbage collector."""
     gc.disable()
     try:

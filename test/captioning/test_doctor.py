@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,9 +23,7 @@ TINY = tiny_models()
 MODELS = released_pair()
 
 
-def test_report_is_printed_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_is_printed_and_written(tmp_path, monkeypatch, capsys):
     chosen = [Placement("float32"), Placement("nf4")]
     monkeypatch.setattr(doctor, "placements", lambda target: chosen)
     out = tmp_path / "doctor.json"
@@ -43,10 +39,10 @@ def test_report_is_printed_and_written(
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
+def gpu(monkeypatch):
     """Return a function that simulates GPUs, each with so many GB free and in all, and plenty of RAM."""
 
-    def make(number: int, free: float, total: float) -> None:
+    def make(number, free, total):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
         sizes = {"cpu": (10**12, 10**12)}
@@ -57,19 +53,19 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float, float], None]:
     return make
 
 
-def verdicts() -> dict[str, str]:
+def verdicts():
     return {str(Placement(**choice["placement"])): choice["verdict"] for choice in choices()}
 
 
-def choices() -> list[dict[str, Any]]:
+def choices():
     return [doctor.judge(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
 
 
-def recommended() -> str:
+def recommended():
     return doctor.recommend(choices())
 
 
-def test_7b_models_on_several_cards(gpu: Callable[[int, float, float], None]) -> None:
+def test_7b_models_on_several_cards(gpu):
     gpu(1, 79, 80)
     assert set(verdicts().values()) == {"fits"}
     assert recommended() == "--dtype bf16 --device cuda:0"
@@ -92,9 +88,7 @@ def test_7b_models_on_several_cards(gpu: Callable[[int, float, float], None]) ->
     assert recommended() == "--dtype bf16 --device cpu"
 
 
-def test_target_on_hub_is_examined_before_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_target_on_hub_is_examined_before_download(tmp_path, monkeypatch, capsys):
     models, out = {"ORG/NAME": TINY / "target"}, tmp_path / "doctor.json"
     arguments = ["doctor", "--target", "ORG/NAME", "--draft", "none", "--json", str(out)]
     with stand_in_hub(monkeypatch, tmp_path / "hub", models, license="mit") as hub:
@@ -119,16 +113,14 @@ def test_target_on_hub_is_examined_before_download(
     assert "no answer, so its size and its licence are not known" in capsys.readouterr().out
 
 
-def test_missing_target_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_target_is_refused(tmp_path, monkeypatch, capsys):
     with stand_in_hub(monkeypatch, tmp_path / "hub", {}):
         assert main(["doctor", "--target", "ORG/NAME"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "'ORG/NAME' is no folder, and as a hub id it could not" in error
 
 
-def test_faults_of_installation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_installation_are_found(monkeypatch):
     monkeypatch.setattr(doctor, "installed_version", lambda name: "")
     monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
     found = "\n".join(doctor.findings())
@@ -144,9 +136,7 @@ def test_faults_of_installation_are_found(monkeypatch: pytest.MonkeyPatch) -> No
      ("target", lambda folder: edit_text(folder, max_position_embeddings=150), "the target takes -50 beside"),
      ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has neither 'model.safetensors'")],
 )  # fmt: skip
-def test_unusable_models_are_found(
-    tmp_path: Path, name: str, change: Callable[[Path], None], sentence: str
-) -> None:
+def test_unusable_models_are_found(tmp_path, name, change, sentence):
     folder = Path(shutil.copytree(TINY / name, tmp_path / name))
     change(folder)
     names = [str(folder) if one == name else "none" for one in ("target", "draft")]
@@ -156,6 +146,6 @@ def test_unusable_models_are_found(
     assert len(found) == bool(sentence) and all(sentence in one for one in found)
 
 
-def edit_text(folder: Path, **values: object) -> None:
+def edit_text(folder, **values):
     file = folder / "config.json"
     edit(file, text_config=json.loads(file.read_text())["text_config"] | values)

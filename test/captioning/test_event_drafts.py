@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
-from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
 OPTIONS = Options(QUESTION)
 
 
 @pytest.fixture
-def seen() -> list[Context]:
+def seen():
     """Return what the proposer of `decoder` was told."""
     return []
 
 
 @pytest.fixture
-def decoder(pair: ModelPair, seen: list[Context]) -> Iterator[PrefillHiddenDecoder]:
-    guess = Guess(lambda context: (seen.append(context), chain([]))[1])
-    decoder = PrefillHiddenDecoder(pair, Policy((guess,), None))
-    yield decoder
-    decoder.close()
+def decoder(decoder, seen):
+    decoder.policy = Policy((Guess(lambda context: (seen.append(context), chain([]))[1]),), None)
+    return decoder
 
 
-def test_window_without_frames_is_captioned_by_the_draft_and_says_so(pair: ModelPair, blind: Window) -> None:
+def test_window_without_frames_is_captioned_by_the_draft_and_says_so(pair, blind):
     said = caption(pair, blind)
     assert said.source == "event_draft" and said.text.startswith("The key elements")
     assert said.target_passes == 0
 
 
-def test_draft_is_written_before_the_window_closes(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, seen: list[Context]
-) -> None:
+def test_draft_is_written_before_the_window_closes(pair, windows, decoder, seen):
     texts: list[str] = []
     images = windows[0].event_images
     works = [decoder.stream_event_image(0, image, OPTIONS, texts.append) for image in images]
@@ -67,16 +58,10 @@ def test_draft_is_written_before_the_window_closes(
     assert trace.hidden == pytest.approx(drafting)
 
 
-def test_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came(
-    pair: ModelPair,
-    windows: list[Window],
-    decoder: PrefillHiddenDecoder,
-    seen: list[Context],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_draft_not_done_at_the_close_is_used_as_far_as_it_came(pair, windows, decoder, seen, monkeypatch):
     append, two, stop = EventDraft._append, threading.Event(), decoder._live.get(0).stop_draft
 
-    def slowly(self: EventDraft, *args: object) -> None:
+    def slowly(self, *args):
         append(self, *args)  # type: ignore[arg-type]
         if len(self.tokens) == 2:
             two.set()
@@ -92,9 +77,7 @@ def test_draft_that_is_not_done_at_the_close_is_ended_and_used_as_far_as_it_came
     assert texts == [] and {len(context.drafts[EVENT_DRAFT].tokens) for context in seen} == {2}
 
 
-def test_draft_for_another_question_is_no_answer_to_this_one(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_draft_for_another_question_is_no_answer_to_this_one(pair, windows, decoder):
     for image in windows[0].event_images:
         running = decoder.stream_event_image(0, image, Options("Who?"))
     assert running is not None
@@ -105,9 +88,7 @@ def test_draft_for_another_question_is_no_answer_to_this_one(
     assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)
 
 
-def test_draft_of_too_few_images_is_no_caption(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_draft_of_too_few_images_is_no_caption(pair, windows, decoder):
     """The window before lost event images on their way, so that this one's draft begins too early."""
     decoder.caption(replace(windows[1], event_images=windows[1].event_images[:2]), OPTIONS, Trace())
     running = decoder.stream_event_image(2, windows[0].event_images[0], OPTIONS)
@@ -119,13 +100,7 @@ def test_draft_of_too_few_images_is_no_caption(
     assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)
 
 
-def test_draft_that_fails_costs_no_caption(
-    pair: ModelPair,
-    windows: list[Window],
-    decoder: PrefillHiddenDecoder,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_draft_that_fails_costs_no_caption(pair, windows, decoder, monkeypatch, caplog):
     monkeypatch.setattr(EventGPT, "encode", lambda self, images: 1 / 0)
     for image in windows[0].event_images:
         decoder.stream_event_image(0, image, OPTIONS)

@@ -11,12 +11,12 @@ from crossspec_ros.windows.window import Window
 IMAGE = np.zeros((2, 2, 3), np.uint8)
 
 
-def window(index: int, event_images: int) -> Window:
+def window(index, event_images):
     images = [np.zeros((count, 2, 2, 3), np.uint8) for count in (event_images, 3)]
     return Window(index, index * 10**9, (index + 1) * 10**9, *images)
 
 
-def test_window_begins_anew_with_too_many_frames_and_with_time() -> None:
+def test_window_begins_anew_with_too_many_frames_and_with_time():
     dropped: list[LiveWindow] = []
     windows = LiveWindows(5, lambda live: live.index, dropped.append)
     for i in range(2 * MAX_IMAGES + 1):
@@ -25,7 +25,7 @@ def test_window_begins_anew_with_too_many_frames_and_with_time() -> None:
     assert again.stamps_ns == [0] and len(dropped) == 3 and all(one.stop_draft.is_set() for one in dropped)
 
 
-def test_few_windows_are_open_and_those_before_a_closed_one_are_not() -> None:
+def test_few_windows_are_open_and_those_before_a_closed_one_are_not():
     dropped: list[LiveWindow] = []
     windows = LiveWindows(5, lambda live: live.index, dropped.append)
     opened = [windows.get(index) for index in range(OPEN_WINDOWS + 1)]
@@ -38,10 +38,10 @@ def test_few_windows_are_open_and_those_before_a_closed_one_are_not() -> None:
     assert dropped == [*opened[:2], later]
 
 
-def test_window_is_expected_to_have_as_many_event_images_as_the_one_before() -> None:
+def test_window_is_expected_to_have_as_many_event_images_as_the_one_before():
     windows = LiveWindows(3, lambda live: live.index, lambda live: None)
 
-    def draft_begins(index: int) -> int:
+    def draft_begins(index):
         live = windows.get(index)
         while not windows.can_draft(live):
             live.event_images.append(IMAGE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,13 +18,11 @@ from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import loading
 from crossspec_ros.models import placement as placements
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.ros import captioner_node
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 
 def test_device_of_no_draft_is_ignored(monkeypatch):
@@ -125,9 +122,7 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
         captioner_node.load(parameters(**asked))
 
 
-def test_the_memory_goes_on_where_the_last_session_ended(
-    pair: ModelPair, windows: list[Window], tmp_path: Path
-) -> None:
+def test_the_memory_goes_on_where_the_last_session_ended(pair, windows, tmp_path):
     path, passes = tmp_path / "memory.json", []
     for _ in range(2):
         decoder = speculative_decoder(pair, memory=path)
@@ -138,7 +133,7 @@ def test_the_memory_goes_on_where_the_last_session_ended(
     assert passes[1] < passes[0] / 3
 
 
-def test_everything_together_writes_what_generate_writes(pair: ModelPair, windows: list[Window]) -> None:
+def test_everything_together_writes_what_generate_writes(pair, windows):
     decoder = speculative_decoder(pair)
     for window in [*windows, *windows]:
         live(decoder, window)
@@ -148,12 +143,12 @@ def test_everything_together_writes_what_generate_writes(pair: ModelPair, window
     decoder.close()
 
 
-def test_a_memory_that_cannot_be_kept_is_refused(pair: ModelPair, tmp_path: Path) -> None:
+def test_a_memory_that_cannot_be_kept_is_refused(pair, tmp_path):
     with refused("memory-folder-missing"):
         speculative_decoder(pair, memory=tmp_path / "nowhere" / "memory.json")
 
 
-def test_warming_up_leaves_no_window_to_ask_about(pair: ModelPair) -> None:
+def test_warming_up_leaves_no_window_to_ask_about(pair):
     decoder = speculative_decoder(pair)
     with refused("no-window-after-warm-up"):
         decoder.ask(Options(QUESTION), Trace())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 
 from crossspec_ros.captioning.models_digest import files_digest, models_digest
 
 
-def test_digest_is_that_of_configs_and_weights(tmp_path: Path) -> None:
+def test_digest_is_that_of_configs_and_weights(tmp_path):
     folders = [tmp_path / "models" / name for name in ("draft", "target")]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -21,7 +20,7 @@ def test_digest_is_that_of_configs_and_weights(tmp_path: Path) -> None:
     assert models_digest(folders) == f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def test_digest_of_files_changes_with_any_write(tmp_path: Path) -> None:
+def test_digest_of_files_changes_with_any_write(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"weights")
     before, stat = files_digest(tmp_path), weights.stat()

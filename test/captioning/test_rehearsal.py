@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from plain_target import QUESTION, Guess, chain, first_frames, generated, settled, stream
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Context, Proposer, make_proposers
+from crossspec_ros.drafting.proposer import Proposer, make_proposers
 from crossspec_ros.drafting.proposers.chain import ChainProposer
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 WAIT_S = 20
 OPTIONS = Options(QUESTION)
@@ -28,11 +24,11 @@ OPTIONS = Options(QUESTION)
 class Hold(Guess):
     """Proposes nothing, and holds a rehearsal up behind its third token until it is released."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(self._hold)
         self.begun, self.release = threading.Event(), threading.Event()
 
-    def _hold(self, context: Context) -> DraftTree:
+    def _hold(self, context):
         if len(context.tokens) >= 3 and not self.begun.is_set():
             self.begun.set()
             assert self.release.wait(WAIT_S)
@@ -40,25 +36,24 @@ class Hold(Guess):
 
 
 @pytest.fixture
-def hold() -> Hold:
+def hold():
     return Hold()
 
 
 @pytest.fixture
-def told() -> list[tuple[int, str]]:
+def told():
     """Return the rehearsals that were told."""
     return []
 
 
 @pytest.fixture
-def decoder(pair: ModelPair, told: list[tuple[int, str]]) -> Iterator[PrefillHiddenDecoder]:
-    decoder = PrefillHiddenDecoder(pair, Policy(make_proposers((REHEARSAL, "memory")), None))
+def decoder(decoder, told):
+    decoder.policy = Policy(make_proposers((REHEARSAL, "memory")), None)
     decoder.on_rehearsal = lambda index, text: told.append((index, text))
-    yield decoder
-    decoder.close()
+    return decoder
 
 
-def give(decoder: PrefillHiddenDecoder, window: Window, i: int) -> None:
+def give(decoder, window, i):
     """Let one frame come, and what follows from it be done."""
     read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i], rehearsed=OPTIONS)
     assert read is not None
@@ -66,9 +61,7 @@ def give(decoder: PrefillHiddenDecoder, window: Window, i: int) -> None:
     settled(decoder)
 
 
-def test_window_is_rehearsed_after_each_frame_from_the_middle_on(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]]
-) -> None:
+def test_window_is_rehearsed_after_each_frame_from_the_middle_on(pair, windows, decoder, told):
     # The second window has a frame more than the first.
     for window in (first_frames(windows[0], 7), windows[1]):
         told.clear()
@@ -86,13 +79,7 @@ def test_window_is_rehearsed_after_each_frame_from_the_middle_on(
         assert len(names) == rehearsal.passes and names.count("rehearsal[0]") == 4
 
 
-def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
-    pair: ModelPair,
-    windows: list[Window],
-    decoder: PrefillHiddenDecoder,
-    told: list[tuple[int, str]],
-    hold: Hold,
-) -> None:
+def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(pair, windows, decoder, told, hold):
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     window = windows[1]
     stream(decoder, window, 4, OPTIONS)
@@ -110,13 +97,7 @@ def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(
     assert said.token_ids == generated(pair, window) and said.accepted[REHEARSAL] > 0
 
 
-def test_window_may_be_dropped_while_it_is_rehearsed(
-    pair: ModelPair,
-    windows: list[Window],
-    decoder: PrefillHiddenDecoder,
-    told: list[tuple[int, str]],
-    hold: Hold,
-) -> None:
+def test_window_may_be_dropped_while_it_is_rehearsed(pair, windows, decoder, told, hold):
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     stream(decoder, windows[0], 4, OPTIONS)
     assert hold.begun.wait(WAIT_S)
@@ -126,9 +107,7 @@ def test_window_may_be_dropped_while_it_is_rehearsed(
     assert told == [] and hold.results[-1].ended
 
 
-def test_proposers_do_not_learn_from_rehearsals(
-    windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]]
-) -> None:
+def test_proposers_do_not_learn_from_rehearsals(windows, decoder, told):
     memory, guess = CaptionMemory(), Guess(lambda context: chain([]))
     decoder.policy = Policy((ChainProposer(REHEARSAL), memory, guess), None)
     stream(decoder, windows[0], 7, OPTIONS)
@@ -140,18 +119,16 @@ def test_proposers_do_not_learn_from_rehearsals(
 
 
 @pytest.mark.parametrize("without", ["proposer", "options"])
-def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(
-    windows: list[Window], decoder: PrefillHiddenDecoder, told: list[tuple[int, str]], without: str
-) -> None:
+def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(windows, decoder, told, without):
     class Preparing(Proposer):
         name, more = "preparing", 3
 
-        def prepare(self, context: Context, budget: int, worth: float) -> bool:
+        def prepare(self, context, budget, worth):
             assert context.question == QUESTION and context.frames
             self.more -= 1
             return self.more > 0
 
-        def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+        def propose(self, context, budget, worth):
             return DraftTree()
 
     decoder.policy = Policy((ChainProposer(REHEARSAL), preparing := Preparing()), None)

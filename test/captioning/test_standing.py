@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -12,13 +11,9 @@ from plain_target import QUESTION, generated, logits, prompt, settled, stream
 from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.captioning.standing import Answered, Choices, Standing, Told, read_standing
-from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.captioning.standing import Answered, Standing, Told, read_standing
 from crossspec_ros.engine import loop
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
-from crossspec_ros.windows.window import Window
 
 WAIT_S = 60
 PERSON = "Is a person on the road?"
@@ -44,9 +39,7 @@ LISTS = (
         ),
     ],
 )
-def test_standing_questions_are_read_with_their_choices(
-    texts: list[str], found: tuple[Standing, ...]
-) -> None:
+def test_standing_questions_are_read_with_their_choices(texts, found):
     assert read_standing(texts) == found
 
 
@@ -61,28 +54,19 @@ def test_standing_questions_are_read_with_their_choices(
         (f"{PERSON} first [yes, no]", "choices-after-first"),
     ],
 )
-def test_what_is_no_question_with_choices_is_refused(text: str, code: str) -> None:
+def test_what_is_no_question_with_choices_is_refused(text, code):
     with refused(code, text=f"'{text}'"):
         read_standing([text])
 
 
-def test_too_many_questions_and_one_twice_are_refused() -> None:
+def test_too_many_questions_and_one_twice_are_refused():
     with refused("questions-twice"):
         read_standing(["Who? [a, b]", "Where? [a, b]", "Who? [c, d] first"])
     with refused("questions-too-many"):
         read_standing(["Who? [a, b]"] * 17)
 
 
-@pytest.fixture
-def decoder(pair: ModelPair) -> Iterator[PrefillHiddenDecoder]:
-    decoder = PrefillHiddenDecoder(pair, Policy((), None))
-    yield decoder
-    decoder.close()
-
-
-def chosen(
-    decoder: PrefillHiddenDecoder, choices: Choices, trace: Trace | None = None
-) -> tuple[Answered, ...]:
+def chosen(decoder, choices, trace=None):
     """Wait for the answers that share a pass."""
     told: Future[Told] = Future()
     decoder.choose(choices, trace or Trace(), told.set_result)
@@ -93,14 +77,12 @@ def chosen(
 
 @pytest.mark.parametrize("listed", LISTS)
 @torch.inference_mode()
-def test_a_choice_is_that_of_generate_within_the_same_tree(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, listed: tuple[str, ...]
-) -> None:
+def test_a_choice_is_that_of_generate_within_the_same_tree(pair, windows, decoder, listed):
     _, (choices,) = decoder.standing([Standing(PERSON, listed)])
     begin = len(prompt(pair, pair.target.spec.frames, PERSON))
     written = _written(pair, listed)
 
-    def allowed(batch: int, ids: torch.Tensor) -> list[int]:
+    def allowed(batch, ids):
         said = ids[begin:].tolist()
         ways = [way for ways in written for way in ways if way[: len(said)] == said]
         return list({way[len(said)] for way in ways})
@@ -118,9 +100,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(
 
 
 @pytest.mark.parametrize("begun", ["not", "early", "about other frames", "without the questions"])
-def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, begun: str
-) -> None:
+def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(pair, windows, decoder, begun):
     shown = window = replace(windows[0], index=0)
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
@@ -149,7 +129,7 @@ def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(
     assert decoder.ask(Options(QUESTION), Trace()).token_ids == caption.token_ids
 
 
-def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> list[float]:
+def _probabilities(pair, window, listed):
     """Probability of each choice, a pass of the target for each of its ways to be written."""
     found = []
     for ways in _written(pair, listed):
@@ -159,7 +139,7 @@ def _probabilities(pair: ModelPair, window: Window, listed: tuple[str, ...]) -> 
     return found
 
 
-def _written(pair: ModelPair, listed: tuple[str, ...]) -> list[list[list[int]]]:
+def _written(pair, listed):
     """The ways to write each choice, with the end of sequence."""
     tokenizer, end = pair.target.tokenizer, pair.target.spec.eos_ids[0]
     texts = [
@@ -172,9 +152,7 @@ def _written(pair: ModelPair, listed: tuple[str, ...]) -> list[list[list[int]]]:
     ]
 
 
-def test_questions_of_one_pass_are_answered_as_each_alone(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder
-) -> None:
+def test_questions_of_one_pass_are_answered_as_each_alone(pair, windows, decoder):
     asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
     decoder.caption(windows[0], Options(QUESTION), Trace())
     trace = Trace()
@@ -189,9 +167,7 @@ def test_questions_of_one_pass_are_answered_as_each_alone(
         assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
 
 
-def test_choices_are_refused_where_they_cannot_be_made(
-    decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_choices_are_refused_where_they_cannot_be_made(decoder, monkeypatch):
     for code, question, choices in (
         ("choices-of-no-question", " ", ("red", "green")),
         ("choice-unwritable", PERSON, ("red", "</s>")),
@@ -205,10 +181,8 @@ def test_choices_are_refused_where_they_cannot_be_made(
         decoder.standing([Standing(PERSON, ("red", "green"))])
 
 
-def test_what_fails_before_the_caption_is_told_and_costs_no_caption(
-    pair: ModelPair, windows: list[Window], decoder: PrefillHiddenDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*given: object) -> None:
+def test_what_fails_before_the_caption_is_told_and_costs_no_caption(pair, windows, decoder, monkeypatch):
+    def fail(*given):
         raise MemoryError("no memory")
 
     first, _ = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)])
