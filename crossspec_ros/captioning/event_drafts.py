@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ class EventDrafts:
 
     def __init__(self, pair: ModelPair, model: DraftModel | None, windows: LiveWindows) -> None:
         self.model, self._windows = model, windows
-        # It slows nobody.
+        # Ends the draft that was begun last, the only one that may be in work.
+        self._stop = threading.Event()
         self._has_own_device = model is not None and str(model.model.device) != str(pair.target.device)
 
     def take(
@@ -42,17 +44,12 @@ class EventDrafts:
             return live.drafting
         live.event_images.append(image)
         if self._windows.can_draft(live):
-            self.stop()
+            self._stop.set()
+            self._stop = live.stop_draft
             images = np.stack(live.event_images)
             live.draft = self.model.draft(images, options.question, options.max_new_tokens)
             live.drafting = self.model.start(live.draft, live.trace, live.stop_draft.is_set, on_draft)
         return live.drafting
-
-    def stop(self) -> None:
-        """Stop the drafts of all open windows."""
-        for live in self._windows.all():
-            if live.draft is not None:
-                live.stop_draft.set()
 
     def give_way(self, live: LiveWindow) -> None:
         """Stop the draft of a window whose answer begins, unless it has a device of its own."""
@@ -72,7 +69,7 @@ class EventDrafts:
         draft, is_finished = live.draft, True
         lacks_images = len(live.event_images) < len(window.event_images) - 1
         if draft is None or not draft.ended or lacks_images or draft.question != options.question:
-            self.stop()
+            self._stop.set()
             draft = self.model.draft(window.event_images, options.question, options.max_new_tokens)
             is_finished = waited(self.model.submit(draft.run, live.trace, stopped))
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)

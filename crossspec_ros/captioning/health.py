@@ -37,20 +37,13 @@ MIN_FRAME_SHARE = 0.75
 
 INPUT_PARTS = ("events", "images", "windows", "queue")
 """Rows that an `InputHealth` fills."""
-_PART_OF = {
-    "frames": "images",
-    "late_frames": "images",
-    "stray_frames": "images",
-    "unstamped_frames": "images",
-    "frames_of_another_size": "images",
-    "windows": "windows",
-    "clock_steps": "windows",
-    "backward_jumps": "windows",
-    "forward_jumps": "windows",
-    "dropped_messages": "queue",
-    "unusable_messages": "queue",
+_TOTALS = {
+    "images": ("frames", "late_frames", "stray_frames", "unstamped_frames", "frames_of_another_size"),
+    "windows": ("windows", "clock_steps", "backward_jumps", "forward_jumps"),
+    "queue": ("dropped_messages", "unusable_messages"),
 }
-"""Part of the synchronizer that a total belongs to; all other totals are the events'."""
+"""Totals of the synchronizer's parts; all others are the events'."""
+_PART_OF = {total: part for part, totals in _TOTALS.items() for total in totals}
 _LOADING = "not yet"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 

@@ -126,11 +126,6 @@ class LiveWindows:
             for index in list(self._windows):
                 self._drop(index)
 
-    def all(self) -> list[LiveWindow]:
-        """Return the open windows."""
-        with self._lock:
-            return list(self._windows.values())
-
     def _new(self, index: int) -> LiveWindow:
         live = LiveWindow(index)
         live.handle = self._open_window(live)

@@ -52,13 +52,15 @@ def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillH
         return _load_remote_decoder(settings)
     from crossspec_ros.drafting.memory_file import memory_path
     from crossspec_ros.models.loading import load_pair
+    from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
     placement = requested_placement(settings)
     models = models_folder(settings.models_folder)
     with enough_memory(placement) if is_live else nullcontext():
         pair = load_pair(models, settings.threads, placement, settings.target, settings.draft)
         folder = target_path(models, settings.target)
-        memory = memory_path(settings.memory, folder, vocabulary(pair)) if is_live else None
+        digest = tokenizer_digest(pair.target.tokenizer)
+        memory = memory_path(settings.memory, folder, digest) if is_live else None
         runner = placed_runner(pair.target, placement, settings.threads, folder, settings.max_new_tokens)
         return speculative_decoder(pair, memory, runner)
 
@@ -102,6 +104,7 @@ def speculative_decoder(
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
     from crossspec_ros.engine.local import LocalEngine
+    from crossspec_ros.models.text_tokenizer import tokenizer_digest
 
     engine = LocalEngine(pair.target, runner=runner)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine, owns_engine=True)
@@ -110,8 +113,9 @@ def speculative_decoder(
         decoder.warm_up()
         decoder.policy = Policy(proposers, decoder.engine.measure())
         if memory is not None:
+            digest = tokenizer_digest(pair.target.tokenizer)
             captions = next(one for one in proposers if isinstance(one, CaptionMemory))
-            decoder.memory_file = MemoryFile(captions, memory, vocabulary(pair), pair.target.vocabulary)
+            decoder.memory_file = MemoryFile(captions, memory, digest, pair.target.vocabulary)
     except BaseException:
         # Its threads must not stay behind.
         decoder.close()
@@ -120,30 +124,19 @@ def speculative_decoder(
 
 
 def placed_runner(
-    target: VideoTarget,
-    placement: Placement,
-    threads: int,
-    folder: Path | None = None,
-    max_new_tokens: int = 0,
+    target: VideoTarget, placement: Placement, threads: int, folder: Path, max_new_tokens: int = 0
 ) -> Runner | None:
     """Return the runner of a target's placement, with room for answers of this length; None is torch's.
 
-    llama.cpp's file of a target in this `folder` is kept for the next time.
+    llama.cpp's file of the target in this `folder` is kept for the next time.
     """
     if placement.engine != LLAMA_CPP:
         return None
     from crossspec_ros.engine.llama_cpp import llama_runner
 
-    digest = files_digest(folder) if folder and placement.dtype != GGUF else ""
+    digest = "" if placement.dtype == GGUF else files_digest(folder)
     room = max(TEXT_ROOM, TEXT_ROOM // 2 + max_new_tokens)
     return llama_runner(target, placement.dtype, threads, digest, frees=True, text_room=room)
-
-
-def vocabulary(pair: ModelPair) -> str:
-    """Return the digest of the tokenizer of a pair's target."""
-    from crossspec_ros.models.text_tokenizer import tokenizer_digest
-
-    return tokenizer_digest(pair.target.tokenizer)
 
 
 def requested_placement(settings: CaptionerSettings) -> Placement:
