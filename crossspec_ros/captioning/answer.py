@@ -162,18 +162,12 @@ class Answer:
 
     def caption(self, text: str) -> Caption:
         """Return the caption of the tokens so far, which are this text."""
+        counts = self.passes, self.drafted, self.accepted
+        link = self.last.traffic if self.last is not None else (0, 0), self.round_trip_s
+        lengths, is_json = tuple(self.accept_lengths), self.grammar is not None and self.grammar.is_over
+        is_late = self.stop.is_late
         return Caption(
-            text,
-            self.tokens,
-            "target",
-            self.passes,
-            self.drafted,
-            self.accepted,
-            self.stop.is_late,
-            self.last.traffic if self.last is not None else (0, 0),
-            self.round_trip_s,
-            accept_lengths=tuple(self.accept_lengths),
-            is_json=self.grammar is not None and self.grammar.is_over,
+            text, self.tokens, "target", *counts, is_late, *link, accept_lengths=lengths, is_json=is_json
         )
 
     def _keep(self, done: Future[None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +28,8 @@ _ANSWER_ROOM = 64
 """Tokens of an answer."""
 RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing", "unchanged": "nothing"}
 """Input that a caption rests on, by its source."""
+OnText = Callable[[str], None] | None
+"""Gets a text, if anybody wants it."""
 UNREACHED = "target_unreached"
 """Beside the faults of inputs: the target's server did not answer in time."""
 NO_JSON = "no_json"

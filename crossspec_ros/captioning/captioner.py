@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +33,7 @@ from crossspec_ros.windows.quality import flags, trustworthy
 from crossspec_ros.windows.window import FRAMES, Window
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.captioning.caption import Caption, OnText
     from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class _Question:
 
     text: str
     schema: str
-    on_words: Callable[[str], None] | None
+    on_words: OnText
     cancel: threading.Event
     reply: Future[Reply] = field(default_factory=Future)
 
@@ -189,11 +188,7 @@ class Captioner:
             self.changed.notify()
 
     def ask(
-        self,
-        question: str,
-        schema: str = "",
-        on_words: Callable[[str], None] | None = None,
-        cancel: threading.Event | None = None,
+        self, question: str, schema: str = "", on_words: OnText = None, cancel: threading.Event | None = None
     ) -> Future[Reply]:
         """Answer this about the window captioned last, or the first one there will be.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop
-from crossspec_ros.captioning.caption import Caption, Options, Rehearsal, check_question
+from crossspec_ros.captioning.caption import Caption, OnText, Options, Rehearsal, check_question
 from crossspec_ros.captioning.event_drafts import EventDrafts
 from crossspec_ros.captioning.live_windows import OPEN_WINDOWS, LiveWindow, LiveWindows
 from crossspec_ros.captioning.standing import Choices, OnAnswered, Standing, shared_passes
@@ -109,7 +109,7 @@ class PrefillHiddenDecoder:
         return self.engine.add_frame(live.handle, frame, stamp_ns)
 
     def stream_event_image(
-        self, index: int, image: np.ndarray, options: Options, on_draft: Callable[[str], None] | None = None
+        self, index: int, image: np.ndarray, options: Options, on_draft: OnText = None
     ) -> Future[None] | None:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
@@ -143,7 +143,7 @@ class PrefillHiddenDecoder:
         window: Window,
         options: Options,
         trace: Trace,
-        on_words: Callable[[str], None] | None = None,
+        on_words: OnText = None,
         cancel: threading.Event | None = None,
         deadline_ns: int | None = None,
         on_first: OnAnswered = lambda answers: None,
@@ -192,11 +192,7 @@ class PrefillHiddenDecoder:
             trace.extend(live.trace)
 
     def ask(
-        self,
-        options: Options,
-        trace: Trace,
-        on_words: Callable[[str], None] | None = None,
-        cancel: threading.Event | None = None,
+        self, options: Options, trace: Trace, on_words: OnText = None, cancel: threading.Event | None = None
     ) -> Caption:
         """Answer a further question about the window captioned last, whose frames stay prefilled.
 
@@ -282,12 +278,7 @@ class PrefillHiddenDecoder:
                 self.on_rehearsal(live.index, self._text(answer))
 
     def _finish(
-        self,
-        live: LiveWindow,
-        answer: Answer,
-        trace: Trace,
-        stop: Stop,
-        on_words: Callable[[str], None] | None = None,
+        self, live: LiveWindow, answer: Answer, trace: Trace, stop: Stop, on_words: OnText = None
     ) -> Caption:
         """Wait for the answer's end, or until it is cut short; from now on its words are published."""
         told, one_by_one = 0, threading.Lock()

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
             "system": platform.platform(),
             "cpu_cores": len(os.sched_getaffinity(0)),
             "ram": dict(zip(("free", "total"), memory("cpu"), strict=True)),
-            "cuda": [_gpu(index) for index in range(_gpus())],
+            "cuda": [_gpu(index) for index in range(torch.cuda.device_count())],
             "versions": {"python": platform.python_version()}
             | {name: installed_version(name) or "missing" for name in _LIBRARIES},
         },
@@ -85,7 +85,7 @@ def placements(target: TargetArchitecture) -> list[Placement]:
     if isinstance(target, GgufArchitecture):
         return [available(target=target.file.name)]
     device, dtypes = available().device, DTYPES if find_spec("bitsandbytes") else DTYPES[:2]
-    drafts = ("", "cuda:1") if _gpus() > 1 else ("",)
+    drafts = ("", "cuda:1") if torch.cuda.device_count() > 1 else ("",)
     choices = [Placement(dtype, device, draft) for dtype in dtypes for draft in drafts]
     if device != "cpu":
         choices += [Placement(dtypes[-1], device, "cpu"), *(Placement(dtype) for dtype in dtypes[1:])]
@@ -211,17 +211,8 @@ def _free(sizes: dict[str, Any]) -> str:
     return f"{_gb(sizes['free'])} of {_gb(sizes['total'])} GB free"
 
 
-def _gpus() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
 def _gpu(index: int) -> dict[str, Any]:
     free, total = memory(f"cuda:{index}")
     properties = torch.cuda.get_device_properties(index)
-    return {
-        "device": f"cuda:{index}",
-        "name": properties.name,
-        "free": free,
-        "total": total,
-        "bf16": properties.major >= 8,
-    }
+    sizes = {"free": free, "total": total}
+    return {"device": f"cuda:{index}", "name": properties.name, **sizes, "bf16": properties.major >= 8}

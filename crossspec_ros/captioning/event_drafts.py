@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossspec_ros.captioning.caption import Caption, Options
+from crossspec_ros.captioning.caption import Caption, OnText, Options
 from crossspec_ros.captioning.live_windows import LiveWindow, LiveWindows
 from crossspec_ros.telemetry.pulse import waited
 from crossspec_ros.windows.assembler import MAX_IMAGES
@@ -31,7 +31,7 @@ class EventDrafts:
         self._has_own_device = model is not None and str(model.model.device) != str(pair.target.device)
 
     def take(
-        self, index: int, image: np.ndarray, options: Options, on_draft: Callable[[str], None] | None = None
+        self, index: int, image: np.ndarray, options: Options, on_draft: OnText = None
     ) -> Future[None] | None:
         """See `PrefillHiddenDecoder.stream_event_image`.
 

@@ -89,7 +89,7 @@ class RerunLog:
             (EVENTS, window.event_images, window.event_image_stamps_ns),
         ):
             for image, stamp_ns in zip(images, stamps_ns, strict=False):
-                self._log(path, stamp_ns, partial(self._image, image))
+                self._log(path, stamp_ns, partial(self._rerun.Image, image))
         self.text(kind, text, window.end_ns)
         self._log("caption", window.end_ns, partial(self._rerun.TextDocument, text))
 
@@ -123,9 +123,6 @@ class RerunLog:
                     value = partial(self._rerun.StateChange, state=state)
                     self._log(f"stages/{span.stage}", ns + max(offsets_ns), value)
 
-    def _image(self, image: np.ndarray) -> Any:
-        return self._rerun.Image(image).compress(jpeg_quality=85)
-
     def _scalar(self, path: tuple[str, ...], ns: int, value: float) -> None:
         # Rerun escapes names with spaces.
         self._log(self._rerun.new_entity_path(list(path)), ns, partial(self._rerun.Scalars, value))
@@ -142,7 +139,9 @@ class RerunLog:
             path, ns, make = row
             try:
                 self._out.set_time(_TIMELINE, timestamp=np.datetime64(ns, "ns"))
-                self._out.log(path, make())
+                value = make()
+                is_image = path in (FRAMES, EVENTS)
+                self._out.log(path, value.compress(jpeg_quality=85) if is_image else value)
             except Exception as error:
                 self._warn(f"lacks some values ({one_line(error)})")
         self._out.disconnect()
