@@ -19,7 +19,6 @@ import numpy as np
 
 from crossspec_ros.captioning.answer import Answer, Stop
 from crossspec_ros.captioning.caption import Caption, OnText, Options, Rehearsal, check_question
-from crossspec_ros.captioning.event_drafts import EventDrafts
 from crossspec_ros.captioning.live_windows import OPEN_WINDOWS, LiveWindow, LiveWindows
 from crossspec_ros.captioning.standing import Choices, OnAnswered, Standing, shared_passes
 from crossspec_ros.drafting.policy import Policy
@@ -29,6 +28,7 @@ from crossspec_ros.engine.protocols import Engine
 from crossspec_ros.errors import InputError, LinkError, failures_logged, forget_frames
 from crossspec_ros.telemetry.pulse import Pulse, waited
 from crossspec_ros.telemetry.trace import Trace
+from crossspec_ros.windows.assembler import MAX_IMAGES
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class PrefillHiddenDecoder:
             self._drafts = DraftModel(pair.draft, pair.translation)
         event_images = pair.draft.event_images if pair.draft else 0
         self._live = LiveWindows(event_images, self._open, self._drop)
-        self._event_drafts = EventDrafts(pair, self._drafts, self._live)
+        # Ends the draft that was begun last, the only one that may be in work.
+        self._stop_draft = threading.Event()
         # The window captioned last: its frames stay prefilled, so that it can be asked about.
         self._last: LiveWindow | None = None
         self._is_closed = False
@@ -114,9 +115,21 @@ class PrefillHiddenDecoder:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
         `on_draft` gets the draft's text, in the draft's thread; a draft that is not done in time is dropped.
-        Returns the draft's work once it has begun.
+        All images but the last are enough to begin, so that the draft is done when the window closes. Returns
+        the draft's work once it has begun.
         """
-        return self._event_drafts.take(index, image, options, on_draft)
+        if self._drafts is None:
+            return None
+        live = self._live.get(index)
+        if live.draft is None and len(live.event_images) < MAX_IMAGES:
+            live.event_images.append(image)
+            if self._live.can_draft(live):
+                self._stop_draft.set()
+                self._stop_draft = live.stop_draft
+                images = np.stack(live.event_images)
+                live.draft = self._drafts.draft(images, options.question, options.max_new_tokens)
+                live.drafting = self._drafts.start(live.draft, live.trace, live.stop_draft.is_set, on_draft)
+        return live.drafting
 
     def begin(self, index: int, options: Options) -> None:
         """Begin the answer about the window `index`, which is still open, but has got all its frames.
@@ -162,7 +175,7 @@ class PrefillHiddenDecoder:
         # First, so that its buffers serve this one.
         self.forget()
         live = self._live.close(window)
-        alone = partial(self._event_drafts.caption, live, window, options, stop)
+        alone = partial(self._drafted, live, window, options, stop)
         try:
             if not len(window.frames):
                 return alone()
@@ -257,8 +270,28 @@ class PrefillHiddenDecoder:
         self.engine.ask(handle, answer, given)
         return answer
 
+    def _drafted(
+        self, live: LiveWindow, window: Window, options: Options, stopped: Callable[[], bool]
+    ) -> Caption:
+        """Return the draft's own caption of a window that has closed; it is late if it was `stopped`."""
+        live.stop_draft.set()
+        # It has nothing more to say and must not slow the target.
+        if live.drafting is not None and not live.drafting.cancel():
+            waited(live.drafting)
+        if not len(window.event_images) or self._drafts is None:
+            return Caption("", (), "none")
+        draft, is_finished = live.draft, True
+        lacks_images = len(live.event_images) < len(window.event_images) - 1
+        if draft is None or not draft.ended or lacks_images or draft.question != options.question:
+            self._stop_draft.set()
+            draft = self._drafts.draft(window.event_images, options.question, options.max_new_tokens)
+            is_finished = waited(self._drafts.submit(draft.run, live.trace, stopped))
+        return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)
+
     def _new_answer(self, live: LiveWindow, options: Options, policy: Policy, trace: Trace) -> Answer:
-        self._event_drafts.give_way(live)
+        # A draft on the same device would slow the answer.
+        if self._drafts is None or str(self._drafts.model.device) == str(self.pair.target.device):
+            live.stop_draft.set()
         context = self._context(options)
         return Answer(live, context, policy, trace, options.max_new_tokens, options.sampling)
 
