@@ -54,7 +54,7 @@ def faults(file, tree):
             yield f"{file}: {called} makes a thread without a pulse"
 
 
-def test_every_thread_has_a_pulse_and_every_node_a_boundary():
+def test_threads_have_pulses_and_nodes_boundaries():
     trees = sources()
     found = [fault for file, tree in trees for fault in faults(file, tree)]
     assert found == []

@@ -41,7 +41,7 @@ def test_version_is_that_of_the_package(capsys):
 
 
 @pytest.mark.parametrize("command", [["bench", "latency", "--windows", "3"], ["synth", "x"], ["train"]])
-def test_command_of_missing_laboratory_says_how_to_get_it(command, capsys, monkeypatch):
+def test_missing_laboratory_is_named(command, capsys, monkeypatch):
     monkeypatch.setattr(cli, "entry_points", lambda **selection: ())
     assert main(command) == 2
     error = capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_outputs_are_tried_before_the_work(capsys, tmp_path, command, monkeypatc
     assert "does not exist" in told and not (tmp_path / "x.json").exists()
 
 
-def test_a_link_to_an_output_that_is_not_there_yet_stays(capsys, tmp_path):
+def test_link_to_a_new_output_stays(capsys, tmp_path):
     link, target = tmp_path / "link.json", tmp_path / "target.json"
     link.symlink_to(target)
     assert "does not exist" in sentence(capsys, "info", tmp_path / "no bag", "--json", link)

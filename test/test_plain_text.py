@@ -30,7 +30,7 @@ def test_what_would_be_obeyed_is_written_out():
     assert plain_text("a\n\x1bb", keep="\n") == "a\n\\x1bb"
 
 
-def test_no_line_of_a_described_error_begins_as_one_of_the_log_does():
+def test_described_error_forges_no_log_line():
     try:
         try:
             raise KeyError("first\n[FATAL] forged")

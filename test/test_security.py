@@ -34,7 +34,7 @@ def test_the_file_is_that_of_the_tables():
     assert security.POLICIES.read_text() == security.policies(), "run scripts/security_policies.py"
 
 
-def test_every_node_and_a_driver_have_an_enclave_of_their_own():
+def test_nodes_and_driver_have_their_own_enclaves():
     named = {path.removeprefix(f"{security.ENCLAVES}/") for path in allowed()}
     assert named == {*NODES, security.DRIVER, security.OPERATOR}
 
@@ -54,12 +54,12 @@ def may(enclave, what, name):
         ("captioner", "operator", ["/captioner/caption", "/captioner/latency/total", "/diagnostics"]),
     ],
 )
-def test_who_publishes_a_topic_has_a_reader_that_may_hear_it(out, into, topics):
+def test_published_topics_have_permitted_readers(out, into, topics):
     for topic in topics:
         assert may(out, "publish", topic) and may(into, "subscribe", topic)
 
 
-def test_a_node_that_was_taken_over_speaks_for_no_other():
+def test_hijacked_node_speaks_for_no_other():
     for node in NODES:
         others = [*NODES, "somebody"]
         others.remove(node)
@@ -78,7 +78,7 @@ def test_people_may_use_whatever_our_nodes_offer():
         assert may("operator", "reply", name)
 
 
-def test_what_a_node_may_do_fits_into_its_handshake():
+def test_permissions_fit_into_the_handshake():
     """By what six files took that SROS2 signed: 2.7 kB, and so much for each name; 2.1 kB are not theirs."""
     for rules in allowed().values():
         size = sum(

@@ -43,7 +43,7 @@ def endless(cost=None, passes=None):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
-def test_what_goes_wrong_is_for_who_waits_and_the_engine_goes_on(ask, error):
+def test_engine_goes_on_after_a_failed_answer(ask, error):
     def fail(answer):
         raise error
 

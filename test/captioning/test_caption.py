@@ -1,4 +1,4 @@
-"""`crossspec caption`: with one model in memory at a time the captions are those of both together."""
+"""`crossspec caption`: its captions, refusals and warnings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 import shutil
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from crossspec_lab.world.camera import SENSOR_SIZE
 from planted import write_drive
+from tokenizers import Tokenizer
 
+from crossspec_ros.captioning.wording import MIN_TOKENS, WARNING, warning
 from crossspec_ros.cli import main
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.paths import share_dir, tiny_models
@@ -51,7 +55,7 @@ def with_settings(path, **settings):
     return path
 
 
-def test_a_recording_whose_clock_starts_anew_has_windows_that_are_told_apart(tmp_path):
+def test_windows_differ_after_the_clock_starts_anew(tmp_path):
     """Events only: each caption is the draft's own."""
     path = tmp_path / "again"
     recording = open_recording(BAG)
@@ -111,7 +115,7 @@ def test_what_the_models_cannot_take_is_refused(drive, tmp_path, capsys):
         assert f"set {name} to 0" in refusal(capsys, drive, "--config", config)
 
 
-def test_without_a_draft_the_captions_are_the_same_word_for_word(drive, tmp_path, brief, capsys):
+def test_captions_without_a_draft_are_the_same(drive, tmp_path, brief, capsys):
     models = tmp_path / "models"
     shutil.copytree(TINY / "target", models / "target")
     alone = ["--models", models, "--draft", "none", *brief]
@@ -126,7 +130,7 @@ def test_without_a_draft_the_captions_are_the_same_word_for_word(drive, tmp_path
     assert [window["degraded"] for window in windows] == [window["degraded"] for window in both]
 
 
-def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tmp_path):
+def test_captions_of_images_alone_are_the_same(tmp_path):
     with closing(open_recording(BAG)) as recording, write_bag(tmp_path / "images") as write:
         for message in recording.messages():
             if message.kind == "image":
@@ -137,7 +141,7 @@ def test_images_alone_give_the_captions_that_events_beside_them_do_not_change(tm
     assert all(window["degraded"] == ["events_missing"] for window in windows)
 
 
-def test_the_sample_bag_is_captioned_as_its_goldens_say_whatever_is_asked_besides(tmp_path, capsys):
+def test_standing_questions_change_no_golden_caption(tmp_path, capsys):
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
     asked = ["--questions", "Is it dark? [red, green]", "--questions", "Is it near? [red, green] first"]
     windows = captions(BAG, tmp_path / "out.json", *asked)
@@ -159,3 +163,27 @@ def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path):
     right = [a["caption"] == b["caption"] for a, b in zip(windows, truth, strict=True)]
     assert sum(right) >= 8
     assert {window["caption_source"] for window in windows} == {"target"}
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "told"),
+    [(577, 578, "target has 577"), (32_000, 578, "draft has 578"), (151_643, 32_000, ""), (32_000, None, "")],
+)
+def test_too_few_tokens_for_real_scenes_are_told(target, draft, told):
+    models = (None if tokens is None else SimpleNamespace(vocabulary=tokens) for tokens in (target, draft))
+    text = warning(SimpleNamespace(**dict(zip(("target", "draft"), models, strict=True))))
+    assert told in text and bool(told) == bool(text)
+
+
+def test_shipped_checkpoints_are_known_as_tiny():
+    files = sorted(str(file) for file in TINY.parent.rglob("tokenizer.json"))
+    sizes = [Tokenizer.from_file(file).get_vocab_size() for file in files]
+    assert sizes == [578, 577, 577, 581] and max(sizes) < MIN_TOKENS
+
+
+def test_caption_warns_of_tiny_models_once(tmp_path, capsys):
+    """Also of a copy, and with a camera like the synthetic one."""
+    shutil.copytree(TINY, tmp_path / "copied")
+    path = write_drive(tmp_path / "drive", size=SENSOR_SIZE)
+    captions(path, tmp_path / "out.json", "--models", str(tmp_path / "copied"))
+    assert capsys.readouterr().err.count(f"crossspec: {WARNING.format('target', 577)}\n") == 1

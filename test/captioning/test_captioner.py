@@ -113,7 +113,7 @@ def with_standing(*questions, first=()):
     return replace(OPTIONS, first=first, later=later)
 
 
-def test_newest_window_wins_and_skipped_ones_are_told_in_order():
+def test_newest_window_wins_and_others_are_skipped():
     begun = []
 
     def gate(seen, cancel):
@@ -131,7 +131,7 @@ def test_newest_window_wins_and_skipped_ones_are_told_in_order():
     assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
 
 
-def test_empty_windows_of_a_gap_skip_none_before_them():
+def test_empty_windows_of_a_gap_skip_none():
     """Field case 27: with the first message after a gap its windows close at once."""
     stage = Stage()
     stage.close(0, window(1, 0), window(2, 0))
@@ -154,7 +154,7 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), Panic("no memory")])
-def test_failure_is_an_outcome_and_the_next_window_is_captioned(error, monkeypatch):
+def test_captioner_goes_on_after_a_failed_window(error, monkeypatch):
     def fail(self):
         raise error
 
@@ -168,7 +168,7 @@ def test_failure_is_an_outcome_and_the_next_window_is_captioned(error, monkeypat
     assert stage.caption(1).caption is not None
 
 
-def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned():
+def test_frames_of_captioned_windows_are_not_read():
     stage = Stage()
     stage.film(3, 2)
     stage.caption(3)
@@ -178,7 +178,7 @@ def test_frames_go_to_the_decoder_as_they_come_unless_their_window_was_captioned
     assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
 
 
-def test_grid_says_when_an_answer_begins_and_that_windows_are_rehearsed():
+def test_grid_decides_when_an_answer_begins():
     stage, alone = Stage(grid=WindowGrid()), Stage()
     for one in (stage, alone):
         one.film(0, 7)
@@ -195,7 +195,7 @@ def test_grid_says_when_an_answer_begins_and_that_windows_are_rehearsed():
     assert stage.drafts == [(0, "words", "rehearsal")]
 
 
-def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun_early():
+def test_captioner_behind_takes_the_quicker_arm():
     arms = []
 
     class Decoder(FakeDecoder):
@@ -222,7 +222,7 @@ def test_where_captions_are_behind_the_quicker_arm_is_taken_and_nothing_is_begun
     assert arms[-1] and stage.decoder.begun == [11] and stage.drafts == [(11, "draft", "event_draft")]
 
 
-def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(caplog):
+def test_failures_before_the_close_cost_no_caption(caplog):
     class Decoder(FakeDecoder):
         def stream_frame(self, index, frame, stamp_ns, *how):
             if stamp_ns % 10**9 == 0:
@@ -240,7 +240,7 @@ def test_what_cannot_be_read_or_begun_early_is_logged_and_costs_nothing(caplog):
     assert all(reason in caplog.text for reason in ("out of memory", "no place", "no engine"))
 
 
-def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(caplog):
+def test_failing_listener_ends_no_captions(caplog):
     told, left = [], []
 
     def tell(outcome):
@@ -258,7 +258,7 @@ def test_outcome_that_cannot_be_told_ends_no_captions_and_is_left_at_the_end(cap
     assert told == [0, 1] and "no publisher" in caplog.text and [one.index for one in left] == [1]
 
 
-def test_deadline_and_question_hold_from_the_next_window_on():
+def test_deadline_and_question_apply_to_the_next_window():
     stage = Stage()
     stage.caption(0, ago_s=1)
     stage.captioner.options, stage.captioner.deadline_s = Options("where?"), 0.5
@@ -268,7 +268,7 @@ def test_deadline_and_question_hold_from_the_next_window_on():
     assert told == [("what?", False), ("where?", True), ("where?", False)]
 
 
-def test_stopping_cancels_the_window_in_work_and_nothing_of_it_is_told():
+def test_stop_cancels_the_window_in_work():
     left = []
 
     def gate(seen, cancel):
@@ -293,7 +293,7 @@ def test_window_that_closes_twice_has_two_outcomes():
     assert len(stage.outcomes) == 1 and [one.index for one in stage.captioner.stop()] == [5]
 
 
-def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_waits():
+def test_questions_wait_for_windows_and_keep_their_order():
     def gate(what, cancel):
         if isinstance(what, Window) and what.index == 0:
             stage.ask("late?")
@@ -309,7 +309,7 @@ def test_questions_wait_for_a_window_and_are_answered_in_order_when_no_window_wa
     assert told == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
 
 
-def test_questions_that_are_too_many_or_too_long_are_refused():
+def test_too_many_or_too_long_questions_are_refused():
     stage, cancel = Stage(), threading.Event()
     stage.ask("0?")
     stage.ask("cancelled?", cancel=cancel)
@@ -327,7 +327,7 @@ def test_questions_that_are_too_many_or_too_long_are_refused():
     assert len(stage.answers) == MAX_QUESTIONS + 1 and stage.captioner.stop() == []
 
 
-def test_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order():
+def test_stop_answers_waiting_questions_once_in_order():
     def gate(what, cancel):
         if isinstance(what, str):
             assert not cancel.is_set()
@@ -343,7 +343,7 @@ def test_question_whose_pass_outlasts_the_end_is_answered_once_and_in_order():
         stage.ask("third?")
 
 
-def test_standing_questions_are_told_before_or_after_the_caption_of_each_window():
+def test_standing_answers_come_before_or_after_captions():
     told = []
     stage = Stage(options=with_standing("later?", first=("now?",)))
     stage.outcome = lambda outcome: told.append(outcome.window.index)
@@ -357,7 +357,7 @@ def test_standing_questions_are_told_before_or_after_the_caption_of_each_window(
     assert stage.captioner.unanswered == 0
 
 
-def test_standing_questions_that_fail_or_are_dropped_are_counted_and_told():
+def test_failed_and_dropped_standing_questions_are_reported():
     class Decoder(FakeDecoder):
         def choose(self, choices, trace, on_answered):
             self.tell = lambda made: on_answered(list(zip(choices.standing, made, strict=True)))
@@ -372,7 +372,7 @@ def test_standing_questions_that_fail_or_are_dropped_are_counted_and_told():
     assert stage.captioner.unanswered == 2
 
 
-def test_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds():
+def test_unchanged_window_names_the_caption_that_holds():
     stage = Stage(when="changed")
     for index, level in enumerate((100, 101, 99, 140, 141)):
         stage.show(index, level)
@@ -383,7 +383,7 @@ def test_window_that_shows_nothing_new_is_not_read_and_says_which_caption_holds(
     assert {index for index, _ in stage.decoder.streamed} == {0, 3}
 
 
-def test_window_without_a_caption_of_its_own_is_not_what_later_ones_are_compared_with(monkeypatch):
+def test_failed_window_holds_for_no_later_one(monkeypatch):
     stage = Stage(when="changed")
     stage.decoder.fail = True
     assert stage.show(0, 100).error is not None
@@ -395,7 +395,7 @@ def test_window_without_a_caption_of_its_own_is_not_what_later_ones_are_compared
     assert stage.show(3, 200).caption is not None
 
 
-def test_still_window_behind_one_that_is_skipped_is_captioned():
+def test_still_window_behind_a_skipped_one_is_captioned():
     def gate(seen, cancel):
         if seen.index == 0:
             for index, level in ((1, 101), (2, 200), (3, 200)):
@@ -407,7 +407,7 @@ def test_still_window_behind_one_that_is_skipped_is_captioned():
     assert still.holds is not None and skipped.skipped and last.caption is not None
 
 
-def test_where_only_questions_are_answered_they_are_about_the_newest_window():
+def test_questions_alone_are_about_the_newest_window():
     stage = Stage(when="asked")
     stage.ask("early?")
     stage.show(0, 100)
@@ -423,7 +423,7 @@ def test_where_only_questions_are_answered_they_are_about_the_newest_window():
     assert stage.decoder.streamed == []
 
 
-def test_question_about_a_window_that_shows_nothing_has_no_answer_and_is_asked_again():
+def test_question_about_a_dark_window_fails():
     stage = Stage(when="asked")
     stage.show(0, 0)
     for _ in range(2):
@@ -450,7 +450,7 @@ class Hold:
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_thread_ends_in_time_and_says_where_it_does_not(obeys):
+def test_thread_reports_whether_it_ended_in_time(obeys):
     hold = Hold(obeys)
     decoder = FakeDecoder(hold)
     captioner = Captioner(decoder, OPTIONS, Listener())

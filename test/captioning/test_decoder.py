@@ -44,7 +44,7 @@ def encoded(trace):
     return [span.name for span in trace.spans if span.stage == "frame_encode"]
 
 
-def test_window_that_loses_a_frame_at_its_close_is_read_anew(pair, windows, decoder):
+def test_window_that_loses_a_frame_is_read_anew(pair, windows, decoder):
     stream(decoder, windows[0], 5)
     kept = [0, 2, 3, 6, 7]
     stamps = tuple(windows[0].frame_stamps_ns[i] for i in kept)
@@ -63,14 +63,14 @@ def test_two_frames_with_one_stamp_are_two_frames(pair, windows, decoder):
     assert decoder.caption(doubled, OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_when_time_begins_anew_a_window_has_the_frames_that_came_last(pair, windows, decoder):
+def test_window_begins_anew_with_time(pair, windows, decoder):
     stream(decoder, windows[1], 5)
     again = replace(windows[0], index=1)
     stream(decoder, again, 7)
     assert decoder.caption(again, OPTIONS, Trace()).token_ids == generated(pair, again)
 
 
-def test_frame_that_cannot_be_read_ahead_costs_no_caption(pair, windows, decoder, monkeypatch):
+def test_unreadable_frame_costs_no_caption(pair, windows, decoder, monkeypatch):
     stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
@@ -80,7 +80,7 @@ def test_frame_that_cannot_be_read_ahead_costs_no_caption(pair, windows, decoder
     assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_frames_that_come_while_the_robot_is_answered_are_read_together_afterwards(pair, windows, decoder):
+def test_frames_during_an_answer_are_read_together(pair, windows, decoder):
     reads: list[Future[None] | None] = []
 
     def next_window_comes(text):
@@ -112,7 +112,7 @@ def test_question_that_cannot_be_asked_is_refused(decoder, question, code):
         decoder.ask(Options(question), Trace())
 
 
-def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(decoder, windows, monkeypatch):
+def test_failures_cost_no_later_answer(decoder, windows, monkeypatch):
     def fail(*_):
         raise RuntimeError("no listener")
 
@@ -125,7 +125,7 @@ def test_a_listener_that_fails_and_a_question_that_fails_cost_no_later_answer(de
     assert decoder.ask(OPTIONS, Trace(), fail).token_ids == generated(decoder.pair, window)
 
 
-def test_verified_words_are_told_as_they_come_and_in_order(pair, windows, decoder):
+def test_verified_words_come_in_order(pair, windows, decoder):
     begun, words = threading.Event(), list[str]()
 
     def guess(context):
@@ -147,7 +147,7 @@ def test_verified_words_are_told_as_they_come_and_in_order(pair, windows, decode
     assert all(later.startswith(earlier) for earlier, later in pairwise(words))
 
 
-def test_cancelling_and_deadlines_end_after_the_pass_in_flight(windows, decoder):
+def test_cancel_and_deadline_end_after_the_pass(windows, decoder):
     cancel = threading.Event()
     cancel.set()
     said = decoder.caption(windows[0], OPTIONS, Trace(), cancel=cancel)
@@ -158,7 +158,7 @@ def test_cancelling_and_deadlines_end_after_the_pass_in_flight(windows, decoder)
     assert not decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=later).late
 
 
-def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(windows, decoder):
+def test_captions_are_learned_once(windows, decoder):
     for deadline_ns in (None, 0):
         guess = Guess(lambda context: chain([]))
         decoder.policy = Policy((guess,), None)
@@ -169,7 +169,7 @@ def test_captions_are_learned_once_and_late_ones_as_far_as_they_go(windows, deco
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_answer_that_was_begun_before_the_close_is_told_after_it(pair, windows, decoder, is_done):
+def test_early_answer_is_published_after_the_close(pair, windows, decoder, is_done):
     wanted = generated(pair, windows[0])
     decoder.policy = Policy((script(wanted[:20]),), None)
     begin(decoder, windows[0])
@@ -226,7 +226,7 @@ def test_answer_about_something_else_is_thrown_away(pair, windows, decoder, othe
     assert sum(result.ended for result in guess.results) == 1
 
 
-def test_answer_that_fails_early_is_made_anew_at_the_close(pair, windows, decoder, monkeypatch):
+def test_failed_early_answer_is_made_anew(pair, windows, decoder, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Answer, "take", lambda self, tree, step: 1 / 0)
         begin(decoder, windows[0])

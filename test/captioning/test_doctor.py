@@ -39,53 +39,42 @@ def test_report_is_printed_and_written(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """Return a function that simulates GPUs, each with so many GB free and in all, and plenty of RAM."""
+def on_gpus(monkeypatch):
+    """Return a function that simulates GPUs, each with so many GB free and in all, and plenty of RAM.
 
-    def make(number, free, total):
+    It returns the verdict on each placement, and the recommendation.
+    """
+
+    def judge(number, free, total):
+        sizes = {"cpu": (10**12, 10**12)}
+        gpu = int(free * 1e9), int(total * 1e9)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
-        sizes = {"cpu": (10**12, 10**12)}
-        monkeypatch.setattr(
-            doctor, "memory", lambda device: sizes.get(device, (int(free * 1e9), int(total * 1e9)))
-        )
+        monkeypatch.setattr(doctor, "memory", lambda device: sizes.get(device, gpu))
+        choices = [doctor.judge(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
+        verdicts = {str(Placement(**choice["placement"])): choice["verdict"] for choice in choices}
+        return verdicts, doctor.recommend(choices)
 
-    return make
-
-
-def verdicts():
-    return {str(Placement(**choice["placement"])): choice["verdict"] for choice in choices()}
+    return judge
 
 
-def choices():
-    return [doctor.judge(doctor.estimate(one, *MODELS)) for one in doctor.placements(MODELS[0])]
-
-
-def recommended():
-    return doctor.recommend(choices())
-
-
-def test_7b_models_on_several_cards(gpu):
-    gpu(1, 79, 80)
-    assert set(verdicts().values()) == {"fits"}
-    assert recommended() == "--dtype bf16 --device cuda:0"
-    gpu(1, 23.5, 24)
-    found = verdicts()
-    by_torch = [name for name in found if "llama" not in name]
-    assert by_torch == [
+def test_7b_models_on_several_cards(on_gpus):
+    verdicts, recommended = on_gpus(1, 79, 80)
+    assert set(verdicts.values()) == {"fits"} and recommended == "--dtype bf16 --device cuda:0"
+    verdicts, _ = on_gpus(1, 23.5, 24)
+    assert [name for name in verdicts if "llama" not in name] == [
         "float32 on cuda:0", "bf16 on cuda:0", "int8 on cuda:0", "nf4 on cuda:0",
         "nf4 on cuda:0, draft on cpu", "bf16 on cpu", "int8 on cpu", "nf4 on cpu",
     ]  # fmt: skip
-    assert found["float32 on cuda:0"] == "does not fit" and found["nf4 on cuda:0"] == "fits"
-    assert found["bf16 on cuda:0"] == "fits without a draft"
-    gpu(1, 10, 80)
-    assert verdicts()["bf16 on cuda:0"] == "fits only without other programs"
-    gpu(1, 23.5, 48)
-    assert verdicts()["bf16 on cuda:0"] == "fits without a draft"
-    gpu(2, 23.5, 24)
-    assert recommended() == "--dtype bf16 --device cuda:0 --draft-device cuda:1"
-    gpu(1, 3, 4)
-    assert recommended() == "--dtype bf16 --device cpu"
+    assert verdicts["float32 on cuda:0"] == "does not fit" and verdicts["nf4 on cuda:0"] == "fits"
+    for sizes, verdict in (
+        ((23.5, 24), "fits without a draft"),
+        ((10, 80), "fits only without other programs"),
+        ((23.5, 48), "fits without a draft"),
+    ):
+        assert on_gpus(1, *sizes)[0]["bf16 on cuda:0"] == verdict
+    assert on_gpus(2, 23.5, 24)[1] == "--dtype bf16 --device cuda:0 --draft-device cuda:1"
+    assert on_gpus(1, 3, 4)[1] == "--dtype bf16 --device cpu"
 
 
 def test_target_on_hub_is_examined_before_download(tmp_path, monkeypatch, capsys):

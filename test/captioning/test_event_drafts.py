@@ -31,7 +31,7 @@ def decoder(decoder, seen):
     return decoder
 
 
-def test_window_without_frames_is_captioned_by_the_draft_and_says_so(pair, blind):
+def test_window_without_frames_has_the_drafts_caption(pair, blind):
     said = caption(pair, blind)
     assert said.source == "event_draft" and said.text.startswith("The key elements")
     assert said.target_passes == 0
@@ -58,7 +58,7 @@ def test_draft_is_written_before_the_window_closes(pair, windows, decoder, seen)
     assert trace.hidden == pytest.approx(drafting)
 
 
-def test_draft_not_done_at_the_close_is_used_as_far_as_it_came(pair, windows, decoder, seen, monkeypatch):
+def test_unfinished_draft_is_used_at_the_close(pair, windows, decoder, seen, monkeypatch):
     append, two, stop = EventDraft._append, threading.Event(), decoder._live.get(0).stop_draft
 
     def slowly(self, *args):
@@ -77,7 +77,7 @@ def test_draft_not_done_at_the_close_is_used_as_far_as_it_came(pair, windows, de
     assert texts == [] and {len(context.drafts[EVENT_DRAFT].tokens) for context in seen} == {2}
 
 
-def test_draft_for_another_question_is_no_answer_to_this_one(pair, windows, decoder):
+def test_draft_for_another_question_is_not_used(pair, windows, decoder):
     for image in windows[0].event_images:
         running = decoder.stream_event_image(0, image, Options("Who?"))
     assert running is not None

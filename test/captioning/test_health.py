@@ -44,7 +44,7 @@ def test_warning_stays_for_a_while():
     assert set(messages([n // 2 for n in range(2, 30)])) == {late}
 
 
-def test_message_has_all_faults_unless_their_cause_is_known():
+def test_message_has_all_faults_without_known_cause():
     def fill(status):
         status.warn("own", "too hot: cool it")
         status.faults({"late_frames": 1, "late_events": 2, "missed_wraps": 0})
@@ -122,13 +122,13 @@ def test_totals_are_in_the_rows_of_their_inputs():
 
 
 @pytest.mark.parametrize(("frames", "warns"), [([4] * 5, True), ([4] * 4, False), ([8, 3, 0, 0, 4], False)])
-def test_slow_camera_is_a_warning_and_a_gap_is_none(frames, warns):
+def test_slow_camera_warns_and_a_gap_does_not(frames, warns):
     """Field case 27: a camera was unplugged for three seconds."""
     lack = "windows lack frames: let the RGB camera send at least 8 a second, evenly"
     assert input_rows(inputs(*frames))["windows"][0] == (lack if warns else "OK")
 
 
-def test_input_behind_the_other_is_a_warning_unless_the_clock_was_set():
+def test_input_behind_the_other_is_a_warning():
     made = inputs()
     for second, behind_s in ((5, 0.1), (8, 3.0)):
         made.reached(EVENTS, second * 10**9)
@@ -156,7 +156,7 @@ def test_latency_and_acceptance_are_those_of_the_run():
     assert values == {"tokens_per_pass": "6.00", **accepted}
 
 
-def test_blind_camera_is_a_warning_and_a_still_robot_is_none():
+def test_blind_camera_warns_and_a_still_robot_does_not():
     made = health.CaptionHealth()
     made.flags.update(["events_silent"])
 
@@ -191,6 +191,6 @@ def test_models_row_has_what_is_loaded(loaded, is_active, told):
     assert filled(lambda status: made.fill_model(status, is_active))[0][1] == {}
 
 
-def test_link_row_of_a_local_target_has_no_server():
+def test_link_row_without_a_server():
     fill = lambda status: health.fill_link(status, SimpleNamespace())  # noqa: E731
     assert filled(fill) == [("OK", {"server": "none"})]

@@ -16,7 +16,7 @@ def window(index, event_images):
     return Window(index, index * 10**9, (index + 1) * 10**9, *images)
 
 
-def test_window_begins_anew_with_too_many_frames_and_with_time():
+def test_window_begins_anew_with_too_many_frames():
     dropped: list[LiveWindow] = []
     windows = LiveWindows(5, lambda live: live.index, dropped.append)
     for i in range(2 * MAX_IMAGES + 1):
@@ -25,7 +25,7 @@ def test_window_begins_anew_with_too_many_frames_and_with_time():
     assert again.stamps_ns == [0] and len(dropped) == 3 and all(one.stop_draft.is_set() for one in dropped)
 
 
-def test_few_windows_are_open_and_those_before_a_closed_one_are_not():
+def test_few_windows_are_open():
     dropped: list[LiveWindow] = []
     windows = LiveWindows(5, lambda live: live.index, dropped.append)
     opened = [windows.get(index) for index in range(OPEN_WINDOWS + 1)]
@@ -38,7 +38,7 @@ def test_few_windows_are_open_and_those_before_a_closed_one_are_not():
     assert dropped == [*opened[:2], later]
 
 
-def test_window_is_expected_to_have_as_many_event_images_as_the_one_before():
+def test_window_expects_as_many_event_images_as_before():
     windows = LiveWindows(3, lambda live: live.index, lambda live: None)
 
     def draft_begins(index):

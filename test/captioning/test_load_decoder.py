@@ -110,7 +110,7 @@ def test_missing_device_is_refused_before_loading(monkeypatch):
         captioner_node.load(parameters(models_device="cuda:3"))
 
 
-def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeypatch, tmp_path):
+def test_unsupported_llama_cpp_target_is_refused_first(monkeypatch, tmp_path):
     monkeypatch.setattr(placements, "has_llama", lambda: True)
     monkeypatch.setattr(loading, "memory", lambda device: (0, 0))
     target = shutil.copytree(tiny_models() / "target", tmp_path / "target")
@@ -122,7 +122,7 @@ def test_what_llama_cpp_does_not_run_is_refused_before_memory_is_counted(monkeyp
         captioner_node.load(parameters(**asked))
 
 
-def test_the_memory_goes_on_where_the_last_session_ended(pair, windows, tmp_path):
+def test_memory_continues_the_last_session(pair, windows, tmp_path):
     path, passes = tmp_path / "memory.json", []
     for _ in range(2):
         decoder = speculative_decoder(pair, memory=path)

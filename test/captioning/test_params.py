@@ -11,13 +11,15 @@ from crossspec_ros.captioning.replay_setup import read_config
 from crossspec_ros.parameter import nearest
 from crossspec_ros.settings import NODES, PROPOSERS, CaptionerSettings, PlayerSettings
 
+QUESTION = "{ros__parameters: {question: yes?}}"
 
-def test_defaults_are_values_that_the_parameters_take():
+
+def test_defaults_are_valid():
     for kind in NODES.values():
         assert kind.check({param.name: param.default for param in kind.params()}) == kind.check({})
 
 
-def test_settings_have_the_types_that_they_are_annotated_with():
+def test_settings_have_their_annotated_types():
     for kind in NODES.values():
         assert {field.name: field.type for field in fields(kind)} == {
             param.attribute: type(param.default).__name__.replace("tuple", "tuple[str, ...]")
@@ -34,7 +36,7 @@ def test_devices_are_named_as_torch_names_them():
         assert CaptionerSettings.check({"models.draft_device": device})["models.draft_device"] == device
 
 
-def test_a_whole_number_is_a_good_float_and_a_flag_is_no_number():
+def test_integer_is_a_float_a_flag_is_none():
     assert PlayerSettings.check({"rate": 2})["rate"] == 2.0
     with refused("parameter-flag-as-float"):
         PlayerSettings.check({"rate": True})
@@ -65,16 +67,14 @@ def test_a_bad_value_gets_a_sentence(values, code):
      ("- 1", "yaml-no-nodes"), ("/**: {ros__parameters: {rate: 0}}", "yaml-of-all-nodes"),
      ("captioner: {ros__parameters: {on: 1}}", "yaml-parameter-flag"),
      ("/**/captioner: {ros__parameters: {thread: 1}}", "yaml-any-namespace"),
-     ("captioner: {ros__parameters: {3: 1}}", "yaml-parameter-number")],
+     ("captioner: {ros__parameters: {3: 1}}", "yaml-parameter-number"),
+     (f"captoiner: {QUESTION}", "yaml-of-others"), (f"/front/captioner: {QUESTION}", "yaml-of-a-namespace")],
 )  # fmt: skip
 def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, code):
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with refused(code):
         read_config(path)
-
-
-QUESTION = "{ros__parameters: {question: yes?}}"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,7 @@ QUESTION = "{ros__parameters: {question: yes?}}"
          {"models.dtype": "bf16", "link.timeout_s": 2.0}),
         ("captioner: {ros__parameters: {use_sim_time: true, start_type_description_service: true, "
          "qos_overrides: {/parameter_events: {publisher: {depth: 9}}}, threads: 1}}", {"threads": 1}),
+        *((empty, {}) for empty in ("", "captioner:", "captioner: {}")),
     ],
 )  # fmt: skip
 def test_a_file_is_read_as_ros_reads_it(tmp_path, text, expected):
@@ -100,24 +101,7 @@ def test_a_file_is_read_as_ros_reads_it(tmp_path, text, expected):
     assert read_config(path)["captioner"] == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("captoiner", "yaml-of-others"), ("/front/captioner", "yaml-of-a-namespace")]
-)
-def test_a_file_for_other_nodes_is_refused(tmp_path, name, code):
-    path = tmp_path / "parameters.yaml"
-    path.write_text(f"{name}: {QUESTION}")
-    with refused(code):
-        read_config(path)
-
-
-@pytest.mark.parametrize("text", ["", "captioner:", "captioner: {}"])
-def test_a_file_may_set_nothing(tmp_path, text):
-    path = tmp_path / "empty.yaml"
-    path.write_text(text)
-    assert read_config(path) == {node: {} for node in NODES}
-
-
-def test_any_proposer_may_be_named_and_those_that_draft_by_default_are_the_usual_ones():
+def test_any_proposer_may_be_named():
     assert CaptionerSettings().proposers == PROPOSERS
     for names, found in (([], ()), ([""], ()), (["grammar", "memory"], ("grammar", "memory"))):
         assert CaptionerSettings.of({"proposers": names}).proposers == found
@@ -128,13 +112,9 @@ def test_a_missing_file_is_named(tmp_path):
         read_config(tmp_path / "no.yaml")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("warning", "did you mean warn?"),
-        ("eror", "did you mean error?"),
-        *((far, "it must be one of debug, info, warn, error, fatal") for far in ("verbose", "fast", "trace")),
-    ],
-)
-def test_only_what_is_near_is_taken_for_what_was_meant(name, hint):
-    assert nearest(name, ("debug", "info", "warn", "error", "fatal")) == hint
+def test_only_a_near_name_is_a_hint():
+    levels = ("debug", "info", "warn", "error", "fatal")
+    for name, near in (("warning", "warn"), ("eror", "error")):
+        assert nearest(name, levels) == f"did you mean {near}?"
+    for far in ("verbose", "fast", "trace"):
+        assert nearest(far, levels) == "it must be one of debug, info, warn, error, fatal"

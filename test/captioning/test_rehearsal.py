@@ -61,7 +61,7 @@ def give(decoder, window, i):
     settled(decoder)
 
 
-def test_window_is_rehearsed_after_each_frame_from_the_middle_on(pair, windows, decoder, told):
+def test_window_is_rehearsed_from_its_middle_on(pair, windows, decoder, told):
     # The second window has a frame more than the first.
     for window in (first_frames(windows[0], 7), windows[1]):
         told.clear()
@@ -79,7 +79,7 @@ def test_window_is_rehearsed_after_each_frame_from_the_middle_on(pair, windows, 
         assert len(names) == rehearsal.passes and names.count("rehearsal[0]") == 4
 
 
-def test_rehearsal_ends_with_a_frame_and_is_a_draft_as_far_as_it_came(pair, windows, decoder, told, hold):
+def test_rehearsal_that_a_frame_ends_is_a_draft(pair, windows, decoder, told, hold):
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     window = windows[1]
     stream(decoder, window, 4, OPTIONS)
@@ -119,7 +119,7 @@ def test_proposers_do_not_learn_from_rehearsals(windows, decoder, told):
 
 
 @pytest.mark.parametrize("without", ["proposer", "options"])
-def test_nothing_is_rehearsed_where_nobody_uses_it_and_proposers_prepare(windows, decoder, told, without):
+def test_unused_rehearsals_give_way_to_preparing(windows, decoder, told, without):
     class Preparing(Proposer):
         name, more = "preparing", 3
 

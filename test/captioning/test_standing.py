@@ -77,7 +77,7 @@ def chosen(decoder, choices, trace=None):
 
 @pytest.mark.parametrize("listed", LISTS)
 @torch.inference_mode()
-def test_a_choice_is_that_of_generate_within_the_same_tree(pair, windows, decoder, listed):
+def test_choice_equals_constrained_generate(pair, windows, decoder, listed):
     _, (choices,) = decoder.standing([Standing(PERSON, listed)])
     begin = len(prompt(pair, pair.target.spec.frames, PERSON))
     written = _written(pair, listed)
@@ -100,7 +100,7 @@ def test_a_choice_is_that_of_generate_within_the_same_tree(pair, windows, decode
 
 
 @pytest.mark.parametrize("begun", ["not", "early", "about other frames", "without the questions"])
-def test_what_is_asked_first_is_told_before_the_caption_and_changes_neither(pair, windows, decoder, begun):
+def test_first_answers_come_before_the_caption(pair, windows, decoder, begun):
     shown = window = replace(windows[0], index=0)
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
@@ -152,7 +152,7 @@ def _written(pair, listed):
     ]
 
 
-def test_questions_of_one_pass_are_answered_as_each_alone(pair, windows, decoder):
+def test_shared_pass_answers_as_each_alone(pair, windows, decoder):
     asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
     decoder.caption(windows[0], Options(QUESTION), Trace())
     trace = Trace()
@@ -181,7 +181,7 @@ def test_choices_are_refused_where_they_cannot_be_made(decoder, monkeypatch):
         decoder.standing([Standing(PERSON, ("red", "green"))])
 
 
-def test_what_fails_before_the_caption_is_told_and_costs_no_caption(pair, windows, decoder, monkeypatch):
+def test_failed_first_questions_cost_no_caption(pair, windows, decoder, monkeypatch):
     def fail(*given):
         raise MemoryError("no memory")
 
