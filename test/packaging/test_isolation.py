@@ -162,5 +162,5 @@ def test_profiles_fit_the_shared_memory(monkeypatch):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always searches the working folder")
 def test_working_folder_holds_no_modules(tmp_path):
     (tmp_path / "yaml.py").write_text("raise SystemExit('imported from the working folder')")
-    command = [sys.executable, "-m", "crossspec_ros.captioning.config"]
+    command = [sys.executable, "-m", "crossspec_ros.captioning.replay_setup"]
     subprocess.run(command, cwd=tmp_path, env=environment.ros_environment(), check=True)
