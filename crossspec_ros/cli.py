@@ -45,7 +45,6 @@ class _Parser(argparse.ArgumentParser):
 
 LABORATORY = {
     "bench": "measure",
-    "experiments": "run the published experiments",
     "fuzz": "publish invalid messages, read damaged files",
     "synth": "write a drive through the synthetic world",
     "train": "train models",
