@@ -106,6 +106,8 @@ def test_first_answers_come_before_the_caption(pair, windows, decoder, begun):
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
     asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
     first, _ = decoder.standing(asked)
+    # An answer that has begun is about these objects.
+    assert decoder.standing(asked)[0] is first
     decoder.caption(window, Options(QUESTION), Trace())
     wanted = chosen(decoder, first[0])
     options = Options(QUESTION, first=first)
