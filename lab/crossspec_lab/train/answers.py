@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from crossspec_lab.train.outputs import write_model
 from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
-from crossspec_lab.train.training import Recipe, train, window_rng
+from crossspec_lab.train.training import Recipe, train_on_windows, window_rng
 from crossspec_lab.world import questions
 from crossspec_lab.world.dataset import frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION, caption
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     source = tiny_models() / "target"
     torch.manual_seed(7)
     student = AnswerStudent(source)
-    train(student, student.draw, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
+    train_on_windows(student, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
     write_model(student.module, source, args.out)
     print(f"trained: {args.out}")
     return 0

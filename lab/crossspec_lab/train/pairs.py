@@ -159,20 +159,20 @@ class PairShards:
             )
         return rows
 
-    def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
+    def batch(self, rows: Sequence[int]) -> Pairs:
         """Return these windows side by side."""
         windows = [self._windows[row] for row in rows]
         names = set.intersection(*(set(one.keys()) for one in windows)) - {"question", "units"}
         fields: dict[str, Any] = {}
         for name in names:
             tensors = [_number(one.get_tensor(name)) for one in windows]
-            fields[name] = pad_sequence(tensors, True, _PADDING.get(name, 0)).to(device)
+            fields[name] = pad_sequence(tensors, True, _PADDING.get(name, 0))
         lengths = [one.get_slice("frames").get_shape()[0] for one in windows]
         mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
         longest = windows[int(np.argmax(lengths))]
         return Pairs(
-            question=_number(windows[0].get_tensor("question")).to(device),
-            frame_mask=mask.to(device),
+            question=_number(windows[0].get_tensor("question")),
+            frame_mask=mask,
             units=tuple(longest.get_tensor("units").tolist()),
             **fields,
         )

@@ -11,6 +11,19 @@ from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from torch import Tensor
 
 
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 192,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_hidden_layers": 1,
+    "vocab_size": 577,
+}
+"""Layer of a head, other than the default llama's."""
+
+
 def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), question: int = 5, taps: int = 3) -> Pairs:
     """Return random responses of these lengths to a `question` of so many tokens."""
     b, t = len(lengths), max(lengths)
@@ -94,12 +107,10 @@ class PlainEagle:
         )
         if self._layer["model_type"] == "qwen3":
             q, k = self._norm(q, "layers.0.self_attn.q_norm"), self._norm(k, "layers.0.self_attn.k_norm")
-        turn = torch.polar(
-            torch.ones(len(read), size // 2, dtype=torch.double),
-            torch.outer(
-                torch.arange(len(read)).double(), 10000 ** -(torch.arange(0, size, 2) / size).double()
-            ),
-        )[:, None]
+        angles = torch.outer(
+            torch.arange(len(read)).double(), 10000 ** -(torch.arange(0, size, 2) / size).double()
+        )
+        turn = torch.polar(torch.ones_like(angles), angles)[:, None]
 
         def turned(x: Tensor) -> Tensor:
             both = torch.complex(*x.chunk(2, -1)) * turn
