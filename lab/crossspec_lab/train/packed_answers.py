@@ -5,8 +5,9 @@ So one pass over the frames serves all questions about them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,19 +23,24 @@ class AnswerIds:
     ids: list[int]
     learned: list[bool]
 
-
-@dataclass(frozen=True)
-class PackedAnswers:
-    """Answers of a batch of windows, each row behind the same number of frame tokens; all = frames + text."""
-
-    tokens: Tensor  # (batch, text)
-    wanted: Tensor  # (batch, all), the next token or IGNORED
-    positions: Tensor  # (batch, all)
-    mask: Tensor  # (batch, 1, all, all) bool
+    @classmethod
+    def of(cls, question: Sequence[int], answer: Sequence[int], learned: Sequence[bool] = ()) -> AnswerIds:
+        """Return the ids of an `answer`, of which all tokens are learned or those that are marked."""
+        marks = learned or [True] * len(answer)
+        return cls([*question, *answer], [*[False] * len(question), *marks])
 
 
-def pack(rows: Sequence[Sequence[AnswerIds]], frames: int, device: torch.device) -> PackedAnswers:
-    """Pack the answers of each row behind its `frames` tokens."""
+def read_answers(
+    body: Any, before: Tensor, embed: Callable[[Tensor], Tensor], rows: Sequence[Sequence[AnswerIds]]
+) -> tuple[Tensor, Tensor]:
+    """Return the (n, width) states of a language model before each of the n learned tokens, and the tokens.
+
+    Args:
+        before: (batch, frames, width) embeddings of each window.
+        embed: returns the embeddings of (batch, n) ids.
+        rows: answers about each window.
+    """
+    frames = before.shape[1]
     length = frames + max(sum(len(answer.ids) for answer in row) for row in rows)
     shape = len(rows), length
     tokens = torch.zeros(shape, dtype=torch.long)
@@ -55,6 +61,12 @@ def pack(rows: Sequence[Sequence[AnswerIds]], frames: int, device: torch.device)
             # The target of a state is the next token.
             wanted[i, at : end - 1] = ids[1:].where(torch.tensor(answer.learned[1:]), IGNORED)
             at = end
-    return PackedAnswers(
-        tokens[:, frames:].to(device), wanted.to(device), positions.to(device), mask[:, None].to(device)
-    )
+    device = before.device
+    hidden = body(
+        inputs_embeds=torch.cat([before, embed(tokens[:, frames:].to(device))], 1),
+        attention_mask=mask[:, None].to(device),
+        position_ids=positions.to(device),
+        use_cache=False,
+    ).last_hidden_state
+    chosen = (wanted != IGNORED).to(device)
+    return hidden[chosen], wanted.to(device)[chosen]

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from crossspec_lab.train.outputs import new_files
 from crossspec_lab.train.smol_student import SmolStudent
 from crossspec_lab.train.training import BETAS, Recipe, train_on_windows
 from crossspec_ros.paths import share_dir
@@ -40,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
         groups, recipe.learning_rate, BETAS, weight_decay=recipe.weight_decay, fused=True
     )
     train_on_windows(student, recipe, args.work, "captions", device=args.device, optimizer=optimizer)
-    with new_files(args.out) as scratch:
-        student.save(scratch)
+    student.save(args.out)
     print(f"trained: {args.out}")
     return 0
