@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.train.outputs import write_model
-from crossspec_lab.train.packed_answers import AnswerIds, read_answers
+from crossspec_lab.train.reading import AnswerIds, read_answers
 from crossspec_lab.train.training import Recipe, train_on_windows, window_rng
 from crossspec_lab.world import questions
 from crossspec_lab.world.dataset import frame_window, scenes_of

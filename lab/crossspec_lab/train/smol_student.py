@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformers import SmolVLMForConditionalGeneration
 
 from crossspec_lab.train import smol_base
-from crossspec_lab.train.packed_answers import AnswerIds, read_answers
+from crossspec_lab.train.reading import AnswerIds, read_answers
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.tiny_tower import copy_tiny_tower
 from crossspec_lab.train.training import window_rng

@@ -85,9 +85,7 @@ def test_captions_are_the_targets(
 
 
 @pytest.mark.nightly
-def test_lookups_repeat_captions_in_few_passes(
-    pair: ModelPair, captions: Captions, alone: list[Ids]
-) -> None:
+def test_lookups_repeat_captions_in_few_passes(pair: ModelPair, captions: Captions, alone: list[Ids]) -> None:
     first, _, again = captions(SuffixDecoding(pair))
     assert 3 * len(again.accept_lengths) < len(first.accept_lengths)
     stored, *_ = captions(Retrieval(pair, alone[:1]))
@@ -98,9 +96,7 @@ def test_lookups_repeat_captions_in_few_passes(
 
 
 @given(TEXTS, TEXTS, RUNS, st.integers(0, DEPTH - 1))
-def test_suffix_array_equals_a_search(
-    texts: list[Ids], more: list[Ids], run: Ids, longest: int
-) -> None:
+def test_suffix_array_equals_a_search(texts: list[Ids], more: list[Ids], run: Ids, longest: int) -> None:
     def search(run: Ids) -> dict[int, int]:
         ends = ((text, i + len(run)) for text in texts + more for i in range(len(text) - len(run)))
         return dict(Counter(text[end] for text, end in ends if text[end - len(run) : end] == run))

@@ -1,7 +1,4 @@
-"""Answers about a window in one row behind its frames; each attends to the frames and itself only.
-
-So one pass over the frames serves all questions about them.
-"""
+"""Passes of a language model in training: over equally long prompts, and over several answers at once."""
 
 from __future__ import annotations
 
@@ -12,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IGNORED = -100
-"""Label of a state without a target."""
+from crossspec_lab.heads.head import IGNORED
+from crossspec_ros.models.base import Chunk, VideoTarget, to_device
+from crossspec_ros.models.transformers_family import added_to_layers
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,26 @@ class AnswerIds:
         return cls([*question, *answer], [*[False] * len(question), *marks])
 
 
+def read_chunks(target: VideoTarget, rows: Sequence[Chunk], **options: Any) -> Any:
+    """Return the output of a target's language model for equally long rows with the same positions."""
+    positions = to_device(rows[0].positions, rows[0].embeds.device)
+    layers = [row.layers for row in rows if row.layers is not None]
+    return target.body(
+        inputs_embeds=torch.stack([row.embeds for row in rows]),
+        position_ids=positions if len(positions) == 1 else positions[:, None].expand(-1, len(rows), -1),
+        use_cache=False,
+        **added_to_layers(torch.stack(layers, 1) if layers else None),
+        **options,
+    )
+
+
 def read_answers(
     body: Any, before: Tensor, embed: Callable[[Tensor], Tensor], rows: Sequence[Sequence[AnswerIds]]
 ) -> tuple[Tensor, Tensor]:
     """Return the (n, width) states of a language model before each of the n learned tokens, and the tokens.
+
+    The answers about a window lie in one row behind its frames. Each attends to the frames and itself only,
+    so that one pass over the frames serves all questions about them.
 
     Args:
         before: (batch, frames, width) embeddings of each window.
