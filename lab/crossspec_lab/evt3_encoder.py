@@ -39,8 +39,8 @@ def encode_evt3(batch: EventBatch) -> bytes:
     seen[seen < -ROLLOVER_FALL] += 4096
     if not np.array_equal(seen, np.diff(t >> 12)):
         raise ValueError("EVT3 cannot express times that go back by more than 40 ms or forward by 16 s")
-    words = np.empty(4 * len(batch), np.uint16)
-    words = words[: encode_words(t, y, x, p, words, -1, _KINDS, 12)]
+    room = np.empty(4 * len(batch), np.uint16)
+    words = room[: encode_words(t, y, x, p, room, -1, _KINDS, 12)]
     # A mask of 12 bits without the last four is one of 8.
     short = (words >> 12 == VECT_12) & (words & 0xF00 == 0)
     short[:-1] &= words[1:] >> 12 != VECT_12

@@ -77,8 +77,8 @@ class Pairs:
 
     def to(self, device: torch.device | str, **options: Any) -> Pairs:
         """Return the batch on a device."""
-        tensors = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
-        return replace(self, **{name: one.to(device, **options) for name, one in tensors.items()})
+        fields: dict[str, Any] = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
+        return replace(self, **{name: one.to(device, **options) for name, one in fields.items()})
 
     @property
     def is_token(self) -> Tensor:
