@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crossspec_lab.bench.held_out import OPTIONS, stream
+from crossspec_lab.bench.live import OPTIONS, stream
 from crossspec_lab.heads.adapter import published_adapters
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.growing import ranked
