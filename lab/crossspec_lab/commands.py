@@ -125,69 +125,43 @@ def _synth(subparsers: Subparsers) -> None:
 def _train(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train models")
     models = parser.add_subparsers(required=True, metavar="MODELS")
-    _train_tiny(models)
-    _train_answers(models)
-    _train_smol(models)
-    _train_heads(models)
 
+    def add(name: str, purpose: str, made: str, out: str, work: str) -> argparse.ArgumentParser:
+        parser = models.add_parser(name, help=purpose, description=purpose)
+        option, module = parser.add_argument, "head_training" if name == "heads" else name
+        option("--out", type=Path, default=Path(out), help=f"folder for {made} [{out}]")
+        kept = "what it learns from, logs and checkpoints"
+        option("--work", type=Path, default=Path(work), help=f"folder for {kept} [{work}]")
+        if name != "heads":
+            shrink = "divide data and steps, to try the command [1]"
+            option("--shrink", type=at_least(1), default=1, help=shrink)
+        parser.set_defaults(handler=lazily(f"crossspec_lab.train.{module}:run"))
+        return parser
 
-def _train_tiny(models: Subparsers) -> None:
     purpose = "the tiny pair on the synthetic world, on two CPU cores in an hour or two"
-    parser = models.add_parser("tiny", help=purpose)
-    _folders(parser, "the models", "build/models", "windows and checkpoints", "build/tiny")
-    _shrink(parser)
+    option = add("tiny", purpose, "the models", "build/models", "build/tiny").add_argument
     family = "of the target; qwen3_vl is trained without the draft, which serves both [video_llava]"
-    parser.add_argument("--family", choices=("video_llava", "qwen3_vl"), default="video_llava", help=family)
-    parser.add_argument("--only", choices=("target", "draft"), help="train one of them, and leave the other")
-    parser.set_defaults(handler=lazily("crossspec_lab.train.tiny:run"))
-
-
-def _train_answers(models: Subparsers) -> None:
+    option("--family", choices=("video_llava", "qwen3_vl"), default="video_llava", help=family)
+    option("--only", choices=("target", "draft"), help="train one of them, and leave the other")
     purpose = "the tiny target that fills in forms and answers standing questions, in an hour on two cores"
-    parser = models.add_parser("answers", help=purpose, description=purpose)
-    _folders(parser, "the checkpoint", "build/tiny_answers", "windows and checkpoints", "build/answers")
-    _shrink(parser)
-    parser.set_defaults(handler=lazily("crossspec_lab.train.answers:run"))
-
-
-def _train_smol(models: Subparsers) -> None:
+    add("answers", purpose, "the checkpoint", "build/tiny_answers", "build/answers")
     purpose = "SmolLM2-135M with a small tower on the synthetic world: hours on a CPU, minutes on a GPU"
-    parser = models.add_parser("smol", help=purpose, description=purpose)
-    _folders(parser, "the checkpoint", "build/smol_target", "windows and checkpoints", "build/smol")
-    _shrink(parser)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains [cpu]")
-    parser.set_defaults(handler=lazily("crossspec_lab.train.smol:run"))
-
-
-def _train_heads(models: Subparsers) -> None:
-    parser = models.add_parser(
-        "heads",
-        help="draft heads for a pair of models, from the states of both on the same windows",
-        description="Extracts the states of both models on windows, and trains draft heads on them. "
-        "With the same arguments an interrupted run continues. Other arguments need another --work.",
+    option = add("smol", purpose, "the checkpoint", "build/smol_target", "build/smol").add_argument
+    option("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains [cpu]")
+    purpose = "draft heads for a pair of models, from the states of both on the same windows"
+    heads = add("heads", purpose, "the heads", "build/heads", "build/head_training")
+    heads.description = (
+        "Extracts the states of both models on windows, and trains draft heads on them. With the same "
+        "arguments an interrupted run continues. Other arguments need another --work."
     )
-    option = parser.add_argument
+    option = heads.add_argument
     option("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
     sources = f"learn from these [synthetic drives]: {FORMATS}"
     option("--recordings", type=found, nargs="+", metavar="PATH", help=sources)
     option("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")
     option("--steps", type=at_least(1), help="training steps, at most [the head's own]")
-    add_flags(parser, "recording", "models", "question", "dtype", "device")
+    add_flags(heads, "recording", "models", "question", "dtype", "device")
     option("--config", type=found, help="parameters of the nodes [config/replay.yaml]")
-    _folders(parser, "the heads", "build/heads", "states, logs and checkpoints", "build/head_training")
-    parser.set_defaults(handler=lazily("crossspec_lab.train.head_training:run"))
-
-
-def _shrink(parser: argparse.ArgumentParser) -> None:
-    """Add by how much a training is made smaller."""
-    shrink = "divide data and steps, to try the command [1]"
-    parser.add_argument("--shrink", type=at_least(1), default=1, help=shrink)
-
-
-def _folders(parser: argparse.ArgumentParser, made: str, out: str, kept: str, work: str) -> None:
-    """Add where what is trained goes, and what an interrupted training goes on from."""
-    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for {made} [{out}]")
-    parser.add_argument("--work", type=Path, default=Path(work), help=f"folder for {kept} [{work}]")
 
 
 def _fuzz(subparsers: Subparsers) -> None:

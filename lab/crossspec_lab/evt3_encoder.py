@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_lab.world.vector_words import put_segment
 from crossspec_ros.compiled import FIELDS, compiled
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.evt3 import (
@@ -21,6 +20,8 @@ from crossspec_ros.events.evt3 import (
 )
 from crossspec_ros.events.packed import X_MASK
 
+_KINDS = TIME_HIGH, TIME_LOW, ADDR_Y, VECT_BASE_X, VECT_12, ADDR_X
+
 
 def encode_evt3(batch: EventBatch) -> bytes:
     """Encode a batch, its order kept; the packet starts with its time, so that it can be decoded alone.
@@ -33,39 +34,64 @@ def encode_evt3(batch: EventBatch) -> bytes:
         return b""
     if max(int(batch.x.max()), int(batch.y.max())) > X_MASK:
         raise ValueError(f"EVT3 coordinates end at {X_MASK}")
-    words = np.empty(4 * len(batch), np.uint16)
-    count = _encode(*batch.contiguous(), words)
-    if count < 0:
+    t, x, y, p = batch.contiguous()
+    seen = np.diff(t >> 12 & 0xFFF)
+    seen[seen < -ROLLOVER_FALL] += 4096
+    if not np.array_equal(seen, np.diff(t >> 12)):
         raise ValueError("EVT3 cannot express times that go back by more than 40 ms or forward by 16 s")
-    return words[:count].tobytes()
+    room = np.empty(4 * len(batch), np.uint16)
+    words = room[: encode_words(t, y, x, p, room, -1, _KINDS, 12)]
+    # A mask of 12 bits without the last four is one of 8.
+    short = (words >> 12 == VECT_12) & (words & 0xF00 == 0)
+    short[:-1] &= words[1:] >> 12 != VECT_12
+    words[short] = VECT_8 << 12 | words[short] & 0xFF
+    return words.tobytes()
 
 
-@compiled("int64(int64, int64)")
-def _seen_step(before: int, high: int) -> int:
-    """Steps of the upper bits of time, as a decoder sees them."""
-    step = (high & 0xFFF) - (before & 0xFFF)
-    return step + 4096 if step < -ROLLOVER_FALL else step
+@compiled(f"int64({FIELDS}, uint16[::1], int64, UniTuple(int64, 6), int64)")
+def encode_words(
+    t: Any, line: Any, along: Any, p: Any, words: np.ndarray, time_us: int, kinds: Any, bits: int
+) -> int:
+    """Fill `words`, of which an event takes at most four, after the time `time_us`; return how many.
 
-
-@compiled(f"int64({FIELDS}, uint16[::1])")
-def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: np.ndarray) -> int:
-    """Fill `words`, of which an event takes four at most; returns how many, -1 for a time out of reach."""
+    Events of one time, line and polarity, each ahead of the last with gaps that leave no mask empty, share
+    vector words if these are fewer. `kinds` are the words of the time's upper and lower bits, of a line, a
+    vector's base and mask, and a single event; masks have `bits`.
+    """
+    high, low, address, base, vector, single = kinds
     count: Any = 0
     start = 0
     while start < t.size:
-        high = t[start] >> 12
-        if start == 0 or high != t[start - 1] >> 12:
-            if start and high - (t[start - 1] >> 12) != _seen_step(t[start - 1] >> 12, high):
-                return -1
-            words[count] = TIME_HIGH << 12 | high & 0xFFF
+        if t[start] >> 12 != time_us >> 12:
+            words[count] = high << 12 | t[start] >> 12 & 0xFFF
             count += 1
-        if start == 0 or t[start] != t[start - 1]:
-            words[count] = TIME_LOW << 12 | t[start] & 0xFFF
+        if t[start] != time_us:
+            words[count] = low << 12 | t[start] & 0xFFF
             count += 1
-        if start == 0 or y[start] != y[start - 1]:
-            words[count] = ADDR_Y << 12 | y[start]
+        if start == 0 or line[start] != line[start - 1]:
+            words[count] = address << 12 | line[start]
             count += 1
-        count, start = put_segment(t, y, x, p, words, (count, start), (VECT_BASE_X, VECT_12, ADDR_X, 12))
-        if words[count - 1] >> 12 == VECT_12 and words[count - 1] & 0xFFF < 1 << 8:
-            words[count - 1] = VECT_8 << 12 | words[count - 1] & 0xFF
+        time_us, end = t[start], start + 1
+        while (
+            end < t.size
+            and t[end] == time_us
+            and line[end] == line[start]
+            and p[end] == p[start]
+            and 0 < np.int64(along[end]) - along[end - 1] <= bits
+        ):
+            end += 1
+        first, polarity = np.int64(along[start]), np.int64(p[start]) << 11
+        masks = (np.int64(along[end - 1]) - first) // bits + 1
+        if 1 + masks < end - start:
+            words[count] = base << 12 | polarity | first
+            words[count + 1 : count + 1 + masks] = vector << 12
+            for i in range(start, end):
+                ahead = np.int64(along[i]) - first
+                words[count + 1 + ahead // bits] |= 1 << ahead % bits
+            count += 1 + masks
+        else:
+            for i in range(start, end):
+                words[count] = single << 12 | polarity | along[i]
+                count += 1
+        start = end
     return count

@@ -110,7 +110,7 @@ def _measure(
 
 def right_attributes(text: str, wanted: Mapping[str, str]) -> list[str]:
     """Return the names of the attributes whose wanted values the caption claims."""
-    claims = phrases.claimed(text) | english.claimed(text)
+    claims = phrases.claimed(text)
     return [name for name, value in wanted.items() if claims.get(name) == value]
 
 

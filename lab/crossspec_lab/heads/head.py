@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -75,6 +75,11 @@ class Pairs:
     draft_tokens: Tensor | None = None
     """(b, t) the draft's choices; IGNORED behind the end."""
 
+    def to(self, device: torch.device | str, **options: Any) -> Pairs:
+        """Return the batch on a device."""
+        fields: dict[str, Any] = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
+        return replace(self, **{name: one.to(device, **options) for name, one in fields.items()})
+
     @property
     def is_token(self) -> Tensor:
         """(b, t) bool, False behind the responses' ends."""
@@ -133,6 +138,10 @@ class TargetReader(nn.Module, ABC):
     def read_out(self, states: Tensor) -> Tensor:
         """Return the (..., vocabulary) logits that the target's head reads from (..., width) states."""
         return self._target[0].logits(states.to(self._target[0].dtype)).float()
+
+    def forward(self, pairs: Pairs) -> dict[str, Tensor]:
+        """Return the `loss`."""
+        return {"loss": self.loss(pairs)}
 
     @abstractmethod
     def loss(self, pairs: Pairs) -> Tensor:

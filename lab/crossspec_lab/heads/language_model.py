@@ -89,7 +89,7 @@ class LanguageModel(Head):
 
     def loss(self, pairs: Pairs) -> Tensor:
         """Return the cross entropy of the response, for most windows without the last group of frames."""
-        is_early = torch.rand(len(pairs.tokens), 1) < _WITHOUT_LAST
+        is_early = torch.rand(len(pairs.tokens), 1) < (_WITHOUT_LAST if self.training else 1)
         mask = torch.where(is_early.to(pairs.frames.device), pairs.early_mask, pairs.frame_mask)
         logits = self.forced_logits(pairs, mask)
         rows = self._rows_of[pairs.tokens.clamp(min=0)]

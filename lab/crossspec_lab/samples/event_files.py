@@ -9,11 +9,10 @@ from typing import Any
 
 import cv2
 import h5py
-import hdf5plugin
 import numpy as np
 
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_lab.world.synth import write_events_h5
+from crossspec_lab.world.synth import put_events, write_events_h5
 from crossspec_ros.events.batch import EventBatch
 
 Events = Sequence[Sequence[int]]
@@ -127,13 +126,7 @@ def bgr(i: int) -> np.ndarray:
 
 def write_dsec(file: h5py.File, events: EventBatch) -> None:
     """https://dsec.ifi.uzh.ch/data-format: blosc with zstd, 32 bits of us after t_offset."""
-    offset = int(events.t[0]) - 1_234
-    t = (events.t - offset).astype(np.uint32)
-    packed = hdf5plugin.Blosc(cname="zstd")
-    for name, values in (("t", t), ("x", events.x), ("y", events.y), ("p", events.p)):
-        file.create_dataset(f"events/{name}", data=values, chunks=(1000,), compression=packed)
-    file["t_offset"] = np.int64(offset)
-    file["ms_to_idx"] = np.searchsorted(t, np.arange(0, int(t[-1]), 1000)).astype(np.uint64)
+    put_events(file, events, int(events.t[0]) - 1_234)
 
 
 def write_mvsec(file: h5py.File, events: EventBatch) -> None:

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.train.outputs import write_model
-from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
-from crossspec_lab.train.training import Recipe, train, window_rng
+from crossspec_lab.train.reading import AnswerIds, read_answers
+from crossspec_lab.train.training import Recipe, train_on_windows, window_rng
 from crossspec_lab.world import questions
 from crossspec_lab.world.dataset import frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION, caption
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     source = tiny_models() / "target"
     torch.manual_seed(7)
     student = AnswerStudent(source)
-    train(student, student.draw, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
+    train_on_windows(student, _RECIPE.shrunk(args.shrink), args.work, "checkpoints")
     write_model(student.module, source, args.out)
     print(f"trained: {args.out}")
     return 0
@@ -86,17 +86,11 @@ class AnswerStudent(nn.Module):
                 for i in range(0, len(units), count)
             ]
         )
-        packed = pack(rows, before.shape[1], before.device)
-        words = self.target.words(tuple(packed.tokens.flatten().tolist())).embeds
-        inputs = torch.cat([before, words.unflatten(0, packed.tokens.shape)], 1)
-        hidden = self.target.body(
-            inputs_embeds=inputs,
-            attention_mask=packed.mask,
-            position_ids=packed.positions,
-            use_cache=False,
-        ).last_hidden_state
-        chosen = packed.wanted != IGNORED
-        return self.target.logits(hidden[chosen]), packed.wanted[chosen]
+        hidden, wanted = read_answers(self.target.body, before, self._embedded, rows)
+        return self.target.logits(hidden), wanted
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        return self.target.words(tuple(tokens.flatten().tolist())).embeds.unflatten(0, tokens.shape)
 
     def answers(self, scene: Scene, rng: np.random.Generator) -> list[AnswerIds]:
         """Return the caption, two forms and the answers to some standing questions about a window."""
@@ -116,15 +110,13 @@ class AnswerStudent(nn.Module):
         ]
 
     def _answer(self, question: str, text: str) -> AnswerIds:
-        before = list(self.target.prompt_ids(question)[1])
         ids = [*self.target.tokenizer.encode(text, add_special_tokens=False).ids, self._end]
-        return AnswerIds([*before, *ids], [False] * len(before) + [True] * len(ids))
+        return AnswerIds.of(self.target.prompt_ids(question)[1], ids)
 
     def _form(self, question: str, fields: dict[str, str]) -> AnswerIds:
         """Answer as JSON, of which the values are learned."""
         text = json.dumps(fields)
-        before = list(self.target.prompt_ids(question)[1])
         encoded = self.target.tokenizer.encode(text, add_special_tokens=False)
         values = [match.span(1) for match in _VALUE.finditer(text)]
         learned = [any(start < b and a < end for a, b in values) for start, end in encoded.offsets]
-        return AnswerIds([*before, *encoded.ids], [False] * len(before) + learned)
+        return AnswerIds.of(self.target.prompt_ids(question)[1], encoded.ids, learned)

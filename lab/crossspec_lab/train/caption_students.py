@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from crossspec_lab.train.packed_answers import IGNORED
+from crossspec_lab.heads.head import IGNORED
+from crossspec_lab.train.reading import read_chunks
 from crossspec_lab.world.dataset import Draw, event_window, frame_window, scenes_of
 from crossspec_lab.world.phrases import COLOR_ATTRIBUTES, QUESTION, attributes, caption
 from crossspec_lab.world.scene import Scene
@@ -24,7 +25,7 @@ from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.eventgpt import draft_prompt_ids
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.registry import draft_architecture, target_architecture
-from crossspec_ros.models.transformers_family import TransformersTarget, added_to_layers
+from crossspec_ros.models.transformers_family import TransformersTarget
 
 _HEADS_SHARE = 0.1
 """Share of the attributes' loss beside that of captions."""
@@ -127,14 +128,7 @@ class TargetStudent(CaptionStudent):
             Chunk.joined([opening, *self._units(window), closing, self.target.words(tuple(tokens))])
             for window, tokens in zip(features, captions[:, :-1].tolist(), strict=True)
         ]
-        layers = [row.layers for row in rows if row.layers is not None]
-        positions = rows[0].positions
-        hidden = self.target.body(
-            inputs_embeds=torch.stack([row.embeds for row in rows]),
-            position_ids=positions if len(positions) == 1 else positions[:, None].expand(-1, len(rows), -1),
-            use_cache=False,
-            **added_to_layers(torch.stack(layers, 1) if layers else None),
-        ).last_hidden_state
+        hidden = read_chunks(self.target, rows).last_hidden_state
         return self.target.logits(hidden[:, -captions.shape[1] :])
 
     def summary(self, features: list[Sequence[Any]]) -> Tensor:

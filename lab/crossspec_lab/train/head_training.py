@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,8 +18,8 @@ from crossspec_lab.bench.recorded import windows_of
 from crossspec_lab.heads.head import Head, Sizes, TargetReader
 from crossspec_lab.heads.head_files import make_head, save_head
 from crossspec_lab.progress import progress_bars
-from crossspec_lab.train.head_fit import fit_head
 from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
+from crossspec_lab.train.training import Recipe, train
 from crossspec_lab.world import dataset
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.load_decoder import requested_placement
@@ -37,6 +37,8 @@ from crossspec_ros.windows.window import Window
 ALL = "all"
 _ALL_TOKENS = 4096
 """Largest vocabulary that a small language model writes completely; of a larger one, the tokens it learns."""
+_RECIPE = Recipe(0, 0, 32, 1e-3, warmup_steps=100, weight_decay=0.01, held_out=256, patience=5)
+"""Recipe of every head; at most a fifth of the windows is held out."""
 Kind = TypeVar("Kind", bound=TargetReader)
 
 
@@ -91,9 +93,10 @@ def run(args: argparse.Namespace) -> int:
         vocabulary = sorted(pairs.ids()) if training.sizes.tokens > _ALL_TOKENS else ()
         for name in names:
             make = partial(new_head, name, training.sizes, vocabulary)
-            head, best = training.fit(name, make, pairs, args.steps or VARIANTS[name][2])
-            save_head(head, args.out / name, {"variant": name, "windows": len(pairs)} | best)
-            progress.console.print(f"{name}: {100 * best['tokens_right']:.1f} % of held-out tokens right")
+            head, right = training.fit(name, make, pairs, args.steps or VARIANTS[name][2])
+            notes = {"variant": name, "windows": len(pairs), "tokens_right": right}
+            save_head(head, args.out / name, notes)
+            progress.console.print(f"{name}: {100 * right:.1f} % of held-out tokens right")
     print(f"trained: {', '.join(str(args.out / name) for name in names)}")
     return 0
 
@@ -123,17 +126,34 @@ class HeadTraining:
         with closing(PairExtractor(self.pair, self.question)) as extractor:
             return extract(extractor, windows, self.work / folder, count, report, self.origin)
 
-    def fit(
-        self, name: str, make: Callable[[], Kind], pairs: PairShards, steps: int
-    ) -> tuple[Kind, dict[str, float]]:
-        """Return a trained head and its held-out figures."""
+    def fit(self, name: str, make: Callable[[], Kind], pairs: PairShards, steps: int) -> tuple[Kind, float]:
+        """Return a trained head, and the share of the held-out tokens whose likeliest guess is right.
+
+        Raises InputError for too few windows.
+        """
         torch.manual_seed(self.seed)
         head = make()
         head.to(self.pair.target.device).load(self.pair.target)
+        usable = pairs.rows_with(head.learns_from)
+        held = min(_RECIPE.held_out, len(usable) // 5)
+        if not held:
+            raise InputError(f"'{pairs.folder}' has {len(usable)} windows, too few to learn from: make more")
+        sizes = {"windows": len(usable) - held, "held_out": held}
+        recipe = replace(_RECIPE, steps=steps, seed=self.seed, **sizes)
         report = self._bar(f"training {name}", steps)
-        best = fit_head(head, pairs, steps, self.work / name, report, self.seed)
+        train(
+            head,
+            (usable[:-held], usable[-held:]),
+            recipe,
+            self.work / name,
+            head.device.type,
+            collate=lambda rows: {"pairs": pairs.batch(rows)},
+            on_step=report,
+            has_bar=False,
+        )
         report(steps)
-        return head.eval().requires_grad_(False), best
+        head.eval().requires_grad_(False)
+        return head, tokens_right(head, pairs, usable[-held:])
 
     def _bar(self, description: str, total: int) -> Callable[[int], None]:
         task = self.progress.add_task(description, total=total)
@@ -157,3 +177,14 @@ def recorded(pair: ModelPair, args: argparse.Namespace) -> Iterator[Window]:
     for path in args.recordings:
         recording = ReplaySetup(path, args.config, vars(args))
         yield from (window for window in windows_of(pair, recording) if len(window.frames))
+
+
+@torch.no_grad()
+def tokens_right(head: TargetReader, pairs: PairShards, rows: Sequence[int]) -> float:
+    """Return the share of the tokens of these windows whose likeliest guess is right."""
+    right = total = 0
+    for at in range(0, len(rows), _RECIPE.batch):
+        batch = pairs.batch(rows[at : at + _RECIPE.batch]).to(head.device)
+        right += int((head.logits(batch).argmax(-1) == batch.tokens)[batch.is_token].sum())
+        total += int(batch.is_token.sum())
+    return right / total

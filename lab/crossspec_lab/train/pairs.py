@@ -19,14 +19,14 @@ from crossspec_lab.baselines.speculative import shared_ids
 from crossspec_lab.heads.eagle import tapped_layers
 from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from crossspec_lab.identity import check_same
+from crossspec_lab.train.reading import read_chunks
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.draft_model import DraftModel, EventDraft
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import replacing
-from crossspec_ros.models.base import Chunk, EventModel, to_device
+from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.pair import ModelPair
-from crossspec_ros.models.transformers_family import added_to_layers
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
@@ -56,14 +56,7 @@ class PairExtractor:
         read = Chunk.joined(
             [target.opening(), *frames, target.closing(self.question), target.words(tokens[:-1])]
         )
-        positions = to_device(read.positions, read.embeds.device)
-        output = target.body(
-            inputs_embeds=read.embeds[None],
-            position_ids=positions if len(positions) == 1 else positions[:, None],
-            use_cache=False,
-            output_hidden_states=True,
-            **added_to_layers(None if read.layers is None else read.layers[:, None]),
-        )
+        output = read_chunks(target, [read], output_hidden_states=True)
         rows = len(question) + len(tokens) - 1
         taps = tapped_layers(target.body.config.num_hidden_layers)
         found = {
@@ -159,20 +152,20 @@ class PairShards:
             )
         return rows
 
-    def batch(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Pairs:
+    def batch(self, rows: Sequence[int]) -> Pairs:
         """Return these windows side by side."""
         windows = [self._windows[row] for row in rows]
         names = set.intersection(*(set(one.keys()) for one in windows)) - {"question", "units"}
         fields: dict[str, Any] = {}
         for name in names:
             tensors = [_number(one.get_tensor(name)) for one in windows]
-            fields[name] = pad_sequence(tensors, True, _PADDING.get(name, 0)).to(device)
+            fields[name] = pad_sequence(tensors, True, _PADDING.get(name, 0))
         lengths = [one.get_slice("frames").get_shape()[0] for one in windows]
         mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
         longest = windows[int(np.argmax(lengths))]
         return Pairs(
-            question=_number(windows[0].get_tensor("question")).to(device),
-            frame_mask=mask.to(device),
+            question=_number(windows[0].get_tensor("question")),
+            frame_mask=mask,
             units=tuple(longest.get_tensor("units").tolist()),
             **fields,
         )

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from crossspec_lab.train.outputs import new_files
 from crossspec_lab.train.smol_student import SmolStudent
-from crossspec_lab.train.training import BETAS, Recipe, train
+from crossspec_lab.train.training import BETAS, Recipe, train_on_windows
 from crossspec_ros.paths import share_dir
 
 _TOWER = Recipe(8_000, 1_500, 64, 1e-3, weight_decay=0.01, held_out=64)
@@ -29,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     torch.manual_seed(7)
     student = SmolStudent(share_dir() / "models" / "smol", args.device)
     student.begin_as_tiny_tower()
-    train(student, student.draw, _TOWER.shrunk(args.shrink), args.work, "tower", args.device)
+    train_on_windows(student, _TOWER.shrunk(args.shrink), args.work, "tower", device=args.device)
     student.is_reading = True
     recipe = _CAPTIONS.shrunk(args.shrink)
     groups: list[dict[str, Any]] = [
@@ -39,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     optimizer = torch.optim.AdamW(
         groups, recipe.learning_rate, BETAS, weight_decay=recipe.weight_decay, fused=True
     )
-    train(student, student.draw, recipe, args.work, "captions", args.device, optimizer)
-    with new_files(args.out) as scratch:
-        student.save(scratch)
+    train_on_windows(student, recipe, args.work, "captions", device=args.device, optimizer=optimizer)
+    student.save(args.out)
     print(f"trained: {args.out}")
     return 0

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformers import SmolVLMForConditionalGeneration
 
 from crossspec_lab.train import smol_base
-from crossspec_lab.train.packed_answers import IGNORED, AnswerIds, pack
+from crossspec_lab.train.reading import AnswerIds, read_answers
 from crossspec_lab.train.shown_words import ShownWords
 from crossspec_lab.train.tiny_tower import copy_tiny_tower
 from crossspec_lab.train.training import window_rng
@@ -122,12 +122,10 @@ class SmolStudent(nn.Module):
 
     def caption_loss(self, features: Tensor, rows: Sequence[Sequence[Answered]]) -> Tensor:
         """Return the cross entropy of the answers about each window, in nats a token."""
-        hidden, wanted = self._read(features, rows)
-        chosen = wanted != IGNORED
-        hidden = hidden[chosen]
+        hidden, wanted = self.read(features, rows)
         # One matrix of both would have a gradient for all words, of which only the added rows learn.
         logits = torch.cat([hidden @ self.words.T, hidden @ self.rows.T], 1)
-        return F.cross_entropy(logits.float(), wanted[chosen])
+        return F.cross_entropy(logits.float(), wanted)
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Return the (..., width) embeddings of (...) ids."""
@@ -135,18 +133,11 @@ class SmolStudent(nn.Module):
         added = F.embedding((ids - own).clamp(min=0), self.rows)
         return torch.where((ids < own)[..., None], F.embedding(ids.clamp(max=own - 1), self.words), added)
 
-    def _read(self, features: Tensor, rows: Sequence[Sequence[Answered]]) -> tuple[Tensor, Tensor]:
-        before = self._before(features)
-        packed = pack([[self._ids(*one) for one in row] for row in rows], before.shape[1], features.device)
-        inputs = torch.cat([before, self._embedded(packed.tokens)], 1)
+    def read(self, features: Tensor, rows: Sequence[Sequence[Answered]]) -> tuple[Tensor, Tensor]:
+        """Return the (n, width) states before each of the n tokens of the answers, and the tokens."""
+        ids = [[self._ids(*one) for one in row] for row in rows]
         body = self.target.module.model.text_model
-        hidden = body(
-            inputs_embeds=inputs,
-            attention_mask=packed.mask,
-            position_ids=packed.positions,
-            use_cache=False,
-        ).last_hidden_state
-        return hidden, packed.wanted
+        return read_answers(body, self._before(features), self._embedded, ids)
 
     def _before(self, features: Tensor) -> Tensor:
         """Return the embeddings of the opening and of the frames between their markers."""
@@ -162,9 +153,8 @@ class SmolStudent(nn.Module):
         return torch.cat(parts, 1)
 
     def _ids(self, question: str, answer: str) -> AnswerIds:
-        before = self.target.prompt_ids(question)[1]
         ids = self.tokenizer.encode(f" {answer}{END}", add_special_tokens=False).ids
-        return AnswerIds([*before, *ids], [False] * len(before) + [True] * len(ids))
+        return AnswerIds.of(self.target.prompt_ids(question)[1], ids)
 
     def save(self, out: Path) -> None:
         """Write the checkpoint as changes of its base, in peft's format and bfloat16."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_model
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from crossspec_lab.identity import check_same
-from crossspec_lab.world.dataset import HELD_OUT, Draw, DrawnWindows
+from crossspec_lab.world.dataset import HELD_OUT, DrawnWindows
 
 BETAS = (0.9, 0.98)
 _SHARE = 0.05
@@ -24,7 +25,11 @@ _SHARE = 0.05
 
 @dataclass(frozen=True)
 class Recipe:
-    """Sizes and rates of a training; the `held_out` windows are evaluated only."""
+    """Sizes and rates of a training; the `held_out` windows are evaluated only.
+
+    With `patience` the training ends after so many evaluations in a row without a better loss, and the
+    student has the weights of the best one.
+    """
 
     windows: int
     steps: int
@@ -33,6 +38,8 @@ class Recipe:
     warmup_steps: int = 50
     weight_decay: float = 0.02
     held_out: int = 192
+    patience: int = 0
+    seed: int = 7
 
     def shrunk(self, divisor: int) -> Recipe:
         """Return the recipe with data and steps divided, to try a command."""
@@ -53,33 +60,41 @@ class _Trainer(Trainer):
         save_model(self.model, f"{output_dir}/model.safetensors")
 
 
+class _OnStep(TrainerCallback):
+    def __init__(self, on_step: Callable[[int], None]) -> None:
+        self._on_step = on_step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._on_step(state.global_step)
+
+
 def train(
-    student: nn.Module,
-    draw: Draw,
+    student: Any,
+    data: tuple[Any, Any],
     recipe: Recipe,
-    work: Path,
-    name: str,
+    folder: Path,
     device: str = "cpu",
     optimizer: torch.optim.Optimizer | None = None,
-    callbacks: tuple[TrainerCallback, ...] = (),
+    collate: Callable[[list[Any]], dict[str, Any]] | None = None,
+    on_step: Callable[[int], None] = lambda step: None,
+    has_bar: bool = True,
 ) -> None:
-    """Train a student. An interrupted training continues from its last checkpoint in `work`/`name`.
+    """Train a student. An interrupted training continues from its last checkpoint in `folder`.
 
     Raises InputError for a checkpoint of another recipe.
 
     Args:
-        student: a module that is called with `images` and `seeds` of windows, and returns their `loss`.
-        work: folder of drawn windows and checkpoints.
+        student: a module that is called with a batch and returns its `loss`.
+        data: what it learns from, and what is held out.
         optimizer: one in place of AdamW with the recipe's rate on all parameters.
+        collate: returns a batch of the data's items, under `pairs`; the default batches windows.
+        on_step: gets the number of steps so far before each.
+        has_bar: show a progress bar.
     """
-    learned, held_out = (
-        DrawnWindows(work / "windows", draw, seeds)
-        for seeds in (range(recipe.windows), range(HELD_OUT, HELD_OUT + recipe.held_out))
-    )
-    check_same(work / name, asdict(recipe))
+    check_same(folder, asdict(recipe))
     is_on_cpu = device == "cpu"
     arguments = TrainingArguments(
-        output_dir=str(work / name),
+        output_dir=str(folder),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch,
         per_device_eval_batch_size=recipe.batch,
@@ -90,30 +105,48 @@ def train(
         weight_decay=recipe.weight_decay,
         adam_beta1=BETAS[0],
         adam_beta2=BETAS[1],
-        seed=7,
+        seed=recipe.seed,
         use_cpu=is_on_cpu,
         bf16=not is_on_cpu,
         dataloader_num_workers=os.cpu_count() or 1,
         dataloader_persistent_workers=True,
         dataloader_pin_memory=not is_on_cpu,
         remove_unused_columns=False,
-        label_names=["seeds"],
+        label_names=["pairs" if collate else "seeds"],
         prediction_loss_only=True,
         logging_steps=_SHARE / 5,
         eval_strategy="steps",
         eval_steps=_SHARE,
         save_steps=_SHARE,
         save_total_limit=1,
+        load_best_model_at_end=recipe.patience > 0,
+        metric_for_best_model="loss",
+        disable_tqdm=not has_bar,
     )
+    stop = [EarlyStoppingCallback(recipe.patience)] if recipe.patience else []
     trainer = _Trainer(
         student,
         arguments,
-        train_dataset=cast(Any, learned),
-        eval_dataset=cast(Any, held_out),
+        data_collator=collate,
+        train_dataset=data[0],
+        eval_dataset=data[1],
         optimizers=(optimizer, None),
-        callbacks=list(callbacks),
+        callbacks=[_OnStep(on_step), *stop],
     )
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(work / name)))
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+
+
+def train_on_windows(student: Any, recipe: Recipe, work: Path, name: str, **options: Any) -> None:
+    """Train on the windows that `student.draw` draws; `work` keeps them, and checkpoints in `name`.
+
+    The student gets their `images` and `seeds`. Other options are those of `train`.
+    """
+    learned, held_out = (
+        DrawnWindows(work / "windows", student.draw, seeds)
+        for seeds in (range(recipe.windows), range(HELD_OUT, HELD_OUT + recipe.held_out))
+    )
+    train(student, (learned, held_out), recipe, work / name, **options)
 
 
 def window_rng(seed: int, is_training: bool) -> np.random.Generator:

@@ -203,19 +203,19 @@ class FuzzPublisher(GuardedNode):
         self._after_ns = self.get_clock().now().nanoseconds
         self._reported.clear()
         self.failed_callbacks.clear()
-        rng, end_s, number = np.random.default_rng(0), time.monotonic() + _PATIENCE_S, 0
-        while not (self._reported.is_set() and self._are_diagnosed()) and time.monotonic() < end_s:
+        rng, found = np.random.default_rng(0), dict[str, bool]()
+        for number in range(round(_PATIENCE_S / _FRAME_S)):
             now_ns = self.get_clock().now().nanoseconds
             pixels = rng.integers(0, 256, (64, 85, 3), np.uint8)
             self._frames.publish(image_message(pixels, now_ns, "camera"))
             packet = event_packet(now_ns, _TWO_EVENTS, "mono", (64, 48), number, time_base=now_ns)
             self._events.publish(packet)
-            number += 1
             time.sleep(_FRAME_S)
-        return {"captioned": self._reported.is_set(), "diagnosed": self._are_diagnosed()}
-
-    def _are_diagnosed(self) -> bool:
-        return set(self.failed_callbacks) == set(NODES)
+            is_diagnosed = self.failed_callbacks.keys() == set(NODES)
+            found = {"captioned": self._reported.is_set(), "diagnosed": is_diagnosed}
+            if all(found.values()):
+                break
+        return found
 
     def _take_report(self, message: WindowReport) -> None:
         # A complete window after the last invalid message.

@@ -118,7 +118,7 @@ class Soak:
     def _serve(self) -> Child:
         """Start a writer, and wait until dv_camera has connected to it."""
         ports = map(str, self._ports)
-        writer = self._child(["-m", "crossspec_lab.trials.soak_writer", *ports, "--rate", str(self._rate)])
+        writer = self._child(["-m", "crossspec_lab.trials.soak_writer", *ports, str(self._rate)])
         writer.wait(lambda: writer.lines, "dv_camera did not connect")
         return writer
 

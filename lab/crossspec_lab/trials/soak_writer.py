@@ -1,49 +1,40 @@
 """Software of a camera for the soak: it serves events and frames as dv network streams.
 
-`python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT --rate 5` prints a line of JSON when
-clients have connected to both ports, and one for each second of the stream. An integer on its input steps the
-clock of its stamps by so many seconds.
+`python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT RATE` prints a line of JSON when clients
+have connected to both ports, and one for each second of the stream. RATE is at least so many million events a
+second. An integer on its input steps the clock of its stamps by so many seconds.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
 
 import cv2
 import dv_processing as dv
-import numpy as np
 
-from crossspec_ros.events.cdr import typestore
-from crossspec_ros.paths import share_dir
-from crossspec_ros.recordings.recording import open_recording
+from crossspec_lab.world.camera import FRAME_SIZE, frame
+from crossspec_lab.world.scene import drive
 
-WIDTH, HEIGHT = 640, 480
 FRAME_US = 40_000
 _CHUNK_US, _STEP_US = 10_000, 200
 _DOUBLINGS = 6
+_PICTURES = 75
 
 
-def main() -> None:
+def main(events_port: int, frames_port: int, rate: float) -> None:
     """Serve until killed."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("events_port", type=int)
-    parser.add_argument("frames_port", type=int)
-    parser.add_argument("--rate", type=float, default=5.0, help="million events per second, at least [5]")
-    args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A drive, because one picture would pass for a frozen camera, and noise has the longest captions.
-    pictures = _pictures(share_dir() / "rosbags" / "synthetic_drive")
-    stream, size, address = dv.io.Stream, (WIDTH, HEIGHT), "127.0.0.1"
-    events = dv.io.NetworkWriter(address, args.events_port, stream.EventStream(0, "events", "CAM", size))
-    frames = dv.io.NetworkWriter(address, args.frames_port, stream.FrameStream(0, "frames", "CAM", size))
+    drawn = (frame(drive(0, 4), 0, i * FRAME_US / 1e6) for i in range(_PICTURES))
+    pictures = [cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) for picture in drawn]
+    stream, address = dv.io.Stream, "127.0.0.1"
+    events = dv.io.NetworkWriter(address, events_port, stream.EventStream(0, "events", "CAM", FRAME_SIZE))
+    frames = dv.io.NetworkWriter(address, frames_port, stream.FrameStream(0, "frames", "CAM", FRAME_SIZE))
     up_s = time.monotonic()
     stays = 0
     while stays < 20:  # dv_camera connects twice
@@ -56,8 +47,8 @@ def main() -> None:
     while True:
         time.sleep(max(0.0, (t_us + _CHUNK_US) / 1e6 - time.time()))
         if t_us % FRAME_US == 0:
-            frames.writeFrame(dv.Frame(t_us + clock[0], pictures[t_us // FRAME_US % len(pictures)]))
-        chunk = _events(t_us + clock[0], args.rate)
+            frames.writeFrame(dv.Frame(t_us + clock[0], pictures[t_us // FRAME_US % _PICTURES]))
+        chunk = _events(t_us + clock[0], rate)
         events.writeEvents(chunk)
         sent, t_us = sent + chunk.size(), t_us + _CHUNK_US
         if t_us % 1_000_000 == 0:
@@ -72,25 +63,16 @@ def _listen(clock: list[int]) -> None:
         clock[0] += int(line) * 1_000_000
 
 
-def _pictures(recording: Path) -> list[np.ndarray]:
-    """Return the frames of a recording, (H, W, 3) uint8 BGR."""
-    pictures = []
-    for message in open_recording(recording).messages():
-        if message.kind == "image":
-            image: Any = typestore().deserialize_cdr(message.data, message.type)
-            pictures.append(np.asarray(cv2.imdecode(image.data, cv2.IMREAD_COLOR)))
-    return pictures
-
-
 def _events(start_us: int, rate: float) -> dv.EventStore:
     """Return 10 ms of events, each 64 times, because Python makes too few events for any camera."""
     unique = math.ceil(rate * _STEP_US / 2**_DOUBLINGS)
+    width, height = FRAME_SIZE
     chunk = dv.EventStore()
     for t_us in range(start_us, start_us + _CHUNK_US, _STEP_US):
         events = dv.EventStore()
         for i in range(unique):
             place = t_us // _STEP_US * 7919 + i * 104_729
-            events.push_back(t_us, place % WIDTH, place // WIDTH % HEIGHT, i % 2 == 0)
+            events.push_back(t_us, place % width, place // width % height, i % 2 == 0)
         for _ in range(_DOUBLINGS):
             same = dv.EventStore()
             same.add(events)
@@ -100,4 +82,4 @@ def _events(start_us: int, rate: float) -> dv.EventStore:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -30,6 +30,11 @@ _MAX_PARTS = 4
 _OFFSETS_NS = (0, -(10**9), 10**9, 10**12, -(10**12))
 _COUNTS = (0, 1, 2, 127, 128, 255, 32_767, 65_535, 700_000, 50_000_000, 2**31 - 1, 2**32 - 1, 2**63 - 1)
 _FORMATS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
+_NUMBERS = st.builds(
+    lambda form, count: struct.pack(form, count % (1 << 8 * struct.calcsize(form))),
+    st.sampled_from(_FORMATS),
+    st.sampled_from(_COUNTS),
+)
 _TEXTS = (b"9" * 5_000, b"1e308", b"NaN", b"null", b"-1", b"../../etc/passwd", b"\x00\x1b[2J", b"[" * 100_000)
 
 
@@ -97,27 +102,13 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     """Draw one to five changes of valid bytes: lost, doubled, changed or zero parts, and wrong counts."""
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 5))):
-        at, length = draw(st.integers(0, len(changed))), draw(st.integers(0, 400))
-        part = changed[at : at + length]
-        kind = draw(st.sampled_from(("zero", "bytes", "number", "text", "double", "lose")))
-        if kind == "zero":
-            part = bytearray(len(part))
-        elif kind == "bytes":
-            part = bytearray(draw(st.binary(min_size=1, max_size=8)))
-            length = len(part)
-        elif kind == "number":
-            form, number = draw(st.sampled_from(_FORMATS)), draw(st.sampled_from(_COUNTS))
-            length = struct.calcsize(form)
-            # Counts and lengths are mostly aligned.
-            at -= at % length if draw(st.integers(0, 2)) else 0
-            part = bytearray(struct.pack(form, number % (1 << 8 * length)))
-        elif kind == "text":
-            part = bytearray(draw(st.sampled_from(_TEXTS)))
-            length = draw(st.integers(0, 8))
-        elif kind == "double":
-            part *= 1000 if draw(st.integers(0, 15)) == 15 else 2
-        else:
-            part = bytearray()
-            length = length if draw(st.integers(0, 2)) else len(changed)
-        changed[at : at + length] = part
+        many = draw(st.integers(0, 63)) == 63
+        at = draw(st.integers(0, len(changed)))
+        # Counts and lengths are mostly aligned.
+        at -= at % draw(st.sampled_from((1, 2, 4, 8)))
+        part = bytes(changed[at : at + draw(st.integers(0, 400))])
+        copies = st.sampled_from((b"", bytes(len(part)), (1000 if many else 2) * part))
+        new = draw(copies | st.binary(min_size=1, max_size=8) | _NUMBERS | st.sampled_from(_TEXTS))
+        # The new bytes replace as many, the part, nothing or, rarely, all that follows.
+        changed[at : len(changed) if many else at + draw(st.sampled_from((len(new), len(part), 0)))] = new
     return bytes(changed)

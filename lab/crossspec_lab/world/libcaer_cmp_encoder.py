@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from crossspec_lab.world.vector_words import put_segment
-from crossspec_ros.compiled import FIELDS, compiled
+from crossspec_lab.evt3_encoder import encode_words
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.libcaer_cmp import ADDR_X, ADDR_Y, TIME_HIGH, TIME_LOW, VECT_8, VECT_BASE_Y
 from crossspec_ros.events.packed import X_MASK
+
+_KINDS = TIME_HIGH, TIME_LOW, ADDR_X, VECT_BASE_Y, VECT_8, ADDR_Y
 
 
 def encode_libcaer_cmp(batch: EventBatch, time_base: int) -> bytes:
@@ -28,25 +27,4 @@ def encode_libcaer_cmp(batch: EventBatch, time_base: int) -> bytes:
     if int(t.min()) < 0 or int(t.max()) >= 1 << 24:
         raise ValueError("libcaer_cmp can express times up to 16.7 s after the packet's time base only")
     words = np.empty(4 * len(batch), np.uint16)
-    return words[: _encode(t, x, y, p, words)].tobytes()
-
-
-@compiled(f"int64({FIELDS}, uint16[::1])")
-def _encode(t: np.ndarray, x: np.ndarray, y: np.ndarray, p: np.ndarray, words: np.ndarray) -> int:
-    """Fill `words`, of which an event takes four at most; returns how many."""
-    count: Any = 0
-    start = high = low = 0
-    while start < t.size:
-        if t[start] >> 12 != high:
-            high = t[start] >> 12
-            words[count] = TIME_HIGH << 12 | high
-            count += 1
-        if t[start] & 0xFFF != low:
-            low = t[start] & 0xFFF
-            words[count] = TIME_LOW << 12 | low
-            count += 1
-        if start == 0 or x[start] != x[start - 1]:
-            words[count] = ADDR_X << 12 | x[start]
-            count += 1
-        count, start = put_segment(t, x, y, p, words, (count, start), (VECT_BASE_Y, VECT_8, ADDR_Y, 8))
-    return count
+    return words[: encode_words(t, x, y, p, words, 0, _KINDS, 8)].tobytes()

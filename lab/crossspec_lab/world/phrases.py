@@ -6,6 +6,13 @@ the key elements, then the vehicle's place, then the circumstances.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from crossspec_lab.world.scene import Scene
 
 QUESTION = "What are the key elements in this scene?"
@@ -23,18 +30,22 @@ _PERSON = {
     "crossing": "a person in {} crossing the road",
     "cycling": "a cyclist in {} riding on the right",
 }
+_NOBODY = "nobody on foot"
 _EGO = {"still": "we are standing still", "slow": "we are moving slowly", "fast": "we are moving fast"}
+_SIGNAL = "the traffic light is"
 
 COLOR_ATTRIBUTES = ("vehicle color", "person color", "light", "signal color")
 """Attributes that only frames show: events carry neither colour nor light level."""
+WAYS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("english.yaml").read_text())
+"""Phrasings of each thing in free English; a thing with several values has them under each value."""
 
 
 def caption(scene: Scene) -> str:
     """Return the one true caption of a window."""
     road, vehicle = _ROAD[scene.road], scene.vehicle
-    person = _PERSON[scene.person.action].format(scene.person.color) if scene.person else "nobody on foot"
+    person = _PERSON[scene.person.action].format(scene.person.color) if scene.person else _NOBODY
     light = "dim" if scene.tunnel else scene.light
-    state = f"the traffic light is {scene.signal.color}" if scene.signal else _EGO[scene.ego]
+    state = f"{_SIGNAL} {scene.signal.color}" if scene.signal else _EGO[scene.ego]
     if vehicle:
         verb, place = _PLACE[vehicle.place]
         first = f"a {vehicle.color} {vehicle.kind} {verb} a {road}"
@@ -71,34 +82,58 @@ def attributes(scene: Scene) -> dict[str, str]:
     return found
 
 
+_GAP = re.compile(r"\\\{\w*\\\}")
+
+
+def _pattern(ways: Iterable[str], gap: str = ".{1,30}?") -> re.Pattern[str]:
+    """Return the pattern of a thing in any of these phrasings, with `gap` in their gaps."""
+    return re.compile("|".join(_GAP.sub(lambda _: gap, re.escape(way)) for way in ways), re.I)
+
+
+_FIXED: dict[str, dict[str, str]] = {
+    "road": _ROAD,
+    "light": {light: f"It is {light} and" for light in WAYS["light"]},
+    "vehicle place": {place: verb for place, (verb, _) in _PLACE.items()},
+    "person": _PERSON | {"none": _NOBODY},
+    "vehicle": {"none": "an empty "},
+    "state": _EGO | {"signal": _SIGNAL},
+}
+"""Phrases of the fixed captions that free English has otherwise."""
+_CLAIMS = {
+    attribute: {
+        value: _pattern([*ways, _FIXED.get(attribute, {}).get(value, ways[0])])
+        for value, ways in named.items()
+    }
+    for attribute, named in {
+        "vehicle": {"none": WAYS["no vehicle"]},
+        "road": WAYS["road"],
+        "background": WAYS["background"],
+        "light": WAYS["light"],
+        "vehicle place": WAYS["place"],
+        "vehicle motion": WAYS["motion"],
+        "person": WAYS["person"] | {"none": WAYS["nobody"]},
+        "state": WAYS["state"] | {"signal": WAYS["signal"]},
+    }.items()
+}
+_COLOR = r"\b(red|blue|green|yellow|grey)\b"
+_VEHICLE = re.compile(rf"{_COLOR} (car|van)\b|\b(car|van)(?: painted|,) {_COLOR}")
+_COLORS = {
+    "person color": _pattern(WAYS["dress"], _COLOR),
+    "signal color": _pattern([*WAYS["signal"], _SIGNAL + " {}"], _COLOR),
+}
+
+
 def claimed(text: str) -> dict[str, str]:
-    """Return the attributes that any text claims in the grammar's phrases."""
-    elements, _, rest = text.partition(" on both sides.")
-    words = elements.split()
+    """Return the attributes that any text claims, in fixed phrases or in free English."""
     found: dict[str, str] = {}
-
-    def look(attribute: str, phrases: dict[str, str], where: str) -> None:
-        for value, phrase in phrases.items():
-            if phrase in where:
-                found[attribute] = value
-                return
-
-    look("vehicle", {"none": " an empty ", "car": " car ", "van": " van "}, elements)
-    if found.get("vehicle") in ("car", "van"):
-        found["vehicle color"] = words[words.index(found["vehicle"]) - 1]
-    look("vehicle place", {k: v[0] for k, v in _PLACE.items()}, elements)
-    look("vehicle motion", _MOTION, rest)
-    shapes = {k: v.split("{} ")[1] for k, v in _PERSON.items()}
-    look("person", {"none": "nobody on foot", **shapes}, elements)
-    for noun in ("person", "cyclist"):
-        if noun in words[:-2]:
-            found["person color"] = words[words.index(noun) + 2]
-    look("road", _ROAD, elements)
-    look(
-        "background", {b: f"and {b}" for b in ("trees", "buildings", "open fields", "tunnel walls")}, elements
-    )
-    look("light", {v: f"It is {v} and" for v in ("sunny", "cloudy", "dusk", "night", "dim")}, rest)
-    look("state", {**_EGO, "signal": "the traffic light is"}, rest)
-    if found.get("state") == "signal":
-        found["signal color"] = rest.partition("the traffic light is")[2].split(".")[0].strip()
+    for attribute, values in _CLAIMS.items():
+        for value, pattern in values.items():
+            if pattern.search(text):
+                found.setdefault(attribute, value)
+    if match := _VEHICLE.search(text):
+        color, kind, other_kind, other_color = match.groups()
+        found |= {"vehicle": kind or other_kind, "vehicle color": color or other_color}
+    for attribute, pattern in _COLORS.items():
+        if match := pattern.search(text):
+            found[attribute] = next(filter(None, match.groups()))
     return found

@@ -74,7 +74,14 @@ def _write(out: Path, seconds: int, seed: int) -> None:
 
 
 def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:
-    """Write `events.h5` in DSEC's layout; `batch.t` is absolute, in order, and not before `t_offset` us.
+    """Write `events.h5` of a sequence, with the sensor's size; see `put_events`."""
+    with h5py.File(path, "w") as file:
+        put_events(file, batch, t_offset)
+        file.attrs["width"], file.attrs["height"] = batch.width, batch.height
+
+
+def put_events(file: h5py.File, batch: EventBatch, t_offset: int) -> None:
+    """Put events in DSEC's layout; `batch.t` is absolute, in order, and not before `t_offset` us.
 
     Raises ValueError for times that do not fit: the file holds 32 bits of us over `t_offset`.
     """
@@ -84,9 +91,7 @@ def write_events_h5(path: Path, batch: EventBatch, t_offset: int) -> None:
     # ms_to_idx[ms] is the first event at or after that millisecond, up to the millisecond of the last event.
     ms_to_index = np.searchsorted(t, np.arange(int(t[-1]) // 1000 + 1) * 1000)
     packed = hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)
-    with h5py.File(path, "w") as file:
-        for name, values in (("x", batch.x), ("y", batch.y), ("t", t.astype(np.uint32)), ("p", batch.p)):
-            file.create_dataset(f"events/{name}", data=values, compression=packed, chunks=True)
-        file.create_dataset("ms_to_idx", data=ms_to_index.astype(np.uint64), compression=packed, chunks=True)
-        file.create_dataset("t_offset", data=np.int64(t_offset))
-        file.attrs["width"], file.attrs["height"] = batch.width, batch.height
+    for name, values in (("x", batch.x), ("y", batch.y), ("t", t.astype(np.uint32)), ("p", batch.p)):
+        file.create_dataset(f"events/{name}", data=values, compression=packed, chunks=True)
+    file.create_dataset("ms_to_idx", data=ms_to_index.astype(np.uint64), compression=packed, chunks=True)
+    file.create_dataset("t_offset", data=np.int64(t_offset))

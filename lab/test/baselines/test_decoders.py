@@ -8,13 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from crossspec_lab.baselines.cascade import Cascade
+from crossspec_lab.baselines.compression import ElasticCompressor
 from crossspec_lab.baselines.lookahead import GRAM, Branches, Lookahead
-from crossspec_lab.baselines.one_shot import OneShot
+from crossspec_lab.baselines.one_shot import Alone, OneShot
 from crossspec_lab.baselines.pipelined import Pipelined
+from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
 from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
 from crossspec_lab.baselines.speculative import ContinuingDraft, FixedGamma
@@ -28,16 +32,38 @@ from crossspec_lab.world.phrases import QUESTION
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
+Ids = tuple[int, ...]
 Captions = Callable[[OneShot], list[Written]]
-WORDS = 30
-DEPTH = 5
+WORDS, DEPTH = 30, 5
 TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=9).map(tuple), max_size=4)
 RUNS = st.lists(st.integers(0, 2), min_size=1, max_size=DEPTH - 1).map(tuple)
+
+
+@pytest.fixture(scope="module")
+def alone(pair: ModelPair, windows: list[Window]) -> list[Ids]:
+    """Return the target's own captions of the first two windows."""
+    with closing(Alone(pair)) as decoder:
+        return [decoder(window, QUESTION, Trace()).tokens for window in windows[:2]]
+
+
+@pytest.fixture
+def captions(windows: list[Window], alone: list[Ids]) -> Captions:
+    """Return a function that captions two windows, the first one twice, and checks the captions."""
+
+    def caption(decoder: OneShot) -> list[Written]:
+        with closing(decoder):
+            written = [decoder(window, QUESTION, Trace()) for window in (*windows[:2], windows[0])]
+        assert [one.tokens for one in written] == [*alone, alone[0]]
+        assert all(sum(one.accept_lengths) == len(one.tokens) for one in written)
+        return written
+
+    return caption
 
 
 @pytest.mark.parametrize(
@@ -59,9 +85,7 @@ def test_captions_are_the_targets(
 
 
 @pytest.mark.nightly
-def test_lookups_repeat_captions_in_few_passes(
-    pair: ModelPair, captions: Captions, alone: list[tuple[int, ...]]
-) -> None:
+def test_lookups_repeat_captions_in_few_passes(pair: ModelPair, captions: Captions, alone: list[Ids]) -> None:
     first, _, again = captions(SuffixDecoding(pair))
     assert 3 * len(again.accept_lengths) < len(first.accept_lengths)
     stored, *_ = captions(Retrieval(pair, alone[:1]))
@@ -72,10 +96,8 @@ def test_lookups_repeat_captions_in_few_passes(
 
 
 @given(TEXTS, TEXTS, RUNS, st.integers(0, DEPTH - 1))
-def test_suffix_array_equals_a_search(
-    texts: list[tuple[int, ...]], more: list[tuple[int, ...]], run: tuple[int, ...], longest: int
-) -> None:
-    def search(run: tuple[int, ...]) -> dict[int, int]:
+def test_suffix_array_equals_a_search(texts: list[Ids], more: list[Ids], run: Ids, longest: int) -> None:
+    def search(run: Ids) -> dict[int, int]:
         ends = ((text, i + len(run)) for text in texts + more for i in range(len(text) - len(run)))
         return dict(Counter(text[end] for text, end in ends if text[end - len(run) : end] == run))
 
@@ -135,10 +157,41 @@ ROWS = [[0.6, 0.4], [0.4, 0.6], [0.99, 0.01], [0.5, 0.5]]
     ],
 )
 def test_typical_acceptance_follows_the_entropy(
-    probs: list[list[float]], tokens: list[int], accepted: tuple[tuple[int, ...], int]
+    probs: list[list[float]], tokens: list[int], accepted: tuple[Ids, int]
 ) -> None:
     chain = DraftTree.chain(tokens, [1.0] * len(tokens), "event_draft")
     assert TypicalAcceptance(0.09, 0.3)(chain, torch.tensor(probs).log()) == accepted
+
+
+@pytest.mark.parametrize(
+    ("response", "question", "proposed"),
+    [
+        # (1, 2) is followed by 5 in the question and by 6 in the response; (9, 1, 2) only by 5.
+        ((1, 2, 6, 7, 1, 2), (9, 1, 2, 5), (6, 7)),
+        ((1, 2, 6, 9, 1, 2), (9, 1, 2, 5), (5, 1)),
+        ((1, 2, 3), (), ()),
+        ((), (), ()),
+    ],
+)
+def test_prompt_lookup_takes_the_latest_longest_match(response: Ids, question: Ids, proposed: Ids) -> None:
+    target: Any = SimpleNamespace(prompt_ids=lambda text: ((), question))
+    assert PromptLookup(target).propose(Context("?", response), 2, 0.0).token_ids == proposed
+
+
+def test_compressor_chooses_one_method_and_its_gate_learns() -> None:
+    torch.manual_seed(0)
+    tokens, mask = torch.randn(3, 34, 16), torch.ones(3, 34, dtype=torch.bool)
+    mask[2, 17:] = False
+    compress = ElasticCompressor(width=16, kept=4, heads=2)
+    choice = compress.choice(tokens, mask)
+    torch.testing.assert_close(choice.round(), choice)
+    assert choice.sum(-1).tolist() == pytest.approx([1, 1, 1])
+    compress(tokens, mask).square().mean().backward()
+    assert compress.gate.weight.grad is not None and compress.gate.weight.grad.abs().sum() > 0
+    # A single input needs one method only; the result is the same.
+    together = compress.eval()(tokens, mask)
+    assert together.shape == (3, 4, 16)
+    torch.testing.assert_close(compress(tokens[:1], mask[:1]), together[:1])
 
 
 @pytest.mark.parametrize("failing", [(ContinuingDraft, "after"), (OneShot, "answer")])
@@ -157,7 +210,7 @@ def test_pipelined_raises_a_failure_and_leaves_no_thread(
 
 @pytest.mark.nightly
 def test_specvlm_learns_and_writes_the_targets_captions(
-    pair: ModelPair, windows: list[Window], alone: list[tuple[int, ...]], tmp_path: Path
+    pair: ModelPair, windows: list[Window], alone: list[Ids], tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
     head = SpecVLMHead(Sizes.of(pair.target, pair.draft))

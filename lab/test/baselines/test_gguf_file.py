@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from crossspec_ros.models.gguf_file import is_llama, write_gguf
+from crossspec_ros.models.gguf_file import write_gguf
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.settings import NO_DRAFT
@@ -19,7 +19,6 @@ pytest.importorskip("gguf")
 @torch.inference_mode()
 def test_another_library_reads_the_same_model(tmp_path: Path) -> None:
     target = load_pair(tiny_models(), draft=NO_DRAFT).target
-    assert is_llama(target.body.config)
     write_gguf(target, tmp_path / "target.gguf", "F32")
     module = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="target.gguf", dtype="float32")
     ids = torch.arange(3, 40)[None]

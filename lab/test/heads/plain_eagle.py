@@ -1,14 +1,27 @@
-"""EAGLE's arithmetic written out row by row, in float64 and without a cache; random pairs."""
+"""EAGLE-3's arithmetic written out row by row, in float64 and without a cache; random pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from crossspec_lab.heads.eagle import Eagle
 from crossspec_lab.heads.head import IGNORED, Pairs, Sizes
 from torch import Tensor
+from torch.nn import functional as F
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 192,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_hidden_layers": 1,
+    "vocab_size": 577,
+}
+"""Layer of a head, other than the default llama's."""
 
 
 def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), question: int = 5, taps: int = 3) -> Pairs:
@@ -36,9 +49,8 @@ class PlainEagle:
     """The outputs of a head for rows of one window."""
 
     def __init__(self, head: Eagle) -> None:
-        self._head, self.weights = head, {name: one.double() for name, one in head.state_dict().items()}
-        self._flags = head.flags
-        self._layer: dict[str, Any] = dict(head.options["layer"])
+        self._head, self._flags, self._layer = head, head.flags, head.config
+        self.weights = {name: one.double() for name, one in head.state_dict().items()}
 
     def features(self, taps: Tensor) -> Tensor:
         """Return (n, width) features of the target's rows."""
@@ -69,8 +81,7 @@ class PlainEagle:
         return (self.weights["lm_head.weight"] @ normed).log_softmax(-1)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        eps = self._layer.get("rms_norm_eps", 1e-6)
-        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * self.weights[f"{name}.weight"]
+        return F.rms_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self._layer.rms_norm_eps)
 
     def _last(self, embeds: Tensor, features: Tensor) -> Tensor:
         """Return the (width,) output of the last row."""
@@ -81,30 +92,18 @@ class PlainEagle:
         made = residual[-1] + self._attended(read) @ weights[at + "self_attn.o_proj.weight"].T
         inner = self._norm(made, at + "post_attention_layernorm")
         gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
-        made = made + down @ (torch.nn.functional.silu(gate @ inner) * (up @ inner))
+        made = made + down @ (F.silu(gate @ inner) * (up @ inner))
         return self._norm(made, "norm") if self._flags["norm_output"] else made
 
     def _attended(self, read: Tensor) -> Tensor:
-        heads = self._layer["num_attention_heads"]
-        groups = heads // self._layer.get("num_key_value_heads", heads)
-        size = self._layer.get("head_dim", self._layer["hidden_size"] // heads)
+        """Return what the last row attends to."""
+        at, size = "layers.0.self_attn.", self._layer.head_dim
         q, k, v = (
-            (read @ self.weights[f"layers.0.self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, size))
-            for name in "qkv"
+            (read @ self.weights[f"{at}{name}_proj.weight"].T).unflatten(-1, (-1, size)) for name in "qkv"
         )
-        if self._layer["model_type"] == "qwen3":
-            q, k = self._norm(q, "layers.0.self_attn.q_norm"), self._norm(k, "layers.0.self_attn.k_norm")
-        turn = torch.polar(
-            torch.ones(len(read), size // 2, dtype=torch.double),
-            torch.outer(
-                torch.arange(len(read)).double(), 10000 ** -(torch.arange(0, size, 2) / size).double()
-            ),
-        )[:, None]
-
-        def turned(x: Tensor) -> Tensor:
-            both = torch.complex(*x.chunk(2, -1)) * turn
-            return torch.cat([both.real, both.imag], -1)
-
-        q, k = turned(q)[-1], turned(k).repeat_interleave(groups, 1)
-        weights = (torch.einsum("hd,nhd->hn", q, k) * size**-0.5).softmax(-1)
-        return torch.einsum("hn,nhd->hd", weights, v.repeat_interleave(groups, 1)).flatten()
+        if self._layer.model_type == "qwen3":
+            q, k = self._norm(q, at + "q_norm"), self._norm(k, at + "k_norm")
+        turn = LlamaRotaryEmbedding(self._layer)(read, torch.arange(len(read))[None])
+        q, k, v = (one.transpose(0, 1)[None] for one in (q, k, v))
+        q, k = apply_rotary_pos_emb(q, k, *turn)
+        return F.scaled_dot_product_attention(q[:, :, -1:], k, v, enable_gqa=True).flatten()

@@ -9,21 +9,11 @@ import pytest
 import torch
 from crossspec_lab.heads.eagle import Eagle
 from crossspec_lab.heads.head import Pairs, Sizes
-from plain_eagle import PlainEagle, random_pairs
+from plain_eagle import QWEN3, PlainEagle, random_pairs
 
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.models.pair import ModelPair
 
-QWEN3 = {
-    "model_type": "qwen3",
-    "hidden_size": 192,
-    "intermediate_size": 256,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "num_hidden_layers": 1,
-    "vocab_size": 577,
-}
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"norm_before_residual": True, "draft_vocabulary": 400, "layer": QWEN3},

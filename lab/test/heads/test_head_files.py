@@ -13,22 +13,12 @@ from crossspec_lab.heads.head import Head, Sizes
 from crossspec_lab.heads.head_files import load_head, make_head, save_head
 from crossspec_lab.heads.medusa import Medusa
 from crossspec_lab.train.head_training import VARIANTS, new_head
+from plain_eagle import QWEN3
 from refusals import refused
 from safetensors.torch import load_file, save_file
 
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
-
-LAYER = {
-    "model_type": "qwen3",
-    "hidden_size": 192,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "num_hidden_layers": 1,
-    "vocab_size": 577,
-}
 
 
 @pytest.fixture
@@ -73,13 +63,13 @@ def test_shipped_heads_are_loaded() -> None:
 def speculators(folder: Path, sizes: Sizes, **changes: Any) -> Eagle:
     """Write a head of vllm-project/speculators, with changes of its config."""
     flags = {"norm_before_residual": True, "fc_norm": True, "norm_output": True}
-    head = Eagle(sizes, layer=LAYER, draft_vocabulary=288, taps=[1, 2, 4], own_embeddings=True, **flags)
+    head = Eagle(sizes, layer=QWEN3, draft_vocabulary=288, taps=[1, 2, 4], own_embeddings=True, **flags)
     head.d2t.copy_(torch.randperm(577)[:288].sort().values - torch.arange(288))
     config = {
         "speculators_model_type": "eagle3",
         "draft_vocab_size": 288,
         "eagle_aux_hidden_state_layer_ids": [1, 2, 4],
-        "transformer_layer_config": LAYER,
+        "transformer_layer_config": QWEN3,
         **flags,
     }
     # Older files name the layer otherwise.
@@ -100,9 +90,9 @@ def test_published_formats_are_loaded(pair: ModelPair, sizes: Sizes, tmp_path: P
     [
         ({"speculators_model_type": "dflash"}, "eagle-of-another-algorithm"),
         ({"draft_vocab_size": 77}, "eagle-library-weights"),
-        ({"transformer_layer_config": LAYER | {"model_type": "gpt2"}}, "eagle-layer-type"),
-        ({"transformer_layer_config": LAYER | {"hidden_size": 4096}}, "eagle-of-another-width"),
-        ({"transformer_layer_config": LAYER | {"vocab_size": 9}}, "eagle-vocabulary-map"),
+        ({"transformer_layer_config": QWEN3 | {"model_type": "gpt2"}}, "eagle-layer-type"),
+        ({"transformer_layer_config": QWEN3 | {"hidden_size": 4096}}, "eagle-of-another-width"),
+        ({"transformer_layer_config": QWEN3 | {"vocab_size": 9}}, "eagle-vocabulary-map"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 5]}, "eagle-tapped-layers"),
     ],
 )
@@ -114,30 +104,14 @@ def test_other_speculators_heads_are_refused(
         load_head(tmp_path, pair.target)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "code"),
-    [
-        ('"language_model"', '"hedgehog"', "head-kind-unknown"),
-        ('"inner": 384', '"inner": 392', "head-library-sizes"),
-        ('"inner": 384', '"inner": "x"', "head-library-options"),
-        ('"width": 192', '"width": 96', "head-of-another-width"),
-        ('"vocabulary": "', '"vocabulary": "0', "head-of-another-vocabulary"),
-    ],
-)
-def test_other_heads_are_refused(
-    old: str, new: str, code: str, pair: ModelPair, sizes: Sizes, tmp_path: Path
-) -> None:
+def test_head_of_another_target_is_refused(pair: ModelPair, sizes: Sizes, tmp_path: Path) -> None:
     save_head(new_head("massv", sizes), tmp_path, {})
     config = tmp_path / "config.json"
-    assert old in config.read_text()
-    config.write_text(config.read_text().replace(old, new))
-    with refused(code, library_text="library" in code):
+    own = config.read_text()
+    config.write_text(own.replace('"width": 192', '"width": 96'))
+    with refused("head-of-another-width"):
         load_head(tmp_path, pair.target)
-
-
-def test_missing_files_are_refused(pair: ModelPair, sizes: Sizes, tmp_path: Path) -> None:
-    save_head(new_head("massv", sizes), tmp_path, {})
-    for file, code in (("model.safetensors", "head-without-weights"), ("config.json", "head-without-config")):
-        (tmp_path / file).unlink()
-        with refused(code, library_text=code == "head-without-weights"):
-            load_head(tmp_path, pair.target)
+    config.write_text(own)
+    (tmp_path / "model.safetensors").unlink()
+    with refused("head-without-weights", library_text=True):
+        load_head(tmp_path, pair.target)

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crossspec_lab.bench.held_out import OPTIONS, stream
+from crossspec_lab.bench.live import OPTIONS, stream
 from crossspec_lab.heads.adapter import published_adapters
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.growing import ranked
 from crossspec_lab.heads.head import Head, Pairs, Sizes, TargetReader
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.heads.language_model import LanguageModel
+from crossspec_lab.heads.medusa import Medusa
 from crossspec_lab.train.head_training import VARIANTS, new_head
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
@@ -146,3 +147,38 @@ def test_head_writes_only_its_draft_vocabulary(pair: ModelPair) -> None:
     with torch.inference_mode():
         guess = head.propose(context, 20, 0.0)
     assert len(guess) == 20 and set(guess.token_ids) <= set(vocabulary)
+
+
+@torch.no_grad()
+def test_medusa_equals_the_plain_arithmetic(pair: ModelPair) -> None:
+    torch.manual_seed(0)
+    head = Medusa(Sizes.of(pair.target, None))
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    weights, pairs, q = head.state_dict(), random_pairs(head.sizes), 5
+
+    def log_probs(k: int, state: torch.Tensor) -> torch.Tensor:
+        inner = state @ weights[f"blocks.{k}.layers.0.weight"].T
+        return ((state + inner * inner.sigmoid()) @ weights[f"lm_heads.{k}.weight"].T).log_softmax(-1)
+
+    losses: list[list[float]] = [[], [], [], []]
+    for i, length in enumerate((9, 6, 3)):
+        for token in range(length):
+            for k in range(min(4, token + 1)):
+                # Head k reads the state at which the target chose the token k + 1 places before.
+                probs = log_probs(k, pairs.states[i, q - 2 + token - k])
+                losses[k].append(-float(probs[pairs.tokens[i, token]]))
+                if k == 0:
+                    assert torch.allclose(head.logits(pairs)[i, token].log_softmax(-1), probs, atol=1e-4)
+    wanted = sum(0.8**k * sum(losses[k]) / len(losses[k]) for k in range(4))
+    assert head.loss(pairs).item() == pytest.approx(wanted, rel=1e-4)
+    head.begin()
+    assert not len(head.propose(Context(""), 60, 0.0))
+    head.read((1, 2, 3), pairs.states[0, :3], None)
+    head.read((4, 5), pairs.states[0, 3:5], None)
+    guess = head.propose(Context(""), 40, 0.0)
+    # The draft comes from the last state.
+    ranks = [log_probs(k, pairs.states[0, 4]).exp() for k in range(4)]
+    rows = zip(guess.depths(), guess.token_ids, strict=True)
+    assert guess.probs == pytest.approx([float(ranks[d - 1][token]) for d, token in rows], rel=1e-3)
+    assert len(guess) == 40 and guess.token_ids[0] == int(ranks[0].argmax())

@@ -1,45 +1,54 @@
-"""`crossspec train heads` trains and resumes."""
+"""`crossspec train heads` extracts the models' states on windows, and trains and saves heads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
-from crossspec_lab.heads.head import Sizes
+from crossspec_lab.heads.head import IGNORED
 from crossspec_lab.heads.head_files import load_head
-from crossspec_lab.train.head_fit import fit_head
-from crossspec_lab.train.head_training import new_head, recorded
-from crossspec_lab.train.pairs import PairShards
-from safetensors.torch import save_file
+from crossspec_lab.train.head_training import recorded
+from crossspec_lab.train.pairs import PairExtractor, PairShards, extract
+from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.cli import main, make_parser
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.paths import share_dir
+from crossspec_ros.windows.window import Window
 
 BAG = str(share_dir() / "rosbags" / "synthetic_drive")
 
 
-def test_resumed_training_equals_an_uninterrupted_one(pair: ModelPair, tmp_path: Path) -> None:
-    sizes = Sizes.of(pair.target, pair.draft)
-    # Equal windows, so that each step lowers the loss and the last checkpoint is the best.
-    numbers = {"tokens": torch.arange(6), "question": torch.arange(5), "units": torch.tensor([4])}
-    torch.manual_seed(0)
-    states = {"states": torch.randn(10, 192), "taps": torch.randn(10, 576), "frames": torch.randn(4, 192)}
-    for i in range(12):
-        save_file(numbers | states, tmp_path / f"window-{i:06d}.safetensors")
+@torch.inference_mode()
+def test_tokens_follow_from_the_states(pair: ModelPair, windows: list[Window], tmp_path: Path) -> None:
+    assert pair.draft is not None
 
-    def train(folder: str, steps: int) -> dict[str, torch.Tensor]:
-        torch.manual_seed(7)
-        head = new_head("massv", sizes)
-        head.load(pair.target)
-        done: list[int] = []
-        fit_head(head, PairShards(tmp_path), steps, tmp_path / folder, done.append)
-        assert done[-1] == steps and len(done) == (2 if folder == "b" else 4)
-        return head.state_dict()
+    def interrupted() -> Iterator[Window]:
+        yield from windows[:2]
+        raise KeyboardInterrupt
 
-    uninterrupted, _, resumed = train("a", 4), train("b", 2), train("b", 4)
-    assert all(torch.allclose(one, resumed[name], atol=1e-6) for name, one in uninterrupted.items())
+    steps: list[int] = []
+    with closing(PairExtractor(pair, QUESTION)) as extractor:
+        with pytest.raises(KeyboardInterrupt):
+            extract(extractor, interrupted(), tmp_path, 3)
+        assert len(PairShards(tmp_path)) == 2
+        shards = extract(extractor, windows, tmp_path, 3, steps.append)
+    assert steps == [3] and len(shards) == 3
+    batch = shards.batch([2, 0, 1])
+    # The states are stored in bfloat16, which may change a close choice.
+    is_same = pair.target.logits(batch.choosing).argmax(-1) == batch.tokens
+    assert is_same[batch.is_token].float().mean() > 0.98
+    assert batch.question.tolist() == list(pair.target.prompt_ids(QUESTION)[1])
+    assert batch.taps.shape == (*batch.states.shape[:2], 3 * batch.states.shape[2])
+    encoded = pair.target.encode(windows[2].frames)
+    frames = torch.cat([pair.target.unit(one, i).embeds for i, one in enumerate(encoded)])
+    assert torch.allclose(batch.frames[0], frames, atol=0.05) and sum(batch.units) == len(frames)
+    assert batch.draft_states is not None and batch.draft_tokens is not None
+    is_same = pair.draft.logits(batch.draft_states).argmax(-1) == batch.draft_tokens
+    assert is_same[batch.draft_tokens != IGNORED].float().mean() > 0.98
 
 
 @pytest.mark.nightly

@@ -5,7 +5,6 @@ A child writes a state in a loop until it is killed. The test then opens the fil
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import random
@@ -27,12 +26,11 @@ from crossspec_ros.regress import golden
 from crossspec_ros.regress.golden import Golden, Record, Setup, read_golden, write_golden
 from crossspec_ros.windows.grid import SECOND
 
-KILLS = 4
-IDS = 32_000
+KILLS, IDS = 4, 32_000
 
 
 def memory_state(folder, setup):
-    """A growing caption memory with the number in its latest caption."""
+    """Return how to write a growing caption memory with a number, and to read its number."""
     path, memory = folder / "memory.json", CaptionMemory()
 
     def write(number):
@@ -53,7 +51,7 @@ def memory_state(folder, setup):
 
 
 def golden_state(folder, setup):
-    """A golden file with the number among its counts."""
+    """Return the same for a golden file with the number among its counts."""
     path, stamps, images = folder / "windows.json", [*range(8)], 8 * ["0" * 96]
     windows = [
         Record(i * SECOND, stamps, stamps[:5], images, images[:5], 1, 0, [], "target", "a red van")
@@ -71,55 +69,46 @@ def golden_state(folder, setup):
 
 
 def bag_state(folder, setup):
-    """Copies of the recording, with the number in their names."""
+    """Return the same for copies of the recording, with the number in their names."""
     source = folder / "drive"
-    expected = digest(source)
+
+    def messages(bag):
+        with closing(open_here(bag)) as recording:
+            found = [(message.kind, message.data) for message in recording.messages()]
+            assert recording.losses == []
+        return found
 
     def newest():
-        numbers = [int(bag.name[3:]) for bag in folder.glob("bag*")]
-        assert all(digest(folder / f"bag{number}") == expected for number in numbers)
-        return max(numbers, default=0)
+        bags = {int(bag.name[3:]): bag for bag in folder.glob("bag*")}
+        assert all(messages(bag) == messages(source) for bag in bags.values())
+        return max(bags, default=0)
 
     return lambda number: convert(source, folder / f"bag{number}"), newest
 
 
-def digest(bag):
-    """Hash of all messages of a bag without losses."""
-    with closing(open_here(bag)) as recording:
-        data = b"".join(message.kind.encode() + message.data for message in recording.messages())
-        assert recording.losses == []
-    return hashlib.sha256(data).hexdigest()
-
-
 def kill_writers(write, newest):
     """Kill writers one after another; a damaged or lost state raises."""
-    moments = random.Random(1)
+    moments, context = random.Random(1), multiprocessing.get_context("fork")
     for _ in range(KILLS):
-        written = kill_writer(write, newest(), moments)
-        assert newest() >= written
+        begun = newest()
+        written = context.RawValue("q", begun)
 
+        def write_on(written=written):
+            while True:
+                write(written.value + 1)
+                written.value += 1
 
-def kill_writer(write, number, moments):
-    """Let a child write after `number` and kill it; return the number of its last complete write."""
-    context = multiprocessing.get_context("fork")
-    written = context.RawValue("q", number)
-
-    def write_on():
-        while True:
-            write(written.value + 1)
-            written.value += 1
-
-    child = context.Process(target=write_on)
-    child.start()
-    started_s, last = time.monotonic(), number + moments.randint(1, 5)
-    while written.value < last and child.is_alive():
-        time.sleep(0.001)
-    write_s = (time.monotonic() - started_s) / max(1, written.value - number)
-    time.sleep(moments.uniform(0.0, 1.2) * write_s)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    return written.value
+        child = context.Process(target=write_on)
+        child.start()
+        started_s, last = time.monotonic(), begun + moments.randint(1, 5)
+        while written.value < last and child.is_alive():
+            time.sleep(0.001)
+        write_s = (time.monotonic() - started_s) / max(1, written.value - begun)
+        time.sleep(moments.uniform(0.0, 1.2) * write_s)
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        assert newest() >= written.value
 
 
 @pytest.fixture
