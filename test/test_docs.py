@@ -38,12 +38,11 @@ def test_commands_and_options_that_are_named_exist(page):
                 assert word in parser._option_string_actions, words
 
 
-@pytest.mark.parametrize(("row", "name"), [("tiny pair (shipped)", "latency"), ("SmolLM2", "smol_latency")])
-def test_the_headline_is_the_measured_one(row, name):
-    table = json.loads((ROOT / "docs" / "benchmarks" / f"{name}.json").read_text())["tables"][0]["rows"]
+def test_the_headline_is_the_measured_one() -> None:
+    table = json.loads((ROOT / "docs" / "benchmarks" / "latency.json").read_text())["tables"][0]["rows"]
     ours, alone = (
         table[decoder]["last frame to caption, ms"]["median"] for decoder in ("ours", "autoregressive")
     )
     sooner = table["ours"]["sooner than alone, times"]["median"]
-    (line,) = (line for line in README.splitlines() if line.startswith(f"| {row}"))
+    (line,) = (line for line in README.splitlines() if line.startswith("| tiny pair (shipped)"))
     assert line.endswith(f"| {ours:,.0f} ms | {alone:,.0f} ms | {sooner:.1f} times |")
