@@ -15,6 +15,7 @@ from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
+from crossspec_ros.engine.openmp import give_back
 from crossspec_ros.engine.runner import Output, Reading
 from crossspec_ros.engine.tree import DraftTree, sees
 from crossspec_ros.errors import NonFiniteError, failures_logged
@@ -148,5 +149,8 @@ class DraftModel:
 
     @torch.inference_mode()
     def _do(self, work: Callable[..., Any], *args: Any) -> Any:
-        with self.pulse.busy(), self._stream():
-            return work(*args)
+        try:
+            with self.pulse.busy(), self._stream():
+                return work(*args)
+        finally:
+            give_back()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.loop import Loop
+from crossspec_ros.engine.openmp import give_back
 from crossspec_ros.engine.pass_cost import PassCost, measured_cost
 from crossspec_ros.engine.request import Ask, Frame, Frames, Request, Score, settle
 from crossspec_ros.engine.runner import BATCHES, Runner
@@ -81,6 +82,8 @@ class LocalEngine:
         robot: str = "",
         plan: Callable[[], Answering | None] = lambda: None,
     ) -> Request:
+        # The caller may have loaded the models, and is about to wait for what it opens.
+        give_back()
         request = Request(window, robot, trace, plan)
         with self._changed:
             self._requests.append(request)
@@ -179,6 +182,7 @@ class LocalEngine:
     def _call(self, do: Callable[[], _Result]) -> _Result:
         """Return what `do` returns in the engine's thread."""
         future: Future[_Result] = Future()
+        give_back()
         with self._changed:
             if self._is_closing:
                 raise CancelledError
@@ -214,6 +218,7 @@ class LocalEngine:
         """Wait for the next call or turn; None at the end."""
         with self._changed:
             while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
+                give_back()
                 self._changed.wait()
             if self._calls:
                 return partial(_done, *self._calls.popleft())

@@ -1,0 +1,73 @@
+"""A thread that waits has no OpenMP threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossspec_ros.engine.local import LocalEngine
+from crossspec_ros.engine.openmp import give_back
+from crossspec_ros.telemetry.trace import Trace
+
+pytestmark = pytest.mark.skipif(
+    not Path(torch.__file__).with_name("lib").glob("libgomp*"), reason="needs GNU's OpenMP"
+)
+WAIT_S = 10
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def compute() -> None:
+    torch.set_num_threads(2)
+    _ = torch.ones(1 << 22) + 1
+
+
+def in_thread(work):
+    """Return what `work` returns in a thread of its own."""
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_given_back_threads_are_gone_and_come_again():
+    def work() -> tuple[int, int, int]:
+        before = tasks()
+        compute()
+        made = tasks() - before
+        give_back()
+        left = tasks() - before
+        compute()
+        return made, left, tasks() - before
+
+    assert in_thread(work) == (1, 0, 1)
+
+
+def test_an_idle_engine_and_its_caller_have_none(pair):
+    compute()
+    with closing(LocalEngine(pair.target)) as engine:
+        engine.open(0, Trace())
+        idle = tasks()
+        engine._call(compute)
+        deadline_s = time.monotonic() + WAIT_S
+        while tasks() > idle and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert tasks() == idle
+        compute()
+        assert tasks() == idle + 1
