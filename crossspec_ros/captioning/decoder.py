@@ -26,6 +26,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.json_grammar import GrammarCompiler
 from crossspec_ros.engine.protocols import Engine
 from crossspec_ros.errors import InputError, LinkError, failures_logged, forget_frames
+from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.pulse import Pulse, waited
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import MAX_IMAGES
@@ -73,6 +74,8 @@ class PrefillHiddenDecoder:
         self._stop_draft = threading.Event()
         # The window captioned last: its frames stay prefilled, so that it can be asked about.
         self._last: LiveWindow | None = None
+        self._is_blind = True
+        """Whether the last window had no frames to caption, so that the next one may have none either."""
         self._is_closed = False
         self.memory_file: MemoryFile | None = None
         """Closed with the decoder."""
@@ -115,15 +118,16 @@ class PrefillHiddenDecoder:
         """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
         `on_draft` gets the draft's text, in the draft's thread; a draft that is not done in time is dropped.
-        All images but the last are enough to begin, so that the draft is done when the window closes. Returns
-        the draft's work once it has begun.
+        All images but the last are enough to begin, so that the draft is done when the window closes. Where
+        the target rehearses on the same device, it does not begin: it would take the rehearsal's time.
+        Returns the draft's work once it has begun.
         """
         if self._drafts is None:
             return None
         live = self._live.get(index)
         if live.draft is None and len(live.event_images) < MAX_IMAGES:
             live.event_images.append(image)
-            if self._live.can_draft(live):
+            if self._live.can_draft(live) and not self._rehearses(live):
                 self._stop_draft.set()
                 self._stop_draft = live.stop_draft
                 images = np.stack(live.event_images)
@@ -174,6 +178,7 @@ class PrefillHiddenDecoder:
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
         # First, so that its buffers serve this one.
         self.forget()
+        self._is_blind = not len(window.frames)
         live = self._live.close(window)
         alone = partial(self._drafted, live, window, options, stop)
         try:
@@ -289,11 +294,20 @@ class PrefillHiddenDecoder:
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)
 
     def _new_answer(self, live: LiveWindow, options: Options, policy: Policy, trace: Trace) -> Answer:
-        # A draft on the same device would slow the answer.
-        if self._drafts is None or str(self._drafts.model.device) == str(self.pair.target.device):
+        # It would slow the answer.
+        if self._drafts_on_target:
             live.stop_draft.set()
         context = self._context(options)
         return Answer(live, context, policy, trace, options.max_new_tokens, options.sampling)
+
+    @property
+    def _drafts_on_target(self) -> bool:
+        return self._drafts is not None and str(self._drafts.model.device) == str(self.pair.target.device)
+
+    def _rehearses(self, live: LiveWindow) -> bool:
+        """Return whether the target drafts an open window itself, on the device of the event draft."""
+        is_rehearsed = live.rehearsed is not None and self.policy.has(REHEARSAL)
+        return is_rehearsed and self._drafts_on_target and not self._is_blind
 
     def _rehearsal(self, live: LiveWindow) -> Answer | None:
         """Return what an open window is rehearsed with, in the engine's thread."""

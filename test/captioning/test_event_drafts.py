@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from plain_target import QUESTION, Guess, caption, chain, event_draft, first_frames, generated
 
 from crossspec_ros.captioning.caption import Options
+from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import EventDraft
 from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.models.eventgpt import EventGPT
-from crossspec_ros.settings import EVENT_DRAFT
+from crossspec_ros.settings import EVENT_DRAFT, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 
 WAIT_S = 20
@@ -56,6 +59,27 @@ def test_draft_is_written_before_the_window_closes(pair, windows, decoder, seen)
     assert threads["draft_decode"] != threads["target_prefill"]
     drafting = sum(trace.stages[stage] for stage in ("event_encode", "draft_prefill", "draft_decode"))
     assert trace.hidden == pytest.approx(drafting)
+
+
+def test_draft_leaves_its_device_to_rehearsals(pair, windows, blind):
+    """It begins in a window whose predecessor had no frames to caption, and where nothing is rehearsed."""
+
+    def drafts(decoder, window):
+        for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
+            decoder.stream_frame(window.index, frame, stamp_ns, rehearsed=OPTIONS)
+        works = [decoder.stream_event_image(window.index, image, OPTIONS) for image in window.event_images]
+        decoder.caption(window, OPTIONS, Trace())
+        return works[-1] is not None
+
+    seen = (windows[0], windows[1], blind, windows[2], windows[3])
+    numbered = [replace(window, index=i) for i, window in enumerate(seen)]
+    rehearsing = Policy(make_proposers((REHEARSAL, EVENT_DRAFT)), None)
+    with closing(PrefillHiddenDecoder(pair, rehearsing)) as decoder:
+        found = [drafts(decoder, window) for window in numbered]
+    # A window without frames has no rehearsal.
+    assert found == [True, False, True, True, False]
+    with closing(PrefillHiddenDecoder(pair, Policy(make_proposers((EVENT_DRAFT,)), None))) as decoder:
+        assert all(drafts(decoder, window) for window in numbered[:2])
 
 
 def test_unfinished_draft_is_used_at_the_close(pair, windows, decoder, seen, monkeypatch):
