@@ -1,6 +1,6 @@
 #!/bin/sh -e
 # Puts interfaces/crossspec_msgs of the last commit into a repository of its own, in FOLDER, and tags its version:
-# scripts/release_messages.sh FOLDER. A further release is a further commit there. See docs/release.md.
+# scripts/release_messages.sh FOLDER. A further release is a further commit there. See CONTRIBUTING.md.
 folder=$(realpath -m "${1:?name the folder of the repository}")
 cd "$(dirname "$0")/.."
 version=$(sed -n 's|.*<version>\(.*\)</version>.*|\1|p' interfaces/crossspec_msgs/package.xml)
