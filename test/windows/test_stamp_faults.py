@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -145,6 +146,7 @@ YEARS = amount(-BOOT_S * 1e9)
         ("events", -3, "are stamped 3.0 s before the images: "),
         ("events", None, "have no stamps (header.stamp is 0): "),
     ],
+    ids=itertools.count(),
 )
 def test_a_stream_with_another_clock_is_named(stream, offset_s, fault):
     is_image = stream == "images"
