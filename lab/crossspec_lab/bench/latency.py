@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, P, rows
+from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, P, cells, rows
 from crossspec_lab.bench.decoders import ALONE, DECODERS, GAMMAS, OURS, STANDARD, makers, marked
 from crossspec_lab.bench.device_use import BANDWIDTH, add_use
 from crossspec_lab.bench.formulae import add_formulae
@@ -69,7 +69,7 @@ def _result(setting: Setting, log: Log) -> Result:
     )
     found.tables.append(Table(title, compared, "decoder"))
     ours = log.rows(_WINDOWS, OURS)
-    sooner = {name: rows(log, _WINDOWS, [SOONER], name)[OURS] for name in names}
+    sooner = {name: cells([SOONER], ours, log.rows(_WINDOWS, name)) for name in names}
     found.tables.append(Table("ours sooner than each, times", sooner, "decoder"))
     found.tables.append(Table("stages, ms a window (median)", {name: _stages(log, name) for name in names}))
     (drawn,) = log.rows(_TIMELINE, OURS)

@@ -103,14 +103,13 @@ def compare(
     log: Log,
     condition: str,
     makers: Mapping[str, Callable[[], Any]],
-    count: int | None = None,
     options: Options = OPTIONS,
 ) -> None:
-    """Let decoders take turns on the first `count` windows, unless that was done; they are closed then."""
-    windows = setting.windows[:count]
+    """Let decoders take turns on the windows, unless that was done; they are closed then."""
+    windows = setting.windows
     if not log.begin(condition, len(makers) * len(windows)):
         return
-    task = setting.progress.add_task(condition or "captioning", total=len(makers) * len(windows))
+    task = setting.progress.add_task(condition, total=len(makers) * len(windows))
     with ExitStack() as stack:
         decoders = {name: timed(make(), stack, options) for name, make in makers.items()}
         for decoder in decoders.values():

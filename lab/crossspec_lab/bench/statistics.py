@@ -51,9 +51,7 @@ def number(value: float) -> str:
     return f"{value:.{min(digits, 4)}f}"
 
 
-def interval(
-    of: Callable[..., float], *samples: Sequence[float], seed: int = 0, draws: int = _DRAWS
-) -> Interval:
+def interval(of: Callable[..., float], *samples: Sequence[float], draws: int = _DRAWS) -> Interval:
     """`of` the samples, which are paired by window, with the interval of as many drives drawn again. A window
     of which nothing is known is nan: left out of a sample, it would shift the drives of all that follow."""
     arrays, nan = np.asarray(samples, float), float("nan")
@@ -62,11 +60,11 @@ def interval(
     value = float(of(*arrays[:, known])) if drives else nan
     if len(drives) < LEAST_DRIVES:
         return Interval(value, nan, nan)
-    return Interval(value, *resampled(of, arrays, drives, seed, draws))
+    return Interval(value, *resampled(of, arrays, drives, draws))
 
 
 def resampled(
-    of: Callable[..., float], arrays: np.ndarray, drives: Sequence[np.ndarray], seed: int, draws: int
+    of: Callable[..., float], arrays: np.ndarray, drives: Sequence[np.ndarray], draws: int
 ) -> tuple[float, float]:
     """Ends of the 95 % interval of `of` the arrays (n, windows), by a bootstrap over the rows of drives."""
     from scipy import stats
@@ -74,7 +72,7 @@ def resampled(
     def drawn(chosen: np.ndarray) -> float:
         return of(*arrays[:, np.concatenate([drives[int(drive)] for drive in chosen])])
 
-    sample, rng = np.arange(len(drives)), np.random.default_rng(seed)
+    sample, rng = np.arange(len(drives)), np.random.default_rng(0)
     options = {"n_resamples": draws, "vectorized": False, "method": "percentile"}
     low, high = stats.bootstrap((sample,), drawn, rng=rng, **options).confidence_interval
     return float(low), float(high)
@@ -91,28 +89,28 @@ def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
     return {"median": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def median(sample: Sequence[float], seed: int = 0) -> Interval:
+def median(sample: Sequence[float]) -> Interval:
     """The median of a sample."""
-    return interval(lambda values: float(np.median(values)), sample, seed=seed)
+    return interval(lambda values: float(np.median(values)), sample)
 
 
-def mean(sample: Sequence[float], seed: int = 0) -> Interval:
+def mean(sample: Sequence[float]) -> Interval:
     """The mean of a sample."""
-    return interval(lambda values: float(np.mean(values)), sample, seed=seed)
+    return interval(lambda values: float(np.mean(values)), sample)
 
 
-def share(over: Sequence[float], under: Sequence[float], seed: int = 0) -> Interval:
+def share(over: Sequence[float], under: Sequence[float]) -> Interval:
     """Return the sum of one sample over the other's, which counts something, such as passes; 0 of none."""
-    return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under, seed=seed)
+    return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under)
 
 
-def sooner(others: Sequence[float], mine: Sequence[float], seed: int = 0) -> dict[str, float]:
+def sooner(others: Sequence[float], mine: Sequence[float]) -> dict[str, float]:
     """Return the spread of how many times as long the others waited, window by window.
 
     `low` and `high` are the ends of the 95 % interval of the median, if there are enough drives for one.
     """
     ratios = np.maximum(others, _LEAST_S) / np.maximum(mine, _LEAST_S)
-    found = median(ratios.tolist(), seed)
+    found = median(ratios.tolist())
     ends = {} if np.isnan(found.low) else {"low": found.low, "high": found.high}
     return spread(ratios) | ends
 

@@ -29,6 +29,8 @@ _WINDOWS = "windows"
 
 
 def _measure(setting: Setting, log: Log) -> None:
+    if not all(scene for _, scene in setting.windows):
+        raise InputError("bench structured needs the right answers, which no recording has: omit --recording")
     pair, schema = setting.pair, json.dumps(questions.SCHEMA)
     ours = speculative_decoder(pair)
     options = Options(QUESTION, MOST_TOKENS, grammar=ours.grammar(schema))
@@ -43,8 +45,6 @@ def _measure(setting: Setting, log: Log) -> None:
 def _result(setting: Setting, log: Log) -> Result:
     compared = rows(log, _WINDOWS, [SOONER, WALL, CLOSE, TOKENS, EQUAL], ALONE)
     scenes = [scene for _, scene in setting.windows if scene]
-    if not scenes:
-        raise InputError("bench structured needs the right answers, which no recording has: omit --recording")
     right = _right([record.text for record in log.rows(_WINDOWS, OURS)], scenes)
     title = f"{len(scenes)} windows, JSON of a schema; median (10th to 90th percentile)"
     return Result(
