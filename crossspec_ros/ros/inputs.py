@@ -12,7 +12,7 @@ from rclpy.callback_groups import CallbackGroup
 from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.captioner import Captioner
-from crossspec_ros.captioning.health import HOLD_S, CaptionHealth, Status
+from crossspec_ros.captioning.health import HOLD_S, WARN, CaptionHealth, Status
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.ros.messages import RELIABLE, closed_window, rgb8_array
@@ -91,7 +91,7 @@ class Inputs:
         """Fill the row of the windows' inputs."""
         self._health.fill_inputs(status)
         if self.captioner and not self._windows and time.monotonic() - self._active_s > HOLD_S:
-            status.warn("none", NO_WINDOWS)
+            status.summary(WARN, NO_WINDOWS)
         if self._is_small:
             status.warn("small", _SMALL)
 

@@ -12,7 +12,7 @@ from typing import Any
 from crossspec_msgs.msg import WindowClosed as ClosedMessage
 from sensor_msgs.msg import Image
 
-from crossspec_ros.captioning.health import INPUT_PARTS, InputHealth, Status
+from crossspec_ros.captioning.health import INPUT_PARTS, WARN, InputHealth, Status
 from crossspec_ros.captioning.input_sizes import with_input_sizes
 from crossspec_ros.errors import described
 from crossspec_ros.events.stream import make_stream
@@ -180,7 +180,8 @@ class SynchronizerNode(GuardedNode):
         if status.name == "queue":
             status.add("waiting", self._queue.qsize())
         if (stream := _STREAMS.get(status.name, "")) in self._missing:
-            status.warn("publisher", self._reason(stream))
+            # A summary ends with its cause; a warning would stay, and be logged after the driver has come.
+            status.summary(WARN, self._reason(stream))
 
     def _reason(self, stream: str) -> str:
         """Return why a stream is not subscribed."""

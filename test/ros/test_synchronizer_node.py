@@ -17,6 +17,7 @@ from refusals import refused
 from sensor_msgs.msg import CompressedImage, Image
 from stand_ins import write_models
 
+from crossspec_ros.captioning.health import HOLD_S
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.stream import PacketStream
 from crossspec_ros.ros.messages import closed_window, image_message, rgb8_array, to_time
@@ -214,7 +215,7 @@ def test_images_have_the_sizes_of_the_models(stage, tmp_path):
 
 
 def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
-    """Also if the topic carries messages that are not read."""
+    """The warning ends when a publisher appears. A topic with messages of another type has one, too."""
     with outsider() as observer, spinning(SynchronizerNode):
         observer.node.create_publisher(CompressedImage, "events", DRIVER)
 
@@ -223,6 +224,10 @@ def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
 
         observer.wait(lambda: "carries sensor_msgs/CompressedImage" in message("events"))
         assert message("images").startswith("/image has no publisher: start the driver, or remap image")
+        before = len(observer["/diagnostics"])
+        observer.node.create_publisher(Image, "image", DRIVER)
+        observer.wait(lambda: message("images") == "OK")
+        assert len(observer["/diagnostics"]) - before < HOLD_S
 
 
 def test_no_name_of_a_megabyte_is_copied_into_images(stage):

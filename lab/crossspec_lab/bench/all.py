@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError("runs of smol need models/smol complete: run make real")
         names = [name for name in names if not name.startswith(_SMOL_RUNS)]
         print("left out: runs of smol (make real)", flush=True)
+    args.results.mkdir(parents=True, exist_ok=True)
     failed = []
     for i, name in enumerate(names, 1):
         file = args.results / f"{name}.json"
