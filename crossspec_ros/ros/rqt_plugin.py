@@ -15,8 +15,8 @@ from crossspec_ros.ros.rqt_timelines import PLOTS, STAGES, LastWindows, draw, le
 
 try:  # after Qt, because pyqtgraph takes the binding that is loaded
     import pyqtgraph
-except ImportError:
-    pyqtgraph = None
+except ImportError as error:
+    pyqtgraph, _no_plots = None, f"There are no plots ({error}): install python3-pyqtgraph."
 
 REPORT = "crossspec_msgs/msg/WindowReport"
 DEFAULT = "/captioner/report"
@@ -49,7 +49,7 @@ class Crossspec(Plugin):
         for title, names in PLOTS.items() if pyqtgraph else ():
             row.addWidget(self._make_plot(title, names))
         if not pyqtgraph:
-            row.addWidget(QLabel("There are no plots without pyqtgraph: install python3-pyqtgraph."))
+            row.addWidget(QLabel(_no_plots))
         context.add_widget(self._widget)
         self._offer(DEFAULT)
         self._timer = QTimer(self._widget)

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.wording import seconds
+from crossspec_ros.events.stamps import BACKWARD_JUMP_NS
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, ROWS, STAGE_COLOURS, TARGET_STAGES, Span
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ class LastWindows:
         self.hint = "no report has come yet"
 
     def add(self, report: WindowReport) -> None:
-        """Add a report."""
+        """Add a report; a recording that is played again begins anew."""
         start_ns = _to_ns(report.window_start)
+        if self._reports and start_ns < _to_ns(self._reports[-1].window_start) - BACKWARD_JUMP_NS:
+            self._reports.clear()
         self.first_ns = min(self.first_ns, start_ns) if self._reports else start_ns
         self._reports.append(report)
 

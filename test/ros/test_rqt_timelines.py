@@ -166,6 +166,14 @@ def test_series_has_the_windows_with_that_figure():
     assert series(windows, "acceptance_length") == ([0.0], [6.5])
 
 
+def test_series_begins_anew_with_a_replayed_recording():
+    """The curves would otherwise run backwards."""
+    windows = LastWindows()
+    for index in (3, 4, 5, 3, 4):
+        windows.add(message(index))
+    assert series(windows, "total")[0] == [0.0, 1.0]
+
+
 def test_names_of_a_legend_stay_in_one_line():
     assert legend({"frame_encode": "#123456"}) == (
         '<span style="color: #123456">\N{BLACK SQUARE}</span>&nbsp;frame&nbsp;encode'
