@@ -12,7 +12,7 @@ import importlib.util
 import re
 import runpy
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
@@ -27,7 +27,6 @@ from crossspec_ros.settings import NODES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
-ARGUMENTS = ("argument", "meaning")
 
 Row = tuple[str, str]
 """An argument and its meaning."""
@@ -63,45 +62,55 @@ def _block(name: str, text: str) -> str:
 
 
 def parameters() -> str:
-    """A table for each node."""
-    sections = []
+    """A row for each parameter, with the nodes that have it; those of several nodes come first."""
+    nodes: dict[Param, list[str]] = {}
     for node, kind in NODES.items():
-        rows = [
-            (f"`{param.name}`", f"`{param.default_text}`" if param.default_text else '`""`', _meaning(param))
-            for param in kind.params()
-        ]
-        sections.append(f"## {node}\n\n{table(('parameter', 'default', 'meaning'), rows)}")
-    return "\n\n".join(sections)
+        for param in kind.params():
+            nodes.setdefault(param, []).append(node)
+    rows = []
+    for param, names in sorted(nodes.items(), key=lambda item: len(item[1]) == 1):
+        flags = [f"`{flag}`" for flag in (_flag(param), f"{param.argument}:=" if param.group else "") if flag]
+        default = f"`{param.default_text}`" if param.default_text else '`""`'
+        meaning = param.meaning + (" [live]" if param.live else "")
+        rows.append((f"`{param.name}`", ", ".join(names), " ".join(flags), default, meaning))
+    return table(("parameter", "nodes", "flag, launch argument", "default", "meaning"), rows)
 
 
-def _meaning(param: Param) -> str:
-    return param.meaning + (" [live]" if param.live else "")
+def _flag(param: Param) -> str:
+    """The command-line flag that sets a parameter; empty if there is none."""
+    return f"--{param.argument.replace('_', '-')}" if param.group not in ("", "launch") else ""
 
 
 def commands() -> str:
-    """A section for each command of the robot, shared arguments once; then the laboratory's commands."""
+    """A table of the commands with their parameters, and one of the other arguments."""
+    flags = {_flag(param) for kind in NODES.values() for param in kind.params()} - {""}
     groups = {name: list(_commands(child, text)) for name, child, text in _children(make_parser())}
-    robot = [command for name in groups if name not in LABORATORY for command in groups[name]]
-    laboratory = [(f"`{title}`", purpose) for name in LABORATORY for title, purpose, _ in groups[name]]
-    common = _shared(robot)
-    sections = [_section(command, common) for command in robot]
-    last = f"## The laboratory's commands\n\n{table(('command', 'purpose'), laboratory)}"
-    return "\n\n".join([f"## Common arguments\n\n{table(ARGUMENTS, common)}", *sections, last])
+    rows, arguments = [], defaultdict[Row, list[str]](list)
+    for name in (name for name in groups if name not in LABORATORY):
+        for title, purpose, own in groups[name]:
+            rows.append(
+                (f"`{title}`", purpose, " ".join(f"`{_name(row)}`" for row in own if _name(row) in flags))
+            )
+            for row in own:
+                arguments[row].append(name)
+    rows += [(f"`crossspec {name}`", _parts(name, groups[name]), "") for name in LABORATORY]
+    others = [
+        (row[0], ", ".join(names), row[1]) for row, names in arguments.items() if _name(row) not in flags
+    ]
+    heads = ("argument", "commands", "meaning")
+    return f"{table(('command', 'purpose', 'parameters'), rows)}\n\n## Arguments\n\n{table(heads, others)}"
 
 
-def _section(command: Command, common: list[Row]) -> str:
-    """A command, with the names of its common arguments and a table of the others."""
-    title, purpose, arguments = command
-    shared = [shown.strip("`").split()[0] for shown, text in arguments if (shown, text) in common]
-    text = f"{purpose} Common: {', '.join(f'`{name}`' for name in shared)}." if shared else purpose
-    rows = [row for row in arguments if row not in common]
-    return f"## {title}\n\n{text}" + (f"\n\n{table(ARGUMENTS, rows)}" if rows else "")
+def _parts(name: str, commands: list[Command]) -> str:
+    """The purpose of a group of commands, and the names of its commands."""
+    names = [title.removeprefix(f"crossspec {name}").strip().split(" ")[0] for title, _, _ in commands]
+    parts = ", ".join(f"`{part}`" for part in names if part.islower())
+    return sentence(LABORATORY[name]) + (f" {parts}." if parts else "")
 
 
-def _shared(group: Iterable[Command]) -> list[Row]:
-    """Arguments that three or more commands have with the same name and meaning."""
-    counts = Counter(row for _, _, rows in group for row in rows)
-    return [row for row, count in counts.items() if count >= 3]
+def _name(row: Row) -> str:
+    """The argument's name."""
+    return row[0].strip("`").split()[0]
 
 
 def _commands(parser: argparse.ArgumentParser, help_text: str) -> Iterator[Command]:
@@ -133,22 +142,20 @@ def _shown(action: argparse.Action) -> str:
 
 
 def launch_arguments() -> str:
-    """A section for each launch file, and one for the arguments that both have."""
-    files = {}
+    """A row for each launch argument that sets no parameter."""
+    parameters = {param.argument for kind in NODES.values() for param in kind.params() if param.group}
+    files = defaultdict[tuple[str, str, str], list[str]](list)
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
-        rows = arguments_of(file).items()
-        files[file.name] = [(f"`{name}`", _launch_default(default), text) for name, (default, text) in rows]
-    counts = Counter(row for rows in files.values() for row in rows)
-    common = [row for row, count in counts.items() if count > 1]
-    own = {name: [row for row in rows if row not in common] for name, rows in files.items()}
-    sections = (own | {"Both launch files": common}).items()
-    heads = ("argument", "default", "meaning")
-    return "\n\n".join(f"## {name}\n\n{table(heads, rows)}" for name, rows in sections)
+        for name, (default, text) in arguments_of(file).items():
+            if name not in parameters:
+                files[f"`{name}`", _launch_default(default), text].append(file.name)
+    rows = [(name, ", ".join(names), default, text) for (name, default, text), names in files.items()]
+    return table(("argument", "launch file", "default", "meaning"), rows)
 
 
 def _launch_default(default: str | None) -> str:
     if default is None:
-        return "must be given"
+        return "required"
     return f"`{default.removeprefix(f'{ROOT}/')}`" if default else ""
 
 
@@ -208,7 +215,7 @@ def _without_launch() -> Iterator[None]:
 
 
 def formats() -> str:
-    """Formats of recordings: how each is recognised, and what its reader says of it."""
+    """Formats of recordings: how each is recognised, and what it contains."""
     rows = []
     for format in _FORMATS:
         signs = [f"`{suffix}`" for suffix in format.suffixes]
@@ -218,11 +225,11 @@ def formats() -> str:
         purpose = ast.get_docstring(ast.parse(module.read_text())) or ""
         name = format.name.partition(" ")[2] or f"`{format.suffixes[0]}`"
         rows.append((name, ", ".join(signs), " ".join(purpose.split("\n\n")[0].split())))
-    return table(("format", "recognised by", "what is read"), rows)
+    return table(("format", "recognised by", "contents"), rows)
 
 
 def foreign_formats() -> str:
-    """What to do with files that are not read."""
+    """Remedies for files that are not read."""
     remedies = dict.fromkeys(_FOREIGN.values())
     rows = [
         (", ".join(f"`{suffix}`" for suffix, text in _FOREIGN.items() if text == remedy), remedy)

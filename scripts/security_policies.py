@@ -1,6 +1,6 @@
 """Write config/security/policies.xml from docs/reference/topics.md: `python scripts/security_policies.py`.
 
-What a node may do under SROS2 is what that page says it does, with the topics that the launch files give it.
+Under SROS2 a node may use the topics of that page, with the names that the launch files set.
 test/test_security.py fails where the file differs, and ros/test_reference_topics.py where running nodes do
 more.
 """
@@ -36,8 +36,8 @@ OF_EVERY_NODE = {
 }
 """Names that rclpy makes by itself, and whatever lies below a node's own name.
 
-That is one pattern: what a participant may do is told in its handshake, and Fast DDS 3.2.2 fails at a
-handshake of more than 8 kB.
+That is one pattern, because the handshake holds the permissions, and Fast DDS 3.2.2 fails at a handshake of
+more than 8 kB.
 """
 BESIDE = {
     # A heartbeat for nav2's manager.

@@ -1,5 +1,4 @@
-"""Write the tables of targets and machines into README.md and docs/real_models.md: `python
-scripts/targets_table.py`.
+"""Write the tables of targets and machines into docs/real_models.md: `python scripts/targets_table.py`.
 
 All figures are `crossspec doctor`'s estimates, from the values that the configs of the releases had when this
 was written. Nothing is downloaded. test/test_targets_table.py fails where the tables differ.
@@ -26,7 +25,7 @@ from crossspec_ros.models.footprint import Footprint, estimate
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import TargetArchitecture, target_architecture
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "real_models.md")
+PAGES = (ROOT / "docs" / "real_models.md",)
 DTYPES = ("bf16", "int8", "nf4")
 _SCRATCH = tempfile.TemporaryDirectory()
 """Folders of the releases, which are read as long as this process runs."""
@@ -84,7 +83,7 @@ def targets() -> str:
         "target",
         "frames",
         "tokens of the frames",
-        f"alone, GB in {dtypes}",
+        f"target only, GB in {dtypes}",
         f"with EventGPT-7B, in {dtypes}",
     )
     return table(heads, rows)
@@ -103,7 +102,7 @@ def choice() -> str:
             ]
             cells.append(there[-1] if there else "none")
         rows.append((name, *cells))
-    return table(("machine", "alone in bf16", "alone in nf4", "with EventGPT-7B, both in nf4"), rows)
+    return table(("machine", "target only, bf16", "target only, nf4", "with EventGPT-7B, both in nf4"), rows)
 
 
 CHOICES = (("bf16", False), ("nf4", False), ("nf4", True))

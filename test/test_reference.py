@@ -34,9 +34,10 @@ def test_every_command_and_parameter_is_generated():
     assert set(re.findall(r"^(?:## |\| `)crossspec (\w+)", commands, re.MULTILINE)) == set(
         make_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     )
-    assert "| `--rate RATE` | " in commands
+    assert "| `--golden GOLDEN` | " in commands and "`--rate`" in commands
+    assert " | `--rate` `rate:=` | " in parameters
     assert all(f"| `{p.name}` |" in parameters for kind in NODES.values() for p in kind.params())
-    assert "## dsec_replay.launch.py" in reference.launch_arguments()
+    assert "| `sequence` | dsec_replay.launch.py | " in reference.launch_arguments()
     assert "`.db3.zst`" in reference.formats()
 
 

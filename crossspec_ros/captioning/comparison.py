@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NEXT = (
     f"Next: crossspec info and crossspec replay with a recording of your own; {page('reference/formats.md')} "
-    f"lists the formats, and {page('live.md')} shows how to connect a camera."
+    f"lists the formats, and {page('robot.md')} shows how to connect a camera."
 )
 NOTHING = "no captioned window had images, so there is nothing to compare with the target alone"
 

@@ -3,7 +3,7 @@
 The gate averages a window's frames and its event images and cuts both averages into cells. A window has
 changed as soon as one cell differs from that of the window captioned last. An average over a second keeps
 static objects and blurs the vibration of a standing robot. Events show what is too dark or too fast for the
-frames (docs/use_captions.md has the curves).
+frames (docs/use_captions.md).
 """
 
 from __future__ import annotations

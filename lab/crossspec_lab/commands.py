@@ -155,7 +155,7 @@ def _train(subparsers: Subparsers) -> None:
         "arguments an interrupted run continues. Other arguments need another --work."
     )
     option = heads.add_argument
-    option("names", nargs="+", metavar="NAME", help="heads of docs/drafters.md, or all")
+    option("names", nargs="+", metavar="NAME", help="massv, eagle3, medusa, or all")
     sources = f"learn from these [synthetic drives]: {FORMATS}"
     option("--recordings", type=found, nargs="+", metavar="PATH", help=sources)
     option("--windows", type=at_least(10), default=4000, help="how many, at most [4000]")

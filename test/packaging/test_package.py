@@ -55,7 +55,7 @@ def test_setup_installs_files_beside_the_code(tmp_path):
             path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
         ]
         assert all((share / path.relative_to(ROOT)).is_file() for path in files)
-    assert (share / "plugin.xml").is_file() and (share / "docs" / "live.md").is_file()
+    assert (share / "plugin.xml").is_file() and (share / "docs" / "robot.md").is_file()
     assert {path.name for path in next((tmp_path / "install").rglob("lib/crossspec_ros")).iterdir()} == NODES
 
 

@@ -221,7 +221,7 @@ def test_stall_shifts_what_follows_instead_of_playing_it_at_once(rate):
 
 
 def test_shipped_recording_is_found_from_any_folder(tmp_path, monkeypatch):
-    """As in the commands of docs/live.md."""
+    """As in the commands of docs/robot.md."""
     monkeypatch.chdir(tmp_path)
     shipped = "rosbags/synthetic_drive"
     main(["convert", shipped, "bag"])

@@ -29,7 +29,7 @@ from crossspec_ros.files import read_small
 from crossspec_ros.settings import EVENT_DRAFT
 
 SHARED_IDS = 32000
-"""Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/decoding.md)."""
+"""Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/measured.md)."""
 
 WHOLE = "caption memory and event draft"
 _LOOKUP = "lookup"

@@ -52,7 +52,7 @@ VARIANTS: dict[str, tuple[str, Callable[[Sizes], dict[str, Any]], int]] = {
     "medusa": ("medusa", lambda sizes: {}, 1500),
     "massv": ("language_model", _frame_head, 2500),
 }
-"""Kind, options and highest number of training steps of each head in docs/drafters.md."""
+"""Kind, options and highest number of training steps of each head."""
 
 
 def new_head(name: str, sizes: Sizes, vocabulary: Sequence[int] = ()) -> Head:
