@@ -17,7 +17,7 @@ LOCK := $(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-ver
 ROBOT := requirements.txt
 REST := $(addprefix requirements-,$(addsuffix .txt,codecs dev serve lab))
 
-.PHONY: demo real test nightly lint types cases robot setup lock sbom licences audit clean
+.PHONY: demo real test nightly lint types docs cases robot setup lock sbom licences audit clean
 
 demo: robot  ## caption the sample drive through the ROS 2 nodes, and compare with the target alone
 	@$(OVERLAY) $(BIN)/crossspec replay rosbags/synthetic_drive --isolated --compare
@@ -28,12 +28,12 @@ real: robot  ## caption the same drive with a real language model, SmolLM2-135M,
 		$(BIN)/python scripts/make_smol.py
 	@$(OVERLAY) $(BIN)/crossspec caption rosbags/synthetic_drive --target models/smol
 
-test: setup  ## lint, types and tests
-	@$(MAKE) --no-print-directory lint
+test: setup  ## lint, types, pages and tests
+	@$(MAKE) --no-print-directory lint docs
 	@$(MAKE) --no-print-directory -j2 types cases
 
 nightly: setup  ## lint, types and every test: it also trains, fuzzes, soaks and measures
-	@$(MAKE) --no-print-directory lint types
+	@$(MAKE) --no-print-directory lint types docs
 	@$(PYTEST) -n 2 --dist loadgroup -m "not realtime"
 	@$(OVERLAY) $(BIN)/python -m pytest -m realtime
 
@@ -47,6 +47,10 @@ lint:
 
 types:
 	@$(BIN)/mypy
+
+# From the root, so that README.md and the models' pages are checked as well. Python 3.10 has no Sphinx of this version.
+docs:  ## build the pages in build/docs; a broken link is an error
+	@test ! -x $(BIN)/sphinx-build || $(BIN)/sphinx-build -n -W -q -c docs -D root_doc=docs/index . build/docs
 
 cases:
 	@$(PYTEST) -n 3 --dist loadgroup -m "not nightly"
