@@ -1,17 +1,17 @@
-"""Two arms: with proposers or plain, whichever takes less time where captions are behind."""
+"""Two arms: captions with and without proposers. A captioner that lags behind uses the faster arm."""
 
 from __future__ import annotations
 
 PROBE_EVERY = 16
 _STEP = 0.25
-"""Weight of the last window in what an arm takes."""
+"""Weight of the last window in the average time of an arm."""
 
 
 class Arms:
-    """The two ways to caption when windows close faster than they are captioned: with proposers and plain.
+    """Chooses between decoding with and without proposers while windows close faster than captions finish.
 
-    Each is measured, and the quicker one is taken. The other is probed every 16th window, so that the rate of
-    captions is never below that of the target alone by more than these probes.
+    It chooses the arm with the lower average time, and the other arm every 16th window. So the caption rate
+    is never below that without drafting by more than these probes.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Arms:
         self._windows = 0
 
     def choose(self) -> bool:
-        """Whether the next window is captioned with proposers."""
+        """Return whether to caption the next window with proposers."""
         self._windows += 1
         for speculates in (True, False):
             if speculates not in self._seconds:
@@ -27,6 +27,6 @@ class Arms:
         return (self._seconds[True] <= self._seconds[False]) != (self._windows % PROBE_EVERY == 0)
 
     def observe(self, speculates: bool, seconds: float) -> None:
-        """Learn what a window took."""
+        """Record the time of a window."""
         before = self._seconds.get(speculates, seconds)
         self._seconds[speculates] = before + _STEP * (seconds - before)

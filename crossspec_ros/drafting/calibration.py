@@ -1,4 +1,4 @@
-"""Calibration: how often the target accepts the tokens to which a proposer gave a probability."""
+"""Calibration of a proposer's probabilities by the observed acceptance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 _BINS = 12
 _MIDDLES = (np.arange(_BINS) + 0.5) / _BINS
 _PRIOR = 8.0
-"""Observations that the belief in correct probabilities counts for in each bin."""
+"""Weight of the prior (correct probabilities) in each bin, in observations."""
 _MEMORY = 4096.0
 """Observations of a bin after which its counts are halved."""
 
@@ -25,7 +25,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self.counts = np.zeros((3, _BINS))
-        """Observations, sum of predicted probabilities and accepted tokens, of each bin."""
+        """For each bin: observations, sum of predicted probabilities, accepted tokens."""
 
     def apply(self, tree: DraftTree) -> DraftTree:
         """Return the tree with corrected probabilities."""
@@ -35,7 +35,7 @@ class Calibration:
         return DraftTree(tree.token_ids, tree.parents, probs, tree.sources)
 
     def observe(self, tree: DraftTree, tokens: Sequence[int]) -> None:
-        """Count which nodes of a proposal, as it was before `apply`, are the target's `tokens`."""
+        """Count the nodes of a proposal (before `apply`) that equal the target's `tokens`."""
         children: defaultdict[int | None, list[int]] = defaultdict(list)
         for node, parent in enumerate(tree.parents):
             children[parent].append(node)
@@ -47,7 +47,7 @@ class Calibration:
                 if counts[0] >= _MEMORY:
                     counts /= 2
                 counts += 1, tree.probs[node], tree.token_ids[node] == token
-            # Behind a token that was not proposed there are no children.
+            # A token that was not proposed has no children.
             at = next((node for node in siblings if tree.token_ids[node] == token), None)
 
 

@@ -1,10 +1,11 @@
-"""Decayed counts of what followed each context of earlier captions, and the draft tree that they promise.
+"""Next-token counts of earlier captions by context, with decay, and the draft trees they predict.
 
-The code is compiled, because a tree of 128 nodes needs a hundred distributions. All of it stays in one file,
-because numba does not notice when a function in another file changes.
+The code is compiled, because a tree of 128 nodes needs a hundred distributions. It is one file, because
+numba's cache does not notice changes in other files.
 
-A caption is an array of tokens behind START. A table maps the hash of each context to the latest place where
-it occurred, and each place to the one before. Places only grow, so the limit `oldest` forgets captions.
+A caption is an array of tokens after START. All captions lie one after the other in an array. A table maps
+the hash of each context to its latest index, and each index to the previous one with the same context.
+Indices only grow, so that the limit `oldest` removes captions.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from crossspec_ros.compiled import compiled
 from crossspec_ros.engine.tree import DraftTree
 
 START = -1
-"""Stands before the first token of a caption."""
+"""Precedes the first token of a caption."""
 RUNS = 12
-"""The longest run of last tokens that is a context; START counts."""
+"""The last 1 to 12 tokens (with START) are contexts: the runs."""
 FURTHER = 3
-"""Further contexts: the token three before, the last token with its number of occurrences in the caption, and
-the number of tokens. They help where a run ends at a token that differs."""
+"""Further contexts, which help after a token that differs: the third-last token, the last token with its
+number of occurrences in the caption, and the number of tokens."""
 KINDS = RUNS + FURTHER
 RECENT = 24
-"""Latest occurrences of a context that are counted."""
+"""Number of latest occurrences of a context that count."""
 DECAY = 0.8
-"""Weight of an occurrence relative to the one after it."""
+"""Weight of an occurrence relative to the next one."""
 SHORTER_RUN = 3.0
-"""Occurrences that the prediction of the next shorter run counts for (1 to 4 do)."""
+"""Weight of the prediction by the next shorter run, in occurrences (values from 1 to 4 work)."""
 MIN_PROB = 5e-4
-"""Smallest probability by runs, and of the runs being wrong."""
+"""Runs predict probabilities from MIN_PROB to 1 - MIN_PROB."""
 PRIOR = 0.3
-"""Added to a further context's counts of a token and of all others (0.1 to 1 do)."""
+"""Added to a further context's counts of a token and of all others (values from 0.1 to 1 work)."""
 RUN_WEIGHT = 0.7
 FURTHER_WEIGHT = 0.25
-"""Weights of the log odds by runs and by each further context."""
+"""Weights of the log odds of the runs and of each further context."""
 _MAX_CANDIDATES = KINDS * RECENT
 TOKENS_PER_CAPTION = 64
-"""Average tokens of a caption for which there is room; longer captions are forgotten earlier."""
+"""Room for each caption on average; with longer captions the table holds fewer of them."""
 _MIN_PLACES = 1024
 _SLOTS = 16
-"""Slots for each place, a power of two. A place takes up to KINDS, and one slot must stay free."""
+"""Hash slots for each token, a power of two. A token needs up to KINDS, and one slot must stay free."""
 assert _SLOTS > KINDS
 
 _TABLE = "Tuple((uint64[::1], int32[::1], int32[:, ::1], int32[::1]))"
@@ -52,7 +53,7 @@ _TABLE = "Tuple((uint64[::1], int32[::1], int32[:, ::1], int32[::1]))"
 
 @compiled("uint64(uint64, int64)")
 def _mix(seed, value):  # type: ignore[no-untyped-def]
-    """Return a hash of both by a step of SplitMix64 (Steele et al., 2014)."""
+    """Return a hash of both values, by a step of SplitMix64 (Steele et al., 2014)."""
     mixed = seed * np.uint64(0x9E3779B97F4A7C15) + np.uint64(value + 2)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -61,7 +62,7 @@ def _mix(seed, value):  # type: ignore[no-untyped-def]
 
 @compiled("void(int64[::1], int64, uint64[::1])")
 def _hash_contexts(text, n, hashes):  # type: ignore[no-untyped-def]
-    """Write the hashes of the contexts behind the first `n` tokens of `text`; 0 means no such context."""
+    """Write the hashes of the contexts after the first `n` tokens of `text`; 0 means no context."""
     hashes[:] = 0
     run = np.uint64(1)
     for k in range(min(RUNS, n)):
@@ -78,7 +79,7 @@ def _hash_contexts(text, n, hashes):  # type: ignore[no-untyped-def]
 
 @compiled("int64(uint64[::1], uint64)")
 def _slot(keys, key):  # type: ignore[no-untyped-def]
-    """Return the key's slot in the open table, or the free slot that it would take."""
+    """Return the slot of the key in the open-addressing table, or the free slot for it."""
     i = np.int64(key & np.uint64(len(keys) - 1))
     while keys[i] != 0 and keys[i] != key:
         i = (i + 1) & (len(keys) - 1)
@@ -87,7 +88,7 @@ def _slot(keys, key):  # type: ignore[no-untyped-def]
 
 @compiled(f"void({_TABLE}, int64[::1], int64)")
 def _add(table, text, begin):  # type: ignore[no-untyped-def]
-    """Enter a caption, START first, at the places from `begin` on, behind all places in use."""
+    """Enter a caption, START first, at the index `begin` and after it."""
     keys, heads, previous, tokens = table
     hashes = np.empty(KINDS, np.uint64)
     for n in range(1, len(text)):
@@ -105,14 +106,14 @@ def _add(table, text, begin):  # type: ignore[no-untyped-def]
 
 @compiled(f"int64({_TABLE}, int64, int64[::1], int64, int64[::1], float64[:, ::1], float64[::1])")
 def _predict(table, oldest, text, n, candidates, counts, probs):  # type: ignore[no-untyped-def]
-    """Predict what follows the first `n` tokens of `text` and return the number m of candidates.
+    """Predict the next token after the first `n` tokens of `text`; return the number m of candidates.
 
-    Fills the first m `candidates`, their decayed `counts` in each context (m, KINDS) and their `probs`, each
-    the probability of this token against all others. Runs are interpolated from the shortest to the longest
-    (a Dirichlet prior, MacKay and Peto 1995). Their log odds and those of the further contexts are added.
+    Fills the first m `candidates`, their decayed `counts` by context (m, KINDS), and their `probs`, each
+    against all other tokens. Runs are interpolated from the shortest to the longest with a Dirichlet prior
+    (MacKay and Peto 1995). The score adds their log odds and those of the further contexts.
     """
     keys, heads, previous, tokens = table
-    hashes, totals, known = np.empty(KINDS, np.uint64), np.zeros(KINDS), 0
+    hashes, totals, m = np.empty(KINDS, np.uint64), np.zeros(KINDS), 0
     _hash_contexts(text, n, hashes)
     for kind in range(KINDS):
         slot = _slot(keys, hashes[kind])
@@ -121,14 +122,14 @@ def _predict(table, oldest, text, n, candidates, counts, probs):  # type: ignore
         weight, times, place = 1.0, 0, heads[slot]
         while place >= oldest and times < RECENT:
             j = 0
-            while j < known and candidates[j] != tokens[place]:
+            while j < m and candidates[j] != tokens[place]:
                 j += 1
-            if j == known:
-                candidates[j], counts[j], known = tokens[place], 0.0, known + 1
+            if j == m:
+                candidates[j], counts[j], m = tokens[place], 0.0, m + 1
             counts[j, kind] += weight
             totals[kind] += weight
             weight, times, place = weight * DECAY, times + 1, previous[place, kind]
-    for j in range(known):
+    for j in range(m):
         prob = 0.0
         for k in range(RUNS):
             prob = (counts[j, k] + SHORTER_RUN * prob) / (totals[k] + SHORTER_RUN)
@@ -138,19 +139,19 @@ def _predict(table, oldest, text, n, candidates, counts, probs):  # type: ignore
             others = totals[k] - counts[j, k] + PRIOR
             score += FURTHER_WEIGHT * math.log((counts[j, k] + PRIOR) / others)
         probs[j] = 1 / (1 + math.exp(-score))
-    return known
+    return m
 
 
 @compiled(f"Tuple((int64[::1], int64[::1], float64[::1]))({_TABLE}, int64, int64[::1], int64, float64)")
 def _grow(table, oldest, text, budget, min_prob):  # type: ignore[no-untyped-def]
-    """Return tokens, parents and probabilities of a tree behind `text`, see `CaptionTable.grow`."""
+    """Return tokens, parents and probabilities of a tree after `text`, see `CaptionTable.grow`."""
     candidates, probs = np.empty(_MAX_CANDIDATES, np.int64), np.empty(_MAX_CANDIDATES)
     counts = np.empty((_MAX_CANDIDATES, KINDS))
-    # Paths by falling probability, the first of equals first; with token, parent and conditional probability.
+    # Heap items: negative path probability, order, token, parent, conditional probability.
     heap = [(-1.0, 0, 0, 0, 0.0)]
     heap.pop()
     tokens, parents, found = np.empty(budget, np.int64), np.empty(budget, np.int64), np.empty(budget)
-    depths = np.zeros(budget + 1, np.int64)  # the last is the root's
+    depths = np.zeros(budget + 1, np.int64)  # The last one is the root's, for parent -1.
     path_text = np.empty(len(text) + budget, np.int64)
     path_text[: len(text)] = text
     nodes, pushed, parent, path = 0, 0, -1, 1.0
@@ -159,9 +160,9 @@ def _grow(table, oldest, text, budget, min_prob):  # type: ignore[no-untyped-def
         ancestor = parent
         for i in range(n - 1, len(text) - 1, -1):
             path_text[i], ancestor = tokens[ancestor], parents[ancestor]
-        known = _predict(table, oldest, path_text, n, candidates, counts, probs)
-        total = max(1.0, probs[:known].sum())
-        for j in range(known):
+        m = _predict(table, oldest, path_text, n, candidates, counts, probs)
+        total = max(1.0, probs[:m].sum())
+        for j in range(m):
             prob = probs[j] / total
             if path * prob >= min_prob:
                 heapq.heappush(heap, (-path * prob, pushed, candidates[j], parent, prob))
@@ -175,7 +176,7 @@ def _grow(table, oldest, text, budget, min_prob):  # type: ignore[no-untyped-def
 
 
 class CaptionTable:
-    """The last `capacity` captions, or fewer if they are long. Forgotten captions change no prediction."""
+    """The last `capacity` captions, or fewer if they are long. Removed captions affect no prediction."""
 
     def __init__(self, capacity: int) -> None:
         self.captions: deque[tuple[int, ...]] = deque(maxlen=capacity)
@@ -184,7 +185,7 @@ class CaptionTable:
         self._arrays = _empty(_MIN_PLACES)
 
     def add(self, caption: tuple[int, ...]) -> None:
-        """Enter a finished caption and forget the oldest ones beyond the limits."""
+        """Add a finished caption, and remove the oldest ones beyond the limits."""
         self.captions.append(caption)
         while self._tokens() > self._max_tokens:
             self.captions.popleft()
@@ -197,9 +198,9 @@ class CaptionTable:
             self._end += len(each)
 
     def grow(self, tokens: tuple[int, ...], budget: int, min_prob: float) -> DraftTree:
-        """Return the likeliest `budget` paths behind `tokens`, best first, down to probability `min_prob`.
+        """Return up to `budget` nodes after `tokens` by falling path probability, down to `min_prob`.
 
-        Probabilities of siblings sum to at most 1.
+        The probabilities of siblings sum to at most 1.
         """
         oldest = self._end - self._tokens()
         found = _grow(self._arrays, oldest, _text(tokens), budget, min_prob)
@@ -210,7 +211,7 @@ class CaptionTable:
 
 
 def _text(tokens: tuple[int, ...]) -> np.ndarray:
-    """(1 + n,) int64: START and the tokens."""
+    """Return (1 + n,) int64: START and the tokens."""
     return np.array((START, *tokens), np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Event draft: the event model of a pair captions the event images in its thread, while frames are read."""
+"""Event drafts: an event model captions the event images in its own thread, during the target's prefill."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.openmp import give_back
-from crossspec_ros.engine.runner import Output, Reading
-from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.engine.runner import Input, Output
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import NonFiniteError, failures_logged
 from crossspec_ros.models.base import Chunk, EventModel
 from crossspec_ros.models.translation import Translation
@@ -27,13 +27,13 @@ from crossspec_ros.telemetry.trace import Trace
 _LOG = logging.getLogger(__name__)
 
 _ROOM = 1024
-"""Tokens of a draft and its prompt, of which five images take 582. A longer one moves to a larger buffer."""
-_WARM_UP = "What is this?", 8
-"""Question and tokens of the first draft."""
+"""Capacity in tokens for prompt and draft. Five images need 582; longer drafts get a larger buffer."""
+_WARM_UP = "Describe the scene.", 8
+"""Question and number of tokens of the first draft."""
 
 
 class EventDraft:
-    """One window's draft by a `DraftModel`. `run` writes it, and any thread may read it at any time."""
+    """Draft of a `DraftModel` about one window. `run` writes it; any thread may read it at any time."""
 
     def __init__(self, drafts: DraftModel, images: np.ndarray, question: str, max_new_tokens: int) -> None:
         self._drafts, self._model = drafts, drafts.model
@@ -52,20 +52,17 @@ class EventDraft:
 
     @property
     def ended(self) -> bool:
-        """Whether the draft has come to an end of sequence or the length limit."""
+        """Whether the draft has reached an end of sequence or the length limit."""
         return self._tokens[-1:] in ([i] for i in self._model.eos_ids) or len(self._tokens) >= self._limit
 
     def proposal(self) -> Draft:
-        """Return the words so far in the target's tokens."""
+        """Return the words so far as target tokens."""
         translation = self._drafts.translation
         return Draft(*translation(self.tokens, self._probs)) if translation else Draft()
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Encode the (k, H, W, 3) uint8 RGB event images, prefill, and decode greedily until `stopped`.
-
-        Returns whether the draft has ended.
-        """
+        """Encode the event images, prefill, and decode greedily until `stopped`; return whether it ended."""
         if stopped():
             return False
         with trace.span("event_encode"):
@@ -83,22 +80,22 @@ class EventDraft:
     def _append(self, row: KVRow, chunk: Chunk) -> None:
         self._drafts.pulse.beat()
         best = self._read(row, chunk).logits.float().softmax(-1).max(-1)
-        # One wait for both. float32 holds every token id exactly.
+        # One copy from the device for both. float32 represents every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         if not math.isfinite(prob):
             raise NonFiniteError
-        # `proposal` may be called between two of these lines.
+        # Another thread may call `proposal` between these lines, so the probability comes first.
         self._probs.append(prob)
         self._tokens.append(int(token))
 
     def _read(self, row: KVRow, chunk: Chunk) -> Output:
-        seen = sees(row.length, len(chunk), DraftTree())
-        reading = Reading(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
-        return self._drafts.runner.read([reading])[0]
+        seen = attention_mask(row.length, len(chunk), DraftTree())
+        input_ = Input(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
+        return self._drafts.runner.read([input_])[0]
 
 
 class DraftModel:
-    """Owns the draft's thread, its CUDA stream and its KV buffers, which only that thread uses."""
+    """Owns the draft thread, and the CUDA stream and KV buffers that only this thread uses."""
 
     def __init__(self, model: EventModel, translation: Translation | None) -> None:
         self.model, self.translation = model, translation
@@ -108,11 +105,11 @@ class DraftModel:
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)
 
     def draft(self, images: np.ndarray, question: str, max_new_tokens: int) -> EventDraft:
-        """Return a draft about these (k, H, W, 3) event images, whose `run` the caller submits."""
+        """Return a draft about these (k, H, W, 3) uint8 RGB event images; the caller submits its `run`."""
         return EventDraft(self, images, question, max_new_tokens)
 
     def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Let the thread do this once it has done all earlier work."""
+        """Queue this work for the thread."""
         return self._thread.submit(self._do, work, *args)
 
     def start(
@@ -122,7 +119,7 @@ class DraftModel:
         stopped: Callable[[], bool],
         on_draft: Callable[[str], None] | None = None,
     ) -> Future[None]:
-        """Let the thread write this draft until `stopped`. A failure is logged, and the caption goes on.
+        """Queue the writing of this draft until `stopped`, and log its errors.
 
         The thread calls `on_draft` with the text of a finished draft.
         """
@@ -135,14 +132,14 @@ class DraftModel:
         return self.submit(write)
 
     def warm_up(self) -> None:
-        """Allocate the buffers, capture the graphs, and write a first draft, which is slow."""
+        """Allocate the buffers, capture the graphs, and write the slow first draft."""
         self.submit(self.runner.warm_up, 1).result()
         shape = (self.model.event_images, self.model.image_size, self.model.image_size, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         self.submit(self.draft(noise, *_WARM_UP).run, Trace()).result()
 
     def close(self) -> None:
-        """End the thread once all work is done."""
+        """Finish all queued work, and end the thread."""
         self.pulse.end()
         self.submit(self.runner.release)
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""File of the caption memory: read at the start, saved by one captioner each minute and at its end."""
+"""File of the caption memory: a captioner loads it at startup, and saves it each minute and at exit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from crossspec_ros.telemetry.pulse import Pulse
 _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
-"""Seconds of captions that a power cut costs at most."""
+"""Interval of saving, and so the longest loss by a power cut."""
 MAX_BYTES = 2 << 20
 """Largest file: four questions of 10,000 characters with 512 captions of 64 tokens each."""
 _MAX_SAVE_S = 10.0
-"""Time after which closing does not wait for a disk."""
+"""Longest wait for the disk when closing."""
 
 
 class MemoryFile:
-    """Keeps `memory` in the file `path` from session to session, until `close`.
+    """Keeps `memory` in the file `path` until `close`.
 
-    A file that is damaged or belongs to another `tokenizer` (a digest) is renamed to `path`.damaged, and the
-    memory starts empty. The kernel releases the lock `path`.lock with the process. A second captioner with
-    the same file only reads it. The target has `vocabulary` token ids.
+    A damaged file, or one for another `tokenizer` (a digest), is renamed to `path`.damaged, and the memory
+    starts empty. The lock `path`.lock ends with the process. A second captioner with the same file only reads
+    it. `vocabulary` is the number of the target's token ids.
 
-    Raises InputError when there can be no such file.
+    Raises InputError if the file cannot exist or be locked.
     """
 
     def __init__(self, memory: CaptionMemory, path: Path, tokenizer: str, vocabulary: int) -> None:
@@ -48,8 +48,8 @@ class MemoryFile:
             self._lock = open(f"{path}.lock", "a")  # noqa: SIM115
         except OSError as error:
             raise InputError(
-                f"the caption memory cannot be kept in '{path}' ({error}): name a file in a folder that "
-                "exists and can be written to, or set memory to none"
+                f"the caption memory cannot use the file '{path}' ({error}): set memory to a file in a "
+                "writable folder, or to none"
             ) from None
         is_owner = True
         try:
@@ -57,14 +57,14 @@ class MemoryFile:
         except BlockingIOError:
             is_owner = False
         except OSError:
-            pass  # Some file systems have no locks.
+            pass  # Some file systems do not support locks.
         self._load(vocabulary, is_owner)
         self._thread = self.pulse.start(self._keep, "memory") if is_owner else None
         if not is_owner:
-            _LOG.warning("another captioner keeps the caption memory '%s': set memory to another file", path)
+            _LOG.warning("another captioner saves the caption memory '%s': set memory to another file", path)
 
     def close(self) -> None:
-        """Save for the last time and release the lock."""
+        """Save a last time, and release the lock."""
         self.pulse.end()
         self._closing.set()
         if self._thread is not None:
@@ -75,7 +75,7 @@ class MemoryFile:
         try:
             document = json.loads(read_small(self._path, MAX_BYTES))
             if document["tokenizer"] != self._tokenizer:
-                raise ValueError("it belongs to another tokenizer")
+                raise ValueError("it is for another tokenizer")
             self._memory.restore(document["captions"], vocabulary)
         except FileNotFoundError:
             return
@@ -87,7 +87,7 @@ class MemoryFile:
                     os.replace(self._path, f"{self._path}.damaged")
 
     def _keep(self) -> None:
-        """Save each minute and at the end what was learned since."""
+        """Save new captions each minute and at the end."""
         saved, is_closing = 0, False
         while not is_closing:
             is_closing = self._closing.wait(SAVE_S)
@@ -101,16 +101,16 @@ class MemoryFile:
 
 
 def save(memory: CaptionMemory, path: Path, tokenizer: str) -> None:
-    """Replace the file atomically; raise OSError where that fails."""
+    """Replace the file atomically; raises OSError."""
     document = {"tokenizer": tokenizer, "captions": memory.state()}
     replace_file(path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
-    """Return the file of the parameter `memory` for the target in this folder or GGUF; None for no file.
+    """Return the file for the parameter `memory` and the target in this folder or GGUF, or None.
 
-    The value `auto` stands for a file in the state folder, if that can be written. Targets have one file if
-    tokenizer and hub id, folder or GGUF are the same.
+    The value `auto` means a file in the state folder, if that is writable. Targets share this file if they
+    have the same tokenizer and the same hub id, folder or GGUF.
     """
     if choice != "auto":
         return Path(choice) if choice not in ("", "none") else None
@@ -121,6 +121,8 @@ def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"'{folder}' cannot be written")
     except (OSError, RuntimeError) as error:
-        _LOG.warning("the caption memory is not kept: %s; set ROS_HOME to a folder, or memory to none", error)
+        _LOG.warning(
+            "the caption memory is not saved: %s; set ROS_HOME to a folder, or memory to none", error
+        )
         return None
     return folder / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.json"

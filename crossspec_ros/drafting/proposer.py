@@ -1,4 +1,4 @@
-"""Proposers: their inputs, their contract, and their names. They are in `drafting/proposers/`."""
+"""Contract of proposers, which are in `drafting/proposers/`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draft:
-    """Draft of a response as far as it is written: the target's tokens, and a probability of each."""
+    """Draft of a response so far: target tokens, and the probability of each."""
 
     tokens: tuple[int, ...] = ()
     probs: tuple[float, ...] = ()
@@ -28,30 +28,30 @@ class Draft:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything a proposer may look at before a pass. Tensors stay on their device, and may be in work."""
+    """Inputs of proposers before a pass. Tensors are on their device; the device may still compute them."""
 
     question: str
     tokens: tuple[int, ...] = ()
     """Verified tokens of the response."""
     drafts: Mapping[str, Draft] = field(default_factory=dict)
-    """The event draft, and the rehearsal from before the last frames came, by the proposer's name."""
+    """The event draft and the last rehearsal, by the name of their proposer."""
     frames: tuple[torch.Tensor, ...] = ()
-    """(n, width) embeddings of each group of frames that the target has encoded."""
+    """(n, width) embeddings of each encoded unit of frames."""
     grammar: GrammarState | None = None
-    """Place of a structured answer in its schema."""
+    """Position of a structured answer in its schema."""
 
     @property
     def subject(self) -> str:
-        """Question, and schema of its answer: earlier answers with the same subject are similar."""
+        """The question and the digest of its schema; answers with the same subject are similar."""
         return f"{self.question}\n{self.grammar.digest}" if self.grammar else self.question
 
 
 @dataclass(frozen=True)
 class PassResult:
-    """Outcome of a pass: the nodes `path` of the tree that the target accepted, and the new `tokens`.
+    """Outcome of a pass: the accepted nodes `path` of the tree, and the new `tokens`.
 
-    `tokens` are those of the path and the bonus token, cut at the end of the response; `ended` is true if the
-    response is complete with them. `step` is the engine's result, if there is one.
+    `tokens` are the accepted tokens and the bonus token, truncated at the end of the response, which then has
+    `ended`. `step` is the engine's result, if there is one.
     """
 
     context: Context
@@ -63,36 +63,36 @@ class PassResult:
 
 
 class Proposer(ABC):
-    """Guesses the continuation of a response. A wrong guess costs time, and changes no output.
+    """Drafts the continuation of a response. A wrong draft costs time and changes no output.
 
-    For each window come any number of `prepare` while the window is open, and `propose` and `observe` in
-    turns. Calls come from the engine's thread, in torch's inference mode.
+    For each window the policy calls `prepare` any number of times while the window is open, then `propose`
+    and `observe` in turn. It calls them in the engine's thread, in torch's inference mode.
     """
 
     name: str
 
     def is_ready(self, context: Context) -> bool:
-        """Return whether its inputs are there. If not, it is not asked."""
+        """Return whether the inputs of `prepare` and `propose` are available."""
         return True
 
     def prepare(self, context: Context, budget: int, min_prob: float) -> bool:
-        """Work ahead of `propose` for some milliseconds; return whether there is more to do."""
+        """Prepare for `propose` for some milliseconds; return whether there is more to do."""
         return False
 
     @abstractmethod
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         """Return at most `budget` nodes, or an empty tree.
 
-        Nodes with a path probability below `min_prob` would not be verified.
+        The policy prunes nodes with a path probability below `min_prob`.
         """
 
     def observe(self, result: PassResult) -> None:  # noqa: B027
-        """Learn from a pass, whichever proposers its nodes come from."""
+        """Learn from a pass, which may have nodes of other proposers."""
 
 
 def make_proposers(names: Sequence[str] = (REHEARSAL, *PROPOSERS)) -> tuple[Proposer, ...]:
     """Return a proposer for each name, in order."""
-    # Here, because the memory brings numba along, and the names are needed at once.
+    # Imported here, because the memory needs numba, which takes long to import.
     from crossspec_ros.drafting.proposers.chain import ChainProposer
     from crossspec_ros.drafting.proposers.grammar import GrammarProposer
     from crossspec_ros.drafting.proposers.memory import CaptionMemory

@@ -1,4 +1,4 @@
-"""Acceptance of draft tokens: those that the target would have written itself."""
+"""Acceptance of the draft tokens that the target would have written itself."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
-    """Return the number of leading tokens of `draft` that are the target's own greedy `choices`."""
+    """Return the number of leading tokens that `draft` and the target's greedy `choices` share."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, choices, strict=False)))
 
 
 def greedy_tokens(logits: Any) -> list[int]:
-    """Return the likeliest token of each row of (n, vocabulary) logits, of torch or of numpy.
+    """Return the likeliest token of each row of (n, vocabulary) logits, in torch or numpy.
 
-    Raises NonFiniteError where a row's highest logit is NaN or infinite. Tokens and check come from the
-    device in one copy.
+    Raises NonFiniteError if a row's highest logit is NaN or infinite. One copy from the device brings both
+    the tokens and the result of this check.
     """
     if isinstance(logits, np.ndarray):
         found = logits.argmax(-1)
@@ -40,14 +40,14 @@ def greedy_tokens(logits: Any) -> list[int]:
 
 
 def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """Return what `follow` returns, from the target's greedy tokens after the root and each node."""
+    """Return the accepted nodes and the next token for the target's greedy tokens after root and nodes."""
     return follow(tree, lambda node: choices[1 + node])
 
 
 def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
-    """Return the log-probability of each node after its parent, 0 after the root.
+    """Return the log-probability of each node after its parent; 0 for children of the root.
 
-    `logits` are the (nodes, vocabulary) ones of a pass. Raises NonFiniteError where one is NaN.
+    `logits` are (nodes, vocabulary). Raises NonFiniteError if a log-probability is NaN.
     """
     rows, ids = list(tree.parents), list(tree.token_ids)
     if isinstance(logits, np.ndarray):
@@ -66,19 +66,23 @@ def accepted(
     draw: Callable[[Any], int] | None = None,
     grammar: GrammarState | None = None,
 ) -> tuple[tuple[int, ...], int]:
-    """Return what `follow` returns, from the (1 + nodes, vocabulary) logits of a pass, of torch or numpy.
+    """Return the accepted nodes and the next token, as `follow` does, from the logits of a pass.
 
-    The target's tokens are the likeliest, or those that `draw` returns for (vocabulary,) logits. With a
-    `grammar` they are of those that it allows, and it moves behind the last one. Raises NonFiniteError if the
-    logits are not finite.
+    Args:
+        tree: the verified tree.
+        logits: (1 + nodes, vocabulary), in torch or numpy.
+        draw: returns the target's token for (vocabulary,) logits; by default the target decodes greedily.
+        grammar: restricts the target's tokens, and consumes the accepted ones.
+
+    Raises NonFiniteError if logits are not finite.
     """
-    # Also of rejected nodes, because their keys stay in the row.
+    # The check includes rejected nodes, because their keys stay in the row.
     choices = greedy_tokens(logits)
     if grammar is None and draw is None:
         return greedy_path(tree, choices)
 
     def token(node: int) -> int:
-        # Only rows on the path leave the device: a pass has up to 129 rows of a vocabulary.
+        # Only rows on the path leave the device, because a pass has up to 129 rows of a vocabulary.
         row = logits[1 + node]
         if grammar is not None:
             row = row if isinstance(row, np.ndarray) else row.float().cpu().numpy()

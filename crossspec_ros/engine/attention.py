@@ -1,7 +1,7 @@
-"""Attention of passes over few tokens by matrix products, because torch's fused kernel leaves a GPU idle.
+"""Attention by matrix products for passes over few tokens, where torch's fused kernel leaves a GPU idle.
 
-With a mask that kernel gives one multiprocessor all keys of a head and of 64 queries. So a pass over one
-token uses 32 of an H200's 132 multiprocessors; matrix products split the keys among all.
+With a mask the fused kernel assigns all keys of a head and of 64 queries to one multiprocessor. A pass over
+one token then uses 32 of an H200's 132 multiprocessors. Matrix products split the keys among all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 
 FEW_TOKENS = 64
-"""Tokens of all sequences of a pass up to which products were faster on an H200, with 32 heads."""
+"""Largest number of tokens in a pass for which products were faster on an H200, with 32 heads."""
 _NAME = "crossspec_products"
 
 
@@ -27,8 +27,11 @@ def products(
     scaling: float = 1.0,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Output (b, n, heads, size) of queries (b, heads, n, size), keys and values (b, groups, all, size), and
-    an additive mask (b, 1, n, all); heads of a group are rows of one product."""
+    """Return the attention output (b, n, heads, size).
+
+    Queries are (b, heads, n, size), keys and values (b, groups, all, size), the additive mask is
+    (b, 1, n, all). The heads of a group are rows of one product.
+    """
     b, heads, n, size = query.shape
     shared = heads // key.shape[1]
     scores = query.reshape(b, key.shape[1], shared * n, size) @ key.transpose(2, 3) * scaling
@@ -39,7 +42,7 @@ def products(
 
 @contextmanager
 def attending_by_products(model: PreTrainedModel) -> Iterator[None]:
-    """Let the model attend by `products` as long as the `with` lasts."""
+    """Set the model's attention to `products` inside the `with` block."""
     before = model.config._attn_implementation
     model.set_attn_implementation(_NAME)
     try:

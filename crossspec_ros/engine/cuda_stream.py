@@ -1,4 +1,4 @@
-"""A CUDA stream of a thread's own, and the time that work in it takes; nothing of that on the CPU."""
+"""CUDA stream of one thread, with timing of its work. On the CPU it only measures time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class CudaStream:
-    """Stream of its own for inference inside `with stream():`, where the device has streams.
+    """Context manager for inference: `with stream():` uses a stream of its own if the device is a GPU.
 
-    A `first` stream goes before others of the same device. The device of a model that is not torch's is a
-    text, and torch is not needed.
+    The device is a string if the model does not run in torch; then torch is not imported.
     """
 
-    def __init__(self, device: torch.device | str, first: bool = False) -> None:
+    def __init__(self, device: torch.device | str, is_urgent: bool = False) -> None:
+        """Create the stream; the GPU runs the work of an urgent one before that of others."""
         self._stream: torch.cuda.Stream | None = None
         self._is_torch = not isinstance(device, str)
         if not isinstance(device, str) and device.type == "cuda":
             import torch
 
-            self._stream = torch.cuda.Stream(device, priority=-1 if first else 0)
-            # The weights have come on another stream.
+            self._stream = torch.cuda.Stream(device, priority=-1 if is_urgent else 0)
+            # The weights were copied on another stream.
             torch.cuda.synchronize(device)
-            # cuDNN would plan anew for every length of a mask, which takes longer than many passes.
+            # cuDNN makes a new plan for every mask length, which takes longer than many passes.
             torch.backends.cuda.enable_cudnn_sdp(False)
-            # A tower's first layer in float32 must not be less precise.
+            # TF32 would make the first layer of a float32 tower less precise.
             torch.backends.cudnn.allow_tf32 = False
 
     def mark(self) -> Any:
-        """Return this point of the queued work, see `seconds`."""
+        """Record a mark in the queued work, for `seconds`."""
         if self._stream is None:
             return time.perf_counter()
         import torch
@@ -41,7 +41,7 @@ class CudaStream:
         return self._stream.record_event(torch.cuda.Event(enable_timing=True))
 
     def seconds(self, since: Any, until: Any) -> float:
-        """Return the duration of the work between two marks; waits for its end."""
+        """Wait for the second mark, and return the time between both."""
         if self._stream is None:
             return until - since
         until.synchronize()
@@ -54,6 +54,6 @@ class CudaStream:
             return
         import torch
 
-        # `torch.cuda.stream(None)` would make a CUDA context for models on the CPU.
+        # `torch.cuda.stream(None)` would create a CUDA context for models on the CPU.
         with torch.inference_mode(), torch.cuda.stream(self._stream) if self._stream else nullcontext():
             yield

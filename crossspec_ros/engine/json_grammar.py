@@ -1,8 +1,8 @@
-"""JSON schemas of answers: llguidance decides which tokens may come next, and the target chooses one of them.
+"""JSON schemas of answers: llguidance computes the allowed next tokens, and the target chooses one of them.
 
-An answer is what the target alone writes under the same schema. Impossible draft tokens are removed, and the
-others are verified as without a schema. JSON has a space behind each comma and colon, as Python writes it.
-An object has the properties that its schema names and no others, as in the strict mode of other servers.
+An answer equals that of the target without drafting under the same schema. The policy removes impossible
+draft tokens, and the target verifies the others as usual. JSON has a space after each comma and colon, as
+in Python. Objects have no properties that their schema does not name, as in the strict mode of other servers.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.protocols import Engine
     from crossspec_ros.models.base import VideoTarget
 
-MOST_SCHEMA = 65_536
-"""Characters of a schema."""
+MAX_SCHEMA = 65_536
+"""Largest number of characters in a schema."""
 MAX_REMAINDERS = 10_000
-"""Remainders that the `multipleOf` of a schema may leave. More take llguidance minutes and gigabytes."""
+"""Largest number of remainders of `multipleOf`; for more, llguidance needs minutes and gigabytes."""
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 _SCHEMAS = ("items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "oneOf")
-"""Keywords whose values hold schemas."""
+"""Keywords whose values contain schemas, by name or in a list."""
 _COMBINING = {"allOf", "not", "if", "then", "else", "dependentSchemas", "unevaluatedProperties"}
 _ALTERNATIVES = {"anyOf", "oneOf", "$ref"}
-"""Keywords by which an object has the properties of several schemas; the latter only beside `properties`."""
+"""Keywords that give one object the properties of several schemas; alternatives only next to `properties`."""
 _SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class GrammarCompiler:
-    """Compiles schemas for the tokens of an engine's target, which it reads once."""
+    """Compiles schemas for the vocabulary of an engine's target."""
 
     def __init__(self, target: VideoTarget, engine: Engine) -> None:
         self._target, self._engine = target, engine
 
     def compiled(self, schema: str) -> GrammarState | None:
-        """Return the grammar before an answer's first token, or None without a schema.
+        """Return the grammar at the start of an answer, or None for an empty schema.
 
-        Raises InputError for an invalid or unsupported schema.
+        Raises InputError if the schema is invalid or unsupported.
         """
         if not schema:
             return None
         if not self._engine.masks:
             raise InputError(
-                "a schema needs the logits of the target, which stay on its server: name a target on this "
-                "machine, or leave schema empty"
+                "a schema needs the target's logits, but the target runs on a server: set target to a model "
+                "on this machine, or leave schema empty"
             )
         text = checked_schema(schema)
         try:
@@ -70,9 +70,9 @@ class GrammarCompiler:
             raise _refusal(str(error)) from None
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
         begun = GrammarState(text, matcher, self._target.spec.eos_ids, self._tokens.vocab_size)
-        # llguidance also compiles some schemas without any answer.
+        # llguidance also compiles some schemas that no answer can satisfy.
         if not begun.copy().allowed().any():
-            raise _refusal("no answer can follow it")
+            raise _refusal("no answer can satisfy it")
         return begun
 
     @cached_property
@@ -86,50 +86,52 @@ class GrammarCompiler:
         return LLTokenizer(unlimited.to_str(), eos_token=list(self._target.spec.eos_ids))
 
 
-def read_schema(given: str) -> str:
-    """Return the schema of a parameter, which is JSON, the path of a JSON file, or empty.
+def read_schema(value: str) -> str:
+    """Return the schema for a parameter's value: JSON, the path of a JSON file, or nothing.
 
-    Raises InputError as `checked_schema` does, and for an unreadable file.
+    Raises InputError as `checked_schema` does, and if the file is unreadable.
     """
-    given = given.strip()
-    if not given or given[0] in '{["':
-        return checked_schema(given) if given else ""
+    value = value.strip()
+    if not value or value[0] in '{["':
+        return checked_schema(value) if value else ""
     try:
-        text = read_small(Path(given)).decode("utf-8-sig")
+        text = read_small(Path(value)).decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(
-            f"the schema '{given[:200]}' cannot be read ({reason}): name a file with JSON, or give the JSON"
+            f"the schema '{value[:200]}' cannot be read ({reason}): set schema to JSON or to a JSON file"
         ) from None
     return checked_schema(text)
 
 
 def checked_schema(schema: str) -> str:
-    """Return the closed schema as JSON without spaces; raise InputError if it is no object or too large.
+    """Return the closed schema as JSON without spaces.
 
-    Keywords are left to llguidance, which names those that it does not support.
+    Raises InputError if the schema is not an object or is too large. llguidance checks the keywords.
     """
     try:
-        if len(schema) > MOST_SCHEMA:
-            raise ValueError(f"more than {MOST_SCHEMA} characters")
+        if len(schema) > MAX_SCHEMA:
+            raise ValueError(f"it has more than {MAX_SCHEMA} characters")
         found = json.loads(schema)
         if not isinstance(found, dict) or not found:
-            raise ValueError("no object with keywords")
+            raise ValueError("it is not an object with keywords")
         if (remainders := _remainders(found)) > MAX_REMAINDERS:
-            raise ValueError(f"its multipleOf leave {remainders} remainders, of {MAX_REMAINDERS} at most")
+            raise ValueError(
+                f"its multipleOf has {remainders} remainders; at most {MAX_REMAINDERS} are allowed"
+            )
         _close(found)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"the schema is not usable ({error or 'too deep'}): correct it to a JSON object such as "
+            f"the schema is invalid ({error or 'it is nested too deeply'}): use a JSON object such as "
             '{"type": "object", "properties": {"person": {"type": "boolean"}}, "required": ["person"]}'
         ) from None
     return json.dumps(found, separators=(",", ":"))
 
 
 def _close(schema: dict[str, Any]) -> None:
-    """Forbid properties without a name wherever `additionalProperties` is absent.
+    """Forbid unnamed properties in every schema that does not set `additionalProperties`.
 
-    A schema that combines others stays open: their names are properties of the same object.
+    A schema that combines others stays open, because all of them describe the same object.
     """
     found = list(_subschemas(schema))
     if any(_COMBINING & one.keys() or ("properties" in one and _ALTERNATIVES & one.keys()) for one in found):
@@ -140,7 +142,7 @@ def _close(schema: dict[str, Any]) -> None:
 
 
 def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema and the schemas in it; a property may have the name of a keyword."""
+    """Yield a schema and all schemas inside it; a property may have the name of a keyword."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -155,7 +157,7 @@ def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _remainders(value: Any) -> int:
-    """Return the product of all numerators of `multipleOf`: llguidance makes a state of each remainder."""
+    """Return the product of all numerators of `multipleOf`: llguidance has one state for each remainder."""
     product = 1
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         if name == "multipleOf" and isinstance(inner, int | float) and inner:
@@ -166,40 +168,43 @@ def _remainders(value: Any) -> int:
 
 
 class GrammarState:
-    """Place of an answer in its schema, behind its tokens so far. Each answer has a copy, for one thread."""
+    """Position of an answer in its schema after the tokens so far. Not thread-safe."""
 
     def __init__(self, schema: str, matcher: Any, eos_ids: Sequence[int], vocabulary: int) -> None:
         self.digest = hashlib.sha256(schema.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        """Digest of the schema, the caption memory's key."""
+        """Digest of the schema; a part of the caption memory's key."""
         self._matcher, self._eos_ids, self._vocabulary = matcher, eos_ids, vocabulary
         self.is_over = False
         """Whether the answer has ended."""
 
     def copy(self) -> GrammarState:
-        """Return an independent copy of this place."""
+        """Return an independent copy."""
         made = copy.copy(self)
         made._matcher = self._matcher.deep_copy()
         return made
 
     def allowed(self) -> np.ndarray:
-        """Return (tokens,) bool: the tokens that may come next; any later id may not."""
+        """Return (tokens,) bool: the allowed next tokens. Ids beyond its end are not allowed."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         return np.unpackbits(bits, count=self._vocabulary, bitorder="little").view(bool)
 
     def forced(self) -> tuple[int, ...]:
-        """Return the tokens with which every answer goes on from here."""
+        """Return the tokens that every answer has next."""
         return () if self.is_over else tuple(self._matcher.compute_ff_tokens())
 
     def take(self, *tokens: int) -> None:
-        """Go on behind these allowed tokens; with an end of sequence the answer is over."""
+        """Advance by these allowed tokens; an end of sequence ends the answer."""
         self.is_over |= bool(tokens) and tokens[-1] in self._eos_ids
         # llguidance accepts an end of sequence in some states only.
         self._matcher.consume_tokens([token for token in tokens if token not in self._eos_ids])
         self._check()
 
     def pruned(self, tree: DraftTree) -> DraftTree:
-        """Return the tree without impossible nodes. An end of sequence may go too: a pass adds it itself."""
+        """Return the tree without impossible nodes, and perhaps without ends of sequence.
+
+        A pass adds an end of sequence as its bonus token.
+        """
         kept: set[int] = set()
         for leaf in set(range(len(tree))) - set(tree.parents):
             path = tree.path(leaf)
@@ -213,4 +218,4 @@ class GrammarState:
 
 def _refusal(reason: str) -> InputError:
     line = reason.strip().partition("\n")[0][:300]
-    return InputError(f"the schema is not taken ({line}): correct it, or write it simpler")
+    return InputError(f"the schema is not supported ({line}): correct or simplify it")

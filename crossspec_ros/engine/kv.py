@@ -1,4 +1,4 @@
-"""KV cache: rows that stay where they are; rolling back moves a length, not keys and values."""
+"""KV cache of rows at fixed addresses; a rollback changes a row's length and moves no keys and values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from crossspec_ros.models.base import to_device
 
 
 class KVRow:
-    """Keys and values of one sequence in all layers: row `index` of a pool, or memory of its own.
+    """Keys and values of one sequence in all layers, in row `index` of a pool or in memory of its own.
 
     `pooled` is the row's part (2, layers, heads, capacity, head size) of the pool. A sequence that outgrows
-    its row moves to memory of its own, twice as long as it needs.
+    it moves to memory of its own, with twice the needed length.
     """
 
     def __init__(
@@ -24,23 +24,23 @@ class KVRow:
         self.layers, self.index = layers, index
         self._capacity, self._pooled = capacity, pooled
         self.states = pooled
-        """Memory of the row; None before the first tokens if it has no part of a pool."""
+        """Memory of the row; None before the first tokens if the row is not in a pool."""
         self.length = 0
-        """Tokens that count."""
-        self.is_sound = True
-        """False after a failed pass, whose keys and values may be NaN."""
+        """Number of valid tokens."""
+        self.is_valid = True
+        """False after a failed pass, because its keys and values may be NaN."""
 
     @property
     def is_pooled(self) -> bool:
-        """Whether its memory is that of the pool."""
+        """Whether the memory belongs to the pool."""
         return self._pooled is not None and self.states is self._pooled
 
     def room(self, like: torch.Tensor, length: int) -> torch.Tensor:
-        """Return memory for this many tokens like these (1, heads, n, head size)."""
+        """Return memory for `length` tokens of the kind of `like` (1, heads, n, head size)."""
         before = self.states
         if before is None or length > before.shape[3]:
             capacity = self._capacity if length <= self._capacity else 2 * length
-            # Masked keys and values are multiplied, so that they must be numbers.
+            # Zeros, because attention also multiplies masked keys and values, and 0 x NaN is NaN.
             self.states = like.new_zeros(2, self.layers, like.shape[1], capacity, like.shape[3])
             if before is not None:
                 self.states[..., : self.length, :] = before[..., : self.length, :]
@@ -48,26 +48,26 @@ class KVRow:
         return before
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
-        """Forget all behind the first `length` tokens, save those at the positions `moved`, which follow."""
+        """Keep the first `length` tokens and, after them, those at the indices `moved`."""
         end = length + len(moved)
-        # The path of a chain needs no move.
+        # The accepted path of a chain is in place already.
         if list(moved) != list(range(length, end)):
             assert self.states is not None
-            places = to_device(torch.tensor(moved), self.states.device)
-            self.states[..., length:end, :] = self.states.index_select(3, places)
+            indices = to_device(torch.tensor(moved), self.states.device)
+            self.states[..., length:end, :] = self.states.index_select(3, indices)
         self.length = end
 
     def clear(self) -> None:
-        """Make it as good as new, and give memory of its own back."""
-        if self._pooled is not None and not self.is_sound:
+        """Empty the row, and free memory outside the pool."""
+        if self._pooled is not None and not self.is_valid:
             self._pooled.zero_()
-        self.states, self.length, self.is_sound = self._pooled, 0, True
+        self.states, self.length, self.is_valid = self._pooled, 0, True
 
 
 class RowCache(Cache):
-    """One row in a pass: new keys and values go to its places `at`, and the first `seen` are attended to.
+    """One row in a pass: layers write keys and values at the indices `at`, and attend to the first `seen`.
 
-    A pass brings its own positions and mask, so that layers call only `update`.
+    The pass has explicit positions and a mask, so layers call only `update`.
     """
 
     def __init__(self, row: KVRow, at: slice | torch.Tensor, seen: int) -> None:
@@ -83,9 +83,9 @@ class RowCache(Cache):
 
 
 class RowsCache(Cache):
-    """As `RowCache`, for `rows` (b,) of a pool (2, layers, rows, heads, capacity, head size).
+    """`RowCache` for several `rows` (b,) of a pool (2, layers, rows, heads, capacity, head size).
 
-    The keys and values of sequence i go to its places `at[i]` (b, n).
+    Sequence i writes its keys and values at the indices `at[i]`; `at` is (b, n).
     """
 
     def __init__(self, states: torch.Tensor, rows: torch.Tensor, at: torch.Tensor, seen: int) -> None:

@@ -1,4 +1,4 @@
-"""Stream between a robot and the server of its target; the link opens it again whenever it breaks."""
+"""gRPC stream between a robot and its target's server, with reconnection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# gRPC's own log of a failed handshake has 37 lines, and the error contains the reason as well.
+# gRPC logs 37 lines for a failed handshake, and its error contains the reason too.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
@@ -27,17 +27,17 @@ from crossspec_ros.wire import captions_pb2 as wire
 _LOG = logging.getLogger(__name__)
 
 MAX_UNSENT = 32
-"""Messages that may wait for the link: the frames of four windows."""
+"""Longest queue of messages: the frames of four windows."""
 MIN_WAIT_S, MAX_WAIT_S = 0.25, 10.0
-"""Pause before the next stream; it doubles with each stream that fails."""
+"""Pause before the next connection; it doubles after each failure."""
 WELCOME_S = 10.0
-"""Time in which a server must welcome the robot."""
+"""Longest wait for the server's welcome."""
 _PERIOD_NS = 1_000_000_000
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.max_receive_message_length", MAX_SMALL),
-    # gRPC's own back-off would hide the link's.
+    # gRPC's longer back-off would hide the link's.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
@@ -45,10 +45,10 @@ _OPTIONS = [
 
 @dataclass(frozen=True)
 class Address:
-    """Address `grpcs://HOST:PORT` (with TLS) or `grpc://HOST:PORT` of a server, and the robot that connects.
+    """Address of a server, `grpcs://HOST:PORT` (with TLS) or `grpc://HOST:PORT`, and the robot's identity.
 
-    The `token` is the robot's own. The file `ca` has the certificates to trust instead of the system's. The
-    robot's windows end `phase_ns` after each full second.
+    The `token` authenticates the robot. The file `ca` contains the trusted certificates, if not the system's.
+    The robot's windows end `phase_ns` after each full second.
     """
 
     url: str
@@ -58,7 +58,7 @@ class Address:
     phase_ns: int = 0
 
     def channel(self) -> grpc.Channel:
-        """Return a channel that is not connected yet; InputError for a bad address or certificate file."""
+        """Return an unconnected channel; raises InputError for an invalid address or certificate file."""
         parts = urlsplit(self.url)
         try:
             is_address = bool(parts.hostname and parts.port) and not parts.path.strip("/")
@@ -66,7 +66,7 @@ class Address:
             is_address = False
         if not is_address or parts.scheme not in ("grpc", "grpcs"):
             raise InputError(
-                f"'{self.url}' is no address of a server: write grpcs://HOST:PORT, or grpc:// without TLS"
+                f"'{self.url}' is not a server address: use grpcs://HOST:PORT, or grpc:// without TLS"
             )
         if parts.scheme == "grpc":
             return grpc.insecure_channel(parts.netloc, _OPTIONS)
@@ -74,17 +74,17 @@ class Address:
             trusted = read_small(Path(self.ca)) if self.ca else None
         except OSError as error:
             raise InputError(
-                f"the certificates '{self.ca}' cannot be read ({error}): name a PEM file"
+                f"the certificates '{self.ca}' cannot be read ({error}): set link.ca_file to a PEM file"
             ) from None
         return grpc.secure_channel(parts.netloc, grpc.ssl_channel_credentials(trusted), _OPTIONS)
 
 
 class Link:
-    """One thread that keeps the stream open; any thread may call `send`, which never waits.
+    """Keeps the stream open in a thread. Any thread may call `send`, which never blocks.
 
-    The link's thread calls `on_message`, and `on_lost` with the reason once for each stream that had begun.
-    `up` is set while there is a stream, and `trouble` is the reason why there is none. `epoch` counts the
-    streams that have begun, `sent` and `received` bytes.
+    The thread calls `on_message` for each message, and `on_lost` with the reason after a stream breaks.
+    `up` is set while the stream is open. Otherwise `trouble` contains the reason. `epoch` counts opened
+    streams; `sent` and `received` count bytes.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Link:
         self._thread = self.pulse.start(self._keep, "link")
 
     def send(self, message: wire.Up) -> bool:
-        """Queue a message; return False without a stream, or if too many messages wait."""
+        """Queue a message; return False if no stream is open or the queue is full."""
         with suppress(queue.Full):
             if self.up.is_set():
                 self._queue.put_nowait(message)
@@ -112,7 +112,7 @@ class Link:
         return False
 
     def check(self) -> None:
-        """Cancel a stream without a welcome, so that another one begins; for the thread that watches."""
+        """Cancel a stream whose welcome is overdue, so that the link reconnects; the watchdog calls this."""
         call = self._call
         if call is not None and self._is_late():
             call.cancel()
@@ -137,21 +137,21 @@ class Link:
             self.trouble = plain_text(f"the target at {self._address.url} {reason[:1000]}")
             self.up.clear()
             if self.epoch > before and not self._ending.is_set():
-                _LOG.warning("%s; it is tried again", self.trouble)
+                _LOG.warning("%s; reconnecting", self.trouble)
                 self._on_lost(self.trouble)
             wait_s = MIN_WAIT_S if self.epoch > before else min(2 * wait_s, MAX_WAIT_S)
-            # Robots that lost the same server must not come back all at once.
+            # Robots that lost the same server must not reconnect at the same time.
             self._ending.wait(wait_s * random.uniform(0.5, 1.0))
 
     def _stream(self) -> str:
-        """Keep one stream until it ends; return why it did."""
+        """Run one stream until it ends, and return the reason."""
         mine, call = self._address, None
         hello = wire.Hello(version=VERSION, robot=mine.robot, period_ns=_PERIOD_NS, phase_ns=mine.phase_ns)
         outgoing: queue.Queue[wire.Up | None] = queue.Queue(MAX_UNSENT)
         outgoing.put(wire.Up(hello=hello))
         self._queue = outgoing
         self._begun_s = time.monotonic()
-        # Ray Serve routes by the application.
+        # Ray Serve routes requests by this key.
         metadata = [("application", "crossspec"), ("authorization", f"Bearer {mine.token}")]
         begin = self._channel.stream_stream(METHOD, wire.Up.SerializeToString, wire.Down.FromString)
         try:
@@ -167,23 +167,23 @@ class Link:
                 else:
                     with self.pulse.busy():
                         self._on_message(message)
-            reason = "the server has ended the stream"
+            reason = "the server ended the stream"
         except grpc.RpcError as error:
             late = f"it has not welcomed this robot within {WELCOME_S:g} s" if self._is_late() else ""
             reason = late or _reason(error)
-        except Exception as error:  # the thread must live on
+        except Exception as error:  # the thread must survive
             reason = str(error) if isinstance(error, InputError) else repr(error)
         finally:
             self._call = None
             if call is not None:
                 call.cancel()
-            # If the queue is full, gRPC's thread does not wait for it.
+            # gRPC's thread does not wait for an item of a full queue.
             with suppress(queue.Full):
                 outgoing.put_nowait(None)
         return f"cannot be reached: {reason}"
 
     def _begin(self, welcome: wire.Welcome) -> None:
-        # The robot's windows have the sizes of the first welcome.
+        # The sizes of the robot's windows come from the first welcome and cannot change.
         before = self.welcome if self.epoch else welcome
         if (before.frames, before.image_size) != (welcome.frames, welcome.image_size):
             raise InputError("it serves another target than before: restart this node")
@@ -199,7 +199,7 @@ def _reason(error: grpc.RpcError) -> str:
         return repr(error)
     details = " ".join((error.details() or "").split())[:300]
     if "CERTIFICATE_VERIFY_FAILED" in details:
-        return "its certificate is not trusted: name the file of those to trust in link.ca_file"
+        return "its certificate is not trusted: set link.ca_file to the trusted certificates"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return f"no connection ({details}): start one there with crossspec serve, or correct the address"
+        return f"no connection ({details}): start crossspec serve there, or correct the address"
     return f"{error.code().name.lower()}: {details}"

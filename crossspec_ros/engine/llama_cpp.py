@@ -1,13 +1,13 @@
-"""llama.cpp as the runner of a target's language model: trees verified without a kernel of our own.
+"""Runner of a target's language model in llama.cpp, which verifies draft trees without a custom kernel.
 
-A token of llama.cpp's batch may belong to several sequences. So each leaf of a pass is a sequence, and a
-token carries the ids of all leaves that attend to it. The path that is kept is renamed, and no data moves.
+A token in llama.cpp's batch may belong to several sequences. Each leaf of the tree is a sequence, and a
+token has the ids of all leaves that attend to it. Accepting a path renames its sequence and copies no data.
 
-Sums over a row's tokens then depend on where those lie. In float32 that is a rounding, but weights of fewer
-bits take inputs of fewer bits, and a rounding may become a word. With these a draft is a single path, a row's
-tokens lie one after the other, and a token's logits are the same to the bit for every length of a pass.
+With trees, the order of a row's tokens in memory changes the rounding of sums over them. That is harmless
+in float32. Weights with fewer bits also round their inputs, and then a caption may change. So drafts for such
+weights are single paths. Their tokens are contiguous, and logits are bit-equal for every length of a pass.
 
-Needs the package `llama-cpp-python` (0.3.36, whose low-level calls these are).
+Needs the package `llama-cpp-python` 0.3.36, because this file uses its low-level calls.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from crossspec_ros.engine.runner import Output, Reading
-from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.engine.runner import Input, Output
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, VERIFIED, llama_cells
@@ -29,57 +29,56 @@ from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 
 _COMPARED = (64, 1, 4, 16, 64, 129)
-"""Tokens of the passes that are compared at the start; the others follow the tokens of the first."""
+"""Lengths of the passes that are compared at startup; each starts after the tokens of the first."""
 _LOG = logging.getLogger(__name__)
 _MAX_SEQUENCES = 256
-"""Sequences of the library: each row has one, and passes share the others."""
+"""Sequences in llama.cpp: one for each row, and the others for the leaves of passes."""
 
 
 class LlamaRow:
-    """One sequence of tokens in the library's cache, by its id; see `KVRow`."""
+    """Sequence `index` in llama.cpp's cache; the counterpart of `KVRow`."""
 
     is_pooled = False
-    is_sound = True
+    is_valid = True
 
     def __init__(self, runner: LlamaRunner, index: int) -> None:
         self._runner, self.index = runner, index
-        self.places: list[int] = []
-        """Position in time of each token, by which the library knows it; those of a picture share one."""
+        self.positions: list[int] = []
+        """Temporal position of each token, which identifies it in llama.cpp; a picture's tokens share one."""
         self.leaves: dict[int, np.ndarray] = {}
-        """Sequences of the last pass: (tokens,) bool of those that each has, by its id."""
+        """For each leaf sequence of the last pass, its tokens as a (tokens,) bool mask."""
         self.begin = 0
-        """Length before that pass."""
+        """Length of the row before the last pass."""
 
     @property
     def length(self) -> int:
-        """Tokens of the sequence."""
-        return len(self.places)
+        """Number of tokens."""
+        return len(self.positions)
 
     def keep(self, length: int, moved: Sequence[int] = ()) -> None:
-        """Forget all behind the first `length` tokens, save those at the places `moved` of the last pass,
-        which follow."""
+        """Keep the first `length` tokens and, after them, those of the last pass at the indices `moved`."""
         runner = self._runner
         if self.leaves:
-            at = [place - self.begin for place in (*range(self.begin, length), *moved)]
+            at = [i - self.begin for i in (*range(self.begin, length), *moved)]
             chosen = next(leaf for leaf, has in self.leaves.items() if has[at].all())
             if chosen != self.index:
-                runner.remove(self.index, self._place(self.begin))
-                runner.copy(chosen, self.index, self._place(self.begin))
+                runner.remove(self.index, self._position(self.begin))
+                runner.copy(chosen, self.index, self._position(self.begin))
             for leaf in self.leaves:
                 if leaf != self.index:
                     runner.remove(leaf, 0)
                     runner.free.append(leaf)
             self.leaves = {}
-        self.places[length:] = [self.places[i] for i in moved]
-        runner.remove(self.index, self._place(self.length))
+        self.positions[length:] = [self.positions[i] for i in moved]
+        runner.remove(self.index, self._position(self.length))
 
-    def _place(self, i: int) -> int:
-        """Position of the `i`-th token, or behind the last."""
-        return self.places[i] if i < self.length else self.places[-1] + 1 if self.places else 0
+    def _position(self, i: int) -> int:
+        """Return the position of the `i`-th token, or the position after the last."""
+        return self.positions[i] if i < self.length else self.positions[-1] + 1 if self.positions else 0
 
 
 class LlamaRunner:
-    """Language model in llama.cpp, see `Runner`; it returns logits. One pass reads for one sequence."""
+    """`Runner` in llama.cpp, which returns logits only. A pass has one sequence."""
 
     is_static = False
     rows = 1
@@ -88,9 +87,11 @@ class LlamaRunner:
     def __init__(
         self, model: LlamaModel, capacity: int, threads: int, branches: bool = True, is_own: bool = False
     ) -> None:
-        """The model becomes the runner's own. Weights of the library's `is_own` format are run as the library
-        does: an axis of positions that a family lacks is 0, where transformers has time, and keys and values
-        are float16 unless the weights are float32."""
+        """Take ownership of the model, and open a context for one window.
+
+        A target in llama.cpp's own format (`is_own`) runs as in llama.cpp: position axes that a family lacks
+        are 0, where transformers repeats the time.
+        """
         self._model, self._library, self._is_own = model, model.library, is_own
         model.threads, self.branches = threads, branches
         self._capacity = llama_cells(capacity)
@@ -98,7 +99,7 @@ class LlamaRunner:
         self._rows: list[LlamaRow] = []
         self._free_rows: list[LlamaRow] = []
         self.free: list[int] = []
-        """Ids of sequences that no row and no leaf has."""
+        """Ids of unused sequences."""
         try:
             self._open(1)
             if not branches:
@@ -114,8 +115,8 @@ class LlamaRunner:
             self._context = None
         if self.branches and rows + VERIFIED > _MAX_SEQUENCES:
             raise InputError(
-                f"{count} windows at a time are too many for llama.cpp, whose {_MAX_SEQUENCES} sequences "
-                f"draft trees need as well: lower robots, or set dtype to bf16"
+                f"{count} windows at a time are too many for llama.cpp, because draft trees also need its "
+                f"{_MAX_SEQUENCES} sequences: lower robots, or set dtype to bf16"
             )
         shape = library.llama_context_default_params()
         shape.n_ctx = shape.n_batch = rows * self._capacity
@@ -123,44 +124,47 @@ class LlamaRunner:
         shape.n_seq_max = sequences = _MAX_SEQUENCES if self.branches else rows
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._model.threads
-        # Flash attention takes keys and values in float16, and sums long passes in another order.
+        # Flash attention has float16 keys and values, and sums long passes in another order.
         shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         shape.type_k = shape.type_v = library.GGML_TYPE_F32 if self.branches else library.GGML_TYPE_F16
         self._context = library.llama_init_from_model(self._model.handle, shape)
         if not self._context:
-            raise MemoryError(f"llama.cpp has no memory for {shape.n_ctx} tokens")
+            raise MemoryError(f"llama.cpp cannot allocate a cache for {shape.n_ctx} tokens")
         self._memory = library.llama_get_memory(self._context)
         self._rows = [LlamaRow(self, i) for i in range(rows)]
         self._free_rows = [*self._rows]
         self.free = list(range(rows, sequences))
 
     def _compare_lengths(self) -> None:
-        """Warn if a token's logits depend on how many tokens a pass reads."""
-        inputs = np.random.default_rng(0).standard_normal((max(_COMPARED), self._model.width), np.float32)
+        """Warn if a token's logits depend on the number of tokens in a pass."""
+        embeds = np.random.default_rng(0).standard_normal((max(_COMPARED), self._model.width), np.float32)
         row, firsts = self.take(), list[np.ndarray]()
         for count in _COMPARED:
-            places, seen = row.length + np.arange(count)[None], sees(row.length, count, DraftTree())
-            (output,) = self.read([Reading(row, inputs[:count], places, seen, None, count)])
+            positions, mask = (
+                row.length + np.arange(count)[None],
+                attention_mask(row.length, count, DraftTree()),
+            )
+            (output,) = self.read([Input(row, embeds[:count], positions, mask, None, count)])
             firsts.append(output.logits[0])
             row.keep(_COMPARED[0])
         if not all(np.array_equal(firsts[1], other) for other in firsts[2:]):
             _LOG.warning(
-                "llama.cpp rounds passes of different lengths differently on this processor: captions may "
-                "depend on drafts, as they do not in float32"
+                "on this processor llama.cpp rounds by the length of a pass: captions may depend on drafts; "
+                "set models.dtype to float32 to prevent it"
             )
         self.give_back(row)
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Refuse: the library gives no layer's inputs."""
+        """Raise InputError, because llama.cpp returns no hidden states."""
         raise InputError(
-            "llama.cpp gives no hidden states, which draft heads such as EAGLE and Medusa need: run the "
-            "target in torch"
+            "draft heads such as EAGLE and Medusa need hidden states, which llama.cpp does not return: set "
+            "models.engine to torch"
         )
 
     def take(self) -> LlamaRow:
-        """An empty row, to be given back; RuntimeError if all are taken."""
+        """Return an empty row; raises RuntimeError if all rows are in use."""
         if not self._free_rows:
-            raise RuntimeError(f"llama.cpp has {len(self._rows)} sequences, and as many windows are open")
+            raise RuntimeError(f"all {len(self._rows)} rows of llama.cpp are in use")
         return self._free_rows.pop()
 
     def give_back(self, row: LlamaRow) -> None:
@@ -172,82 +176,83 @@ class LlamaRunner:
             self._open(count)
 
     def release(self) -> None:
-        """Free the memory, for good; a second call does nothing."""
+        """Free the memory; a second call does nothing."""
         if self._context:
             self._library.llama_free(self._context)
         self._context = None
         self._model.close()
 
-    def fits(self, reading: Reading) -> bool:
+    def can_batch(self, input_: Input) -> bool:
         return False
 
     def remove(self, sequence: int, begin: int) -> None:
-        """Remove the tokens from this place on from a sequence."""
+        """Remove a sequence's tokens from the position `begin` on."""
         if self._context:
             self._library.llama_memory_seq_rm(self._memory, sequence, begin, -1)
 
     def copy(self, source: int, target: int, begin: int) -> None:
-        """Let a sequence have the tokens of another from this place on, too."""
+        """Share the tokens of `source` from the position `begin` on with `target`."""
         self._library.llama_memory_seq_cp(self._memory, source, target, begin, -1)
 
-    def read(self, readings: Sequence[Reading]) -> list[Output]:
-        """See `Runner`; there is one sequence."""
-        (reading,) = readings
-        row: LlamaRow = reading.row
+    def read(self, inputs: Sequence[Input]) -> list[Output]:
+        """See `Runner`; `inputs` has one element."""
+        (input_,) = inputs
+        row: LlamaRow = input_.row
         if not self._context:
             raise RuntimeError("the engine is closed")
-        # In the library it would take the room of others, or fail.
-        if reading.end > self._capacity:
+        # llama.cpp itself would use cells of other rows, or fail.
+        if input_.end > self._capacity:
             raise InputError(
-                f"{reading.end} tokens of a window, where llama.cpp has room for {self._capacity}: shorten "
-                f"the question, or set max_new_tokens lower"
+                f"a window needs {input_.end} tokens, but llama.cpp's cache has room for {self._capacity}: "
+                f"shorten the question, or lower max_new_tokens"
             )
         row.keep(row.length)
-        seen = reading.sees[:, row.length :]
-        # A path ends with a token that only itself attends to.
-        ends = np.flatnonzero(seen.sum(0) == 1)
+        mask = input_.attention_mask[:, row.length :]
+        # No other token attends to the last token of a path.
+        ends = np.flatnonzero(mask.sum(0) == 1)
         leaves = [row.index, *(self.free.pop() for _ in ends[1:])]
-        row.begin, row.leaves = row.length, dict(zip(leaves, seen[ends], strict=True))
+        row.begin, row.leaves = row.length, dict(zip(leaves, mask[ends], strict=True))
         for leaf in leaves[1:]:
             self.copy(row.index, leaf, 0)
-        logits = self._decode(reading, np.array(leaves, np.int32), seen[ends].T)
-        row.places += reading.positions[0].tolist()
+        logits = self._decode(input_, np.array(leaves, np.int32), mask[ends].T)
+        row.positions += input_.positions[0].tolist()
         return [Output(logits)]
 
-    def _decode(self, reading: Reading, leaves: np.ndarray, has: np.ndarray) -> np.ndarray:
-        """Return the logits; a token is in the `leaves` that `has` (tokens, leaves) marks."""
-        n, axes = len(reading), self._model.axes
-        first = n - reading.logits
-        # The last layer computes those alone that are read out.
-        filling, out = (0, first) if self.branches else _in_parts(n, first)
-        # The row forgets the filling before its next pass.
-        parts = [reading.inputs, *(() if reading.layers is None else reading.layers)]
-        inputs = np.concatenate([_on_host(part) for part in parts], 1)
-        # Nothing is added to the layers of a pass without `layers`.
-        inputs = np.pad(inputs, ((0, filling), (0, self._model.width - inputs.shape[1])))
-        places = np.asarray(reading.positions)[:axes]
-        places = np.concatenate([places, places[:, -1:] + 1 + np.arange(filling)], 1, dtype=np.int32)
-        more = (0 if self._is_own else 1) * places[:1].repeat(axes - len(places), 0)
-        sequences = [leaves[mine] for mine in has] + [leaves] * filling
-        logits = self._model.read(self._context, inputs, np.concatenate([places, more]), out, sequences)
+    def _decode(self, input_: Input, leaves: np.ndarray, has: np.ndarray) -> np.ndarray:
+        """Return the logits; `has` (tokens, leaves) bool assigns tokens to `leaves`."""
+        n, axes = len(input_), self._model.axes
+        first = n - input_.logits
+        # The last layer computes only the tokens whose logits are requested.
+        padding, out = (0, first) if self.branches else _pad_batches(n, first)
+        # The row drops the padding before its next pass.
+        parts = [input_.embeds, *(() if input_.layers is None else input_.layers)]
+        embeds = np.concatenate([_on_host(part) for part in parts], 1)
+        # Zeros stand for missing `layers`.
+        embeds = np.pad(embeds, ((0, padding), (0, self._model.width - embeds.shape[1])))
+        positions = np.asarray(input_.positions)[:axes]
+        added = positions[:, -1:] + 1 + np.arange(padding)
+        positions = np.concatenate([positions, added], 1, dtype=np.int32)
+        more = (0 if self._is_own else 1) * positions[:1].repeat(axes - len(positions), 0)
+        sequences = [leaves[mine] for mine in has] + [leaves] * padding
+        logits = self._model.read(self._context, embeds, np.concatenate([positions, more]), out, sequences)
         return logits[first - out : n - out].copy()
 
 
-def _in_parts(n: int, first: int) -> tuple[int, int]:
-    """Return how many tokens fill a pass of `n` up, and the first one that is read out, at most `first`.
+def _pad_batches(n: int, first: int) -> tuple[int, int]:
+    """Return the padding of a pass of `n` tokens, and the index from which llama.cpp computes logits.
 
-    The library reads a pass in parts of `LLAMA_AT_ONCE`. A product with a single row is summed in another
-    order than one with several, so no part has a single token, or a single one that is read out.
+    The index is at most `first`. llama.cpp splits a pass into batches of `LLAMA_AT_ONCE` tokens, and sums a
+    product with a single row in another order. So no batch has a single token or a single row of logits.
     """
-    filling = int(n % LLAMA_AT_ONCE == 1)
+    padding = int(n % LLAMA_AT_ONCE == 1)
     if first == n:
-        return filling, n + filling
-    is_single = min(LLAMA_AT_ONCE - first % LLAMA_AT_ONCE, n + filling - first) == 1
-    return filling, first - is_single
+        return padding, n + padding
+    is_single = min(LLAMA_AT_ONCE - first % LLAMA_AT_ONCE, n + padding - first) == 1
+    return padding, first - is_single
 
 
 def _on_host(values: Any) -> np.ndarray:
-    """Values of torch or of numpy as an array of float32."""
+    """Return a torch or numpy array as a float32 numpy array."""
     return values if isinstance(values, np.ndarray) else values.float().numpy()
 
 
@@ -259,11 +264,17 @@ def llama_runner(
     frees: bool = False,
     text_room: int = TEXT_ROOM,
 ) -> LlamaRunner:
-    """Return the runner of a GGUF target, or of another's weights in `dtype`, whose tower stays in torch.
+    """Return the runner of a GGUF target, or of another target's language model converted to `dtype`.
 
-    See `written_model` for the `digest`. If it `frees`, the layers in torch are deleted afterwards. A window
-    has room for `text_room` tokens beside its frames. Raises InputError if the weights cannot be written, and
-    MemoryError if there is no memory for the cache.
+    Args:
+        target: its vision tower stays in torch, unless it is a GGUF target.
+        dtype: float32, bf16 or int8; ignored for GGUF targets.
+        threads: threads of llama.cpp.
+        digest: of the weights, see `written_model`.
+        frees: delete the converted layers in torch.
+        text_room: tokens of a window in addition to its frames.
+
+    Raises InputError if the weights cannot be written, and MemoryError if the cache cannot be allocated.
     """
     capacity = target.spec.frame_tokens + text_room
     if isinstance(target, GgufTarget):
@@ -273,6 +284,6 @@ def llama_runner(
         from torch import nn
 
         target.body.layers = nn.ModuleList()
-        # The tower, which remains, is slow in bfloat16 on a CPU.
+        # The remaining tower is slow in bfloat16 on a CPU.
         target.module.float()
     return LlamaRunner(model, capacity, threads, dtype == "float32")

@@ -1,4 +1,4 @@
-"""The target in this process: one thread and one loop for all windows of all robots."""
+"""Engine for a target in this process, with one thread for all windows of all robots."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_FAREWELL_S = 5.0
-"""Patience at the end of the process for a pass in work."""
+_EXIT_S = 5.0
+"""Longest wait for a running pass at the end of the process."""
 
 
 class LocalEngine:
-    """See `protocols.Engine`; windows of up to `robots` robots share passes.
+    """`protocols.Engine` in this process; windows of up to `robots` robots share passes.
 
-    Any thread may call its methods. Weights, sequences, proposers and the CUDA stream belong to its own
-    thread, so that they need no locks. Without a `runner` the target's own body runs.
+    Any thread may call its methods. Weights, sequences, proposers and the CUDA stream belong to the engine's
+    thread and need no locks. By default a `ModelRunner` runs the target's language model.
     """
 
     masks = True
@@ -49,10 +49,10 @@ class LocalEngine:
         robots: int = 1,
         runner: Runner | None = None,
     ) -> None:
-        self._robots, self._stream = robots, CudaStream(target.device, first=True)
+        self._robots, self._stream = robots, CudaStream(target.device, is_urgent=True)
         spec = target.spec
         if runner is None:
-            # Another runner need not wait for transformers.
+            # Imported here, because other runners do not need transformers.
             from crossspec_ros.engine.model_runner import ModelRunner
 
             room = spec.frame_tokens + TEXT_ROOM
@@ -67,12 +67,12 @@ class LocalEngine:
         self.pulse = Pulse("target")
         self.pulses: tuple[Pulse, ...] = (self.pulse,)
         self._thread = self.pulse.start(self._run, "target")
-        # torch aborts the process if one of its passes is cut off.
-        atexit.register(self.close, _FAREWELL_S)
+        # torch aborts the process if a pass is running at exit.
+        atexit.register(self.close, _EXIT_S)
 
     @property
     def answering(self) -> int:
-        """Number of windows that have an answer in work."""
+        """Number of windows with unfinished tasks."""
         return sum(bool(request.tasks) for request in list(self._requests))
 
     def open(
@@ -82,7 +82,7 @@ class LocalEngine:
         robot: str = "",
         plan: Callable[[], Answering | None] = lambda: None,
     ) -> Request:
-        # The caller may have loaded the models, and is about to wait for what it opens.
+        # The caller may have loaded the models, and now waits for the engine.
         give_back()
         request = Request(window, robot, trace, plan)
         with self._changed:
@@ -120,7 +120,7 @@ class LocalEngine:
             if window in self._requests:
                 self._requests.remove(window)
                 window.is_closed = True
-                # It holds its caller's window, which holds this one and its frames.
+                # `plan` holds the caller's window, which holds this one and its frames.
                 window.plan = lambda: None
                 self._calls.append((lambda: self._loop.reset(window), Future()))
 
@@ -133,7 +133,7 @@ class LocalEngine:
         self._call(lambda: self._loop.noise(1)[0].close())
 
     def measure(self, shared: bool = True) -> PassCost:
-        """Passes are only shared where that was measured."""
+        """Measure the cost of passes, also of shared ones if `shared`; windows share measured passes only."""
         batches = [b for b in BATCHES if shared and b < 2 * self._robots and b <= self.runner.rows]
 
         def measure() -> PassCost:
@@ -158,8 +158,10 @@ class LocalEngine:
 
     @contextmanager
     def _wake(self, window: Request) -> Iterator[list[Frame | Ask | Score]]:
-        """Change a window's lists under the lock, and cancel what is moved to the one that this yields; what
-        is put on a closed window is cancelled, too."""
+        """Change a window's lists under the lock, then wake the engine.
+
+        Work that the block moves to the yielded list is cancelled, as is all work of a closed window.
+        """
         cancelled: list[Frame | Ask | Score] = []
         with self._changed:
             yield cancelled
@@ -172,15 +174,15 @@ class LocalEngine:
 
     def _add(self, window: Request, task: Ask | Score) -> None:
         with self._wake(window) as cancelled:
-            # What is urgent goes before what can wait.
+            # Urgent tasks run before tasks that can wait.
             patient = sum(one.can_wait for one in window.tasks) if not task.can_wait else 0
             window.tasks.insert(len(window.tasks) - patient, task)
-            window.was_asked |= not task.can_wait
-            # Frames come with it.
+            window.is_requested |= not task.can_wait
+            # The task brings all its frames.
             _move(window.frames, cancelled)
 
     def _call(self, do: Callable[[], _Result]) -> _Result:
-        """Return what `do` returns in the engine's thread."""
+        """Run `do` in the engine's thread and return its result."""
         future: Future[_Result] = Future()
         give_back()
         with self._changed:
@@ -197,13 +199,13 @@ class LocalEngine:
                 while (work := self._next()) is not None:
                     with self.pulse.busy():
                         work()
-                    # What it holds must not live until the next one comes.
+                    # Otherwise the objects in `work` would live until the next turn.
                     del work
                 for request in self._requests:
                     self._loop.reset(request)
                 self.runner.release()
         finally:
-            # Nobody may wait for what is never done.
+            # Unfinished futures must not block their callers for ever.
             with self._changed:
                 self._is_closing = True
                 for request in self._requests:
@@ -215,7 +217,7 @@ class LocalEngine:
                 future.cancel()
 
     def _next(self) -> Callable[[], None] | None:
-        """Wait for the next call or turn; None at the end."""
+        """Wait for the next call or turn; return None when the engine closes."""
         with self._changed:
             while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
                 give_back()

@@ -1,4 +1,4 @@
-"""Threads of OpenMP, on which torch and llama.cpp compute: a thread that waits gives its own back."""
+"""OpenMP threads, on which torch and llama.cpp compute. A waiting thread frees its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 
 _HARD = 2
-"""`omp_pause_hard`: free all that can be made again."""
+"""`omp_pause_hard`: free everything that OpenMP can create again."""
 
 
 def give_back() -> None:
-    """Give back the OpenMP threads of the calling thread, which is about to wait; it gets new ones on demand.
+    """Free the OpenMP threads of the calling thread, which is about to wait. It gets new ones on demand.
 
-    Each thread that computes has a pool of them. While all pools together are larger than the number of
-    processors, GNU's OpenMP sleeps at every barrier, and a pass over few tokens takes twice as long.
+    Each computing thread has a pool of OpenMP threads. If all pools together have more threads than there
+    are processors, GNU's OpenMP sleeps at every barrier, and a pass over few tokens takes twice as long.
     """
     for pause in _pauses():
         pause(_HARD)
@@ -23,7 +23,7 @@ def give_back() -> None:
 
 @lru_cache(maxsize=1)
 def _pauses() -> tuple[Callable[[int], int], ...]:
-    """Return the function that frees a pool, of each of GNU's OpenMP libraries in this process."""
+    """Return, for each of GNU's OpenMP libraries in this process, the function that frees a pool."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

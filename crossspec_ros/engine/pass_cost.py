@@ -1,4 +1,4 @@
-"""Pass cost: seconds of a pass of the target, by its tokens and the sequences that share it."""
+"""Cost model of the target's forward passes, by the numbers of tokens and sequences."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from types import MappingProxyType
 import numpy as np
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 129)
-"""Tokens of the passes that are measured, and have buffers of their own; others are padded to the next of
-these. The last is the largest tree and the token before it."""
+"""Measured numbers of tokens in a pass. Static passes have buffers of these sizes, and others are padded.
+The last is the largest tree and the token before it."""
 _FORGETTING = 0.02
-"""Share of a pass of the running system in the belief about its size."""
+"""Weight of one pass of the running system in the estimate for its size."""
 _REPEATS = 5
-"""Measured passes of each size, at most."""
+"""Largest number of measured passes of each size."""
 _ENOUGH_S = 0.25
-"""Time of a size's passes after which no more are made."""
+"""Measured time after which a size needs no more passes."""
 
 
 class PassCost:
     """T(b, n): seconds of a pass in which each of `b` sequences reads up to `n` tokens.
 
-    Measured for one sequence (`seconds`, by tokens) and for some that share a pass (`shared`, by their
-    number), interpolated between, and corrected by the passes of the running system. Where passes are padded
-    (`is_static`), each costs what the next size does. `rows` is how many sequences share a pass now.
+    `seconds` has the measured costs of one sequence by tokens, `shared` those of several sequences by their
+    number. Other costs are interpolated. Passes of the running system correct the estimates. With padding
+    (`is_static`), a pass costs as much as the next larger size. `rows` is the current number of sequences in
+    a pass.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class PassCost:
         self.rows = 1
 
     def seconds(self, tokens: np.ndarray | int, rows: int | None = None) -> np.ndarray:
-        """Return the cost of a pass over `tokens` of each; beyond the largest measured size in proportion."""
+        """Return the seconds of passes over `tokens` tokens of each sequence (default: current `rows`)."""
         table = self._table(self.rows if rows is None else rows)
         within = np.minimum(tokens, self._sizes[-1])
         if self._is_static:
@@ -49,7 +50,7 @@ class PassCost:
         return np.interp(within, self._sizes, table) * np.maximum(np.divide(tokens, self._sizes[-1]), 1.0)
 
     def observe(self, tokens: int, seconds: float, rows: int = 1) -> None:
-        """Let a pass of the running system correct the sizes next to it, a little."""
+        """Correct the estimates of the nearest sizes by a pass of the running system."""
         if tokens > self._sizes[-1] or rows > self._rows[-1]:
             return
         right = int(np.clip(np.searchsorted(self._sizes, tokens), 1, len(self._sizes) - 1))
@@ -57,19 +58,19 @@ class PassCost:
         weight = float(np.clip((tokens - self._sizes[right - 1]) / span, 0.0, 1.0))
         if self._is_static and tokens > 1:
             weight = 1.0
-        # One pass that the machine held up must not throw the table over.
+        # Clipped, so that one delayed pass does not distort the table.
         error = float(np.clip(seconds / self.seconds(tokens, rows), 0.5, 2.0)) - 1.0
         at = int(np.searchsorted(self._rows, rows))
         self._seconds[at, right - 1] *= 1 + _FORGETTING * (1 - weight) * error
         self._seconds[at, right] *= 1 + _FORGETTING * weight * error
 
     def parts(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Passes that read so many tokens of each sequence in the least time, as indices of `sizes`.
+        """Group sequences with `sizes` tokens into passes of minimal total cost; returns lists of indices.
 
-        Sequences of like sizes share a pass: each is padded to the longest.
+        A pass pads its sequences to the longest, so sequences of similar sizes share a pass.
         """
         order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-        # The best for the first i, and where its last pass begins.
+        # By dynamic programming: the least cost of the first i sequences, and the start of its last pass.
         best, begins = [0.0], [0]
         for end in range(1, len(order) + 1):
             costs = {
@@ -86,27 +87,27 @@ class PassCost:
         return passes
 
     def table(self) -> dict[int, float]:
-        """Return the present estimate of seconds of one sequence by size."""
+        """Return the current estimate of seconds for one sequence, by size."""
         return {int(n): float(value) for n, value in zip(self._sizes, self._seconds[0], strict=True)}
 
     def _table(self, rows: int) -> np.ndarray:
-        """Return seconds by size for `rows` sequences; for more than were measured in proportion."""
-        place = float(np.interp(rows, self._rows, range(len(self._rows))))
-        left, right = self._seconds[math.floor(place)], self._seconds[math.ceil(place)]
-        return max(1.0, rows / self._rows[-1]) * (left + place % 1 * (right - left))
+        """Return seconds by size for `rows` sequences, extrapolated in proportion."""
+        at = float(np.interp(rows, self._rows, range(len(self._rows))))
+        left, right = self._seconds[math.floor(at)], self._seconds[math.ceil(at)]
+        return max(1.0, rows / self._rows[-1]) * (left + at % 1 * (right - left))
 
 
 def measured_cost(
     read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()
 ) -> PassCost:
-    """Return the cost by medians of passes: `read(sequences, tokens)` makes one and returns its seconds.
+    """Measure the cost model as medians: `read(sequences, tokens)` runs a pass and returns its seconds.
 
-    Long passes are measured less often, because disturbances are a smaller part of them.
+    Long passes run fewer times, because disturbances are a smaller part of them.
     """
     rows = (1, *batches)
     runs: dict[tuple[int, int], list[float]] = {(b, n): [] for b in rows for n in SIZES}
     for _ in range(_REPEATS):
-        # Size by size within each repeat: a machine that slows down slows all sizes.
+        # Each repeat measures all sizes, so that a slowdown of the machine affects all of them.
         for (b, n), times in runs.items():
             if sum(times) < _ENOUGH_S:
                 times.append(read(b, n))

@@ -1,6 +1,6 @@
-"""Contracts between a captioner and an engine: the target in this process, or on another host.
+"""Contracts between a captioner and its engine, which runs the target in this process or on another host.
 
-Frames go in, token ids and seconds come out, and no logits leave the engine.
+Frames go in; token ids and seconds come out. Logits never leave the engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crossspec_ros.telemetry.pulse import Pulse
 from crossspec_ros.telemetry.trace import Trace
 
 if TYPE_CHECKING:
-    # A robot whose target is elsewhere needs no torch.
+    # A robot whose target runs on a server needs no torch.
     import numpy as np
     import torch
 
@@ -26,21 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """Result of a pass.
+    """Result of a pass, or of several `passes` of a server.
 
-    `path` are the accepted nodes of the tree, from the root down. `tokens` are those of the path and the
-    bonus token, cut behind an end of sequence; then the response has `ended`. The pass read `tokens_read`
-    tokens, the tree's included, in `seconds` of the device's time, and up to `most_read` for each of the
-    `rows` windows that shared it.
-
-    `hidden` returns the last hidden states (n, width) of each token before the tree, which is the question in
-    a first pass and else the last token, and of each node on the path, and the inputs (n, layers * width) of
-    these tapped layers at the same tokens. They are on the target's device, and good until the runner's next
-    pass.
-
-    From another host several `passes` may come as one step, with the `text` so far, the nodes that were
-    `drafted` and `accepted` by proposer, the link's time `round_trip_s`, and the bytes of the window's
-    `traffic`, which went there and came from there so far.
+    Attributes:
+        path: accepted nodes of the tree, from the root down.
+        tokens: accepted tokens and the bonus token, truncated after an end of sequence.
+        ended: whether the response has ended.
+        tokens_read: tokens of this window in the pass, with the tree.
+        seconds: device time of the pass.
+        hidden: for tapped layers, returns the last hidden states (n, width) and the layers' inputs
+            (n, layers * width). The n tokens are the unread tokens before the tree (the question or the last
+            token) and the path. Valid until the runner's next pass.
+        rows: windows that shared the pass.
+        most_read: tokens of the longest of them.
+        drafted: draft tokens by proposer, from a server.
+        accepted: accepted tokens by proposer, from a server.
+        round_trip_s: time on the link to the server.
+        traffic: bytes of the window that were sent to the server and received from it.
+        text: the response so far, from a server.
     """
 
     path: tuple[int, ...]
@@ -60,7 +63,7 @@ class Step:
 
 
 class Answering(Protocol):
-    """An answer as an engine sees it: it proposes trees and takes steps, in the engine's thread."""
+    """An answer in progress: it proposes draft trees and takes results, in the engine's thread."""
 
     question: str
     max_new_tokens: int
@@ -71,51 +74,56 @@ class Answering(Protocol):
 
     @property
     def hint(self) -> str:
-        """Text from which an engine with proposers of its own may draft."""
+        """Text from which a server may draft."""
 
     @property
     def rehearses(self) -> bool:
         """Whether it may be rehearsed."""
 
     def prepare(self, frames: tuple[torch.Tensor, ...]) -> bool:
-        """Look up in idle time what `propose` will need; return whether there is more to do."""
+        """Prepare for `propose` while the engine is idle; return whether there is more to do."""
 
     def propose(self, frames: tuple[torch.Tensor, ...], unread: int, branches: bool) -> DraftTree:
-        """Return the tree for a pass that also reads `unread` tokens. It is a single path unless the runner
-        `branches`; `frames` are the embeddings (n, width) of each unit of frames."""
+        """Return the tree for a pass that also reads `unread` tokens.
+
+        The tree is a single path unless the runner `branches`. `frames` are the embeddings (n, width) of each
+        unit of frames.
+        """
 
     def accept(self, tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], int]:
-        """Return the accepted nodes and the token behind them, see `accept.accepted`."""
+        """Return the accepted nodes and the bonus token, see `accept.accepted`."""
 
     def take(self, tree: DraftTree, step: Step) -> bool:
-        """Take the result of a pass; return whether another one is to follow."""
+        """Take the result of a pass; return whether the answer needs another pass."""
 
     def learn(self) -> None:
         """Learn from the last pass."""
 
     def rest(self, error: BaseException) -> None:
-        """Rehearse no more for some windows: this rehearsal failed."""
+        """Disable rehearsals for some windows, after an error."""
 
 
 class Engine(Protocol):
-    """Owns a target's weights, its KV pool, and the thread that uses them. No method waits, unless it says
-    so. `open` returns the engine's own handle on a window."""
+    """Owns a target's weights, its KV pool, and the thread that uses them.
+
+    `tap`, `warm_up`, `measure` and `close` block; other methods return at once.
+    """
 
     pulses: tuple[Pulse, ...]
-    """Pulses of its threads."""
+    """Pulses of the engine's threads."""
     masks: bool
     """Whether answers may follow a grammar."""
     scores: bool
-    """Whether trees can be scored."""
+    """Whether the engine can score trees."""
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Let hidden states have the inputs of these decoder layers from now on; before `warm_up`. Waits."""
+        """Return the inputs of these decoder layers with hidden states; call it before `warm_up`."""
 
     def warm_up(self, windows: int) -> None:
-        """Take the buffers of so many windows of each robot, and do what is slow the first time. Waits."""
+        """Allocate the buffers for `windows` windows of each robot, and run the slow first passes."""
 
     def measure(self) -> PassCost | None:
-        """Return what passes cost, from some 60 passes over noise; None from another host. Waits."""
+        """Measure the cost of passes, with some 60 passes over noise; None from a server."""
 
     def open(
         self,
@@ -124,34 +132,34 @@ class Engine(Protocol):
         robot: str = "",
         plan: Callable[[], Answering | None] = lambda: None,
     ) -> Any:
-        """Return a handle on the window of this index of this robot, whose spans go to `trace`.
+        """Return a handle on the window with index `window` of this robot; its spans go to `trace`.
 
-        `plan` returns the answer that is rehearsed in idle time; it is called after the first frame.
+        After the first frame, the engine calls `plan` for the answer to rehearse when idle.
         """
 
     def add_frame(self, window: Any, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        """Prefill the next (H, W, 3) uint8 RGB frame when there is time; the future is done with that."""
+        """Queue the next (H, W, 3) uint8 RGB frame for prefill; the future is done once it is prefilled."""
 
     def ask(self, window: Any, answer: Answering, frames: Frames) -> Future[None]:
-        """Let the target answer about exactly these frames.
+        """Queue an answer about exactly these frames, and return its future.
 
-        What was not prefilled is read with the question. Returns the answer's future.
+        The pass with the question also reads the frames that were not prefilled.
         """
 
     def score(
         self, window: Any, tree: DraftTree, trace: Trace, frames: Frames, can_wait: bool = False
     ) -> Future[tuple[float, ...]]:
-        """Return the log-probability of each node behind its parent, for a tree behind exactly these frames.
+        """Queue the scoring of a tree after exactly these frames.
 
-        The tree begins with what is asked, whose first tokens get 0. Frames are prefilled first if it
-        `can_wait`.
+        The tree starts with the question. The future returns the log-probability of each node after its
+        parent, 0 for children of the root. Queued frames are prefilled first if it `can_wait`.
         """
 
     def cancel(self, window: Any) -> None:
-        """Drop what the window was asked; a pass in flight goes on."""
+        """Cancel the window's answers and scores; a running pass continues."""
 
     def drop(self, window: Any) -> None:
-        """Give the window's buffers back; a second time does nothing."""
+        """Free the window's buffers; a second call does nothing."""
 
     def close(self) -> None:
-        """End the threads, and fail what is in work."""
+        """End the threads, and cancel all work."""

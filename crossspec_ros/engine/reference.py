@@ -1,8 +1,8 @@
 """The algorithm on one page: plain torch and transformers, one window, one thread, greedy decoding.
 
-Open this file first. All else in `engine/` writes the same tokens sooner: it reads frames while the window is
-open, keeps keys and values in buffers that stay where they are, and lets robots share passes. Tests hold
-this page and the engine against `generate`.
+Read this file first. The rest of `engine/` writes the same tokens faster: it prefills frames while the window
+is open, keeps keys and values in fixed buffers, and shares passes among robots. Tests compare this page and
+the engine with transformers' `generate`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 
 class Tree(NamedTuple):
-    """Guessed continuations: `parents[i] < i` is the node before node i, -1 the last verified token."""
+    """Draft tokens as a tree: `parents[i] < i` is the node before node i, -1 the last verified token."""
 
     tokens: Sequence[int] = ()
     parents: Sequence[int] = ()
@@ -29,16 +29,18 @@ def caption(
     propose: Callable[[Sequence[int]], Tree],
     max_new_tokens: int,
 ) -> tuple[list[int], int]:
-    """Tokens of a VideoLlavaForConditionalGeneration about a window, and passes behind the last frame.
+    """Return the caption's tokens, and the number of passes after the last frame.
 
     Args:
+        model: a VideoLlavaForConditionalGeneration.
         pixels: (frames, 3, height, width), preprocessed.
         prompt: token ids before and after the frames.
-        propose: guesses how the tokens so far go on; it may be as wrong as it likes.
+        propose: returns a draft tree for the tokens so far. Wrong trees cost passes and change no token.
+        max_new_tokens: largest number of tokens.
     """
     embed, cache = model.get_input_embeddings(), DynamicCache()
     before, after = prompt
-    # Streaming prefill: the language model is causal, so each frame is read the moment it comes.
+    # Streaming prefill: the language model is causal, so it can read each frame as soon as it arrives.
     read(model, cache, embed(torch.tensor(before)), Tree())
     for frame in pixels:
         features = model.model.get_video_features(frame[None, None]).pooler_output
@@ -48,49 +50,50 @@ def caption(
     passes, unread = 0, list(after)
     end = model.generation_config.eos_token_id
     while len(tokens) < max_new_tokens:
-        # Question and first tree share a pass; later ones read the last token and a tree.
+        # The first pass reads the question and a tree, the others read the last token and a tree.
         tree = propose(tokens)
         hidden = read(model, cache, embed(torch.tensor([*unread, *tree.tokens])), tree)
         choices = model.lm_head(hidden[len(unread) - 1 :]).argmax(-1).tolist()
         path, following = accept(tree, choices)
         keep(cache, len(tree.tokens), path)
-        said = [*(tree.tokens[node] for node in path), following][: max_new_tokens - len(tokens)]
+        new = [*(tree.tokens[node] for node in path), following][: max_new_tokens - len(tokens)]
         passes, unread = passes + 1, [following]
-        if end in said:
-            return tokens + said[: said.index(end) + 1], passes
-        tokens += said
+        if end in new:
+            return tokens + new[: new.index(end) + 1], passes
+        tokens += new
     return tokens, passes
 
 
 def read(model: Any, cache: Any, embeds: torch.Tensor, tree: Tree) -> torch.Tensor:
-    """Last hidden states (n, width) of `embeds`, which go into the cache; the last ones are the tree's nodes.
+    """Append `embeds` to the cache, and return their last hidden states (n, width).
 
-    A node stands one place behind its parent, and sees what was verified, its ancestors and itself.
+    The last embeddings are the tree's nodes. The position of a node is one after its parent. A node attends
+    to verified tokens, its ancestors and itself.
     """
     cached, n, nodes = cache.get_seq_length(), len(embeds), len(tree.tokens)
     root = n - nodes - 1
-    seen = torch.ones(n, cached + n, dtype=torch.bool).tril(cached)
-    places = torch.arange(cached, cached + n)
+    attends = torch.ones(n, cached + n, dtype=torch.bool).tril(cached)
+    positions = torch.arange(cached, cached + n)
     for node, parent in enumerate(tree.parents):
         row, above = root + 1 + node, root + 1 + parent
-        seen[row, cached + root + 1 :] = False
-        seen[row] |= seen[above]
-        seen[row, cached + row] = True
-        places[row] = places[above] + 1
-    # Additive and float: eager attention adds what it is given.
-    mask = torch.zeros(seen.shape, dtype=embeds.dtype).masked_fill(~seen, torch.finfo(embeds.dtype).min)
+        attends[row, cached + root + 1 :] = False
+        attends[row] |= attends[above]
+        attends[row, cached + row] = True
+        positions[row] = positions[above] + 1
+    # Additive and float, because eager attention adds the mask to the scores.
+    mask = torch.zeros(attends.shape, dtype=embeds.dtype).masked_fill(~attends, torch.finfo(embeds.dtype).min)
     return model.model.language_model(
         inputs_embeds=embeds[None],
         attention_mask=mask[None, None],
-        position_ids=places[None],
+        position_ids=positions[None],
         past_key_values=cache,
     ).last_hidden_state[0]
 
 
 def accept(tree: Tree, choices: Sequence[int]) -> tuple[list[int], int]:
-    """Longest path from the root that the target would have written, and its own token after that.
+    """Return the longest path that matches the target's own tokens, and the bonus token after it.
 
-    `choices[0]` is the target's token after the root, `choices[1 + i]` the one after node i.
+    `choices[0]` is the target's token after the root, `choices[1 + i]` its token after node i.
     """
     path, node = list[int](), -1
     while True:
@@ -103,7 +106,7 @@ def accept(tree: Tree, choices: Sequence[int]) -> tuple[list[int], int]:
 
 
 def keep(cache: Any, nodes: int, path: Sequence[int]) -> None:
-    """Forget the keys and values of a tree's nodes, all but those of the accepted path."""
+    """Remove the keys and values of the tree's nodes, except those of the accepted path."""
     verified = cache.get_seq_length() - nodes
     kept = torch.tensor([*range(verified), *(verified + node for node in path)])
     for layer in cache.layers:

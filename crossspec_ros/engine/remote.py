@@ -1,7 +1,7 @@
-"""Target on another host: frames go up as they come, and the server sends an answer piece by piece.
+"""Engine for a target on a server: the robot sends frames at once and receives answers in pieces.
 
-The server drafts and verifies by itself. So a window costs one round trip, not one for each pass, and the
-robot needs neither weights nor a tokenizer.
+The server drafts and verifies. So a window takes one round trip, not one for each pass, and the robot needs
+neither weights nor a tokenizer.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 
 
 class RemoteTarget:
-    """The part of `models.base.VideoTarget` that a robot needs: the sizes in a server's welcome."""
+    """The part of `models.base.VideoTarget` that a robot needs: the sizes in the server's welcome."""
 
     def __init__(self, url: str, welcome: wire.Welcome) -> None:
-        """Raise InputError for sizes that no target has."""
+        """Raise InputError if a size is missing."""
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
-        # The server ends answers, so that no end-of-sequence token is needed here.
+        # The server detects the end of an answer, so the robot needs no end-of-sequence token.
         self.spec = InputSpec(**{size: getattr(welcome, size) for size in sizes}, eos_ids=())
         self.vocabulary, self.device, self.dtype = welcome.vocabulary, url, "the server's"
         if not all(getattr(self.spec, size) for size in sizes):
-            raise InputError(f"the server at {url} sends no sizes of a target: is it crossspec serve?")
+            raise InputError(
+                f"the server at {url} sent no sizes of a target: check that it is crossspec serve"
+            )
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return no tokens: the server checks the length of a question."""
@@ -52,23 +54,23 @@ class RemoteTarget:
 
 @dataclass(eq=False)
 class RemoteWindow:
-    """A window on the server: the frames that were sent to it, and the answer in work."""
+    """State of a window on the server: sent frames, and the answer in progress."""
 
     number: int
     sent: set[tuple[int, int]] = field(default_factory=set)
-    """Frames by stream and stamp: a server knows the frames of one stream."""
+    """Sent frames by connection and stamp, because the server drops frames when a connection ends."""
     answer: Answering | None = None
     answer_number: int = 0
     passes: int = 0
-    asked_ns: int = 0
+    sent_ns: int = 0
     heard_ns: int = 0
     traffic: tuple[int, int] = (0, 0)
 
 
 class RemoteEngine:
-    """See `protocols.Engine`.
+    """`protocols.Engine` on a server.
 
-    An answer fails if no piece comes within `patience_s`, or if the link breaks.
+    An answer fails if no piece arrives within `patience_s`, or if the connection breaks.
     """
 
     masks = scores = False
@@ -96,10 +98,10 @@ class RemoteEngine:
         assert not layers, "hidden states stay on the server"
 
     def warm_up(self, windows: int) -> None:
-        """Do nothing: the server is warm."""
+        """Do nothing, because the server is warm."""
 
     def measure(self) -> PassCost | None:
-        """Return no cost: the server decides what it verifies."""
+        """Return None, because the server chooses the trees."""
         return None
 
     def open(
@@ -114,7 +116,7 @@ class RemoteEngine:
         return opened
 
     def add_frame(self, window: RemoteWindow, frame: np.ndarray, stamp_ns: int) -> Future[None]:
-        # Without a link, `ask` sends the frame once there is one.
+        # If the connection is down, `ask` sends the frame again later.
         self._send_frame(window, frame, stamp_ns)
         done: Future[None] = Future()
         done.set_result(None)
@@ -133,7 +135,7 @@ class RemoteEngine:
         for frame, stamp_ns in zip(*frames, strict=True):
             self._send_frame(window, frame, stamp_ns)
         with self._lock:
-            window.asked_ns = window.heard_ns = time.perf_counter_ns()
+            window.sent_ns = window.heard_ns = time.perf_counter_ns()
             before, window.answer = window.answer, answer
             window.passes, window.answer_number = 0, ask.number
             is_open = window.number in self._windows
@@ -143,7 +145,7 @@ class RemoteEngine:
         if not is_open:
             self.cancel(window)
         elif not is_sent:
-            trouble = self.link.trouble or "more waits for the link than it carries"
+            trouble = self.link.trouble or "the queue to the target's server is full"
             self._end(window, answer, LinkError(trouble))
         return answer.future
 
@@ -155,7 +157,7 @@ class RemoteEngine:
         frames: Frames,
         can_wait: bool = False,
     ) -> Future[tuple[float, ...]]:
-        raise AssertionError("it does not score")
+        raise AssertionError("a remote engine does not score")
 
     def cancel(self, window: RemoteWindow) -> None:
         self._end(window, window.answer, CancelledError(), is_cut=True)
@@ -171,10 +173,10 @@ class RemoteEngine:
         self._ending.set()
         self._watch.join()
         self.link.close()
-        self._fail(LinkError("this node ends"))
+        self._fail(LinkError("this node is shutting down"))
 
     def _take(self, message: wire.Down) -> None:
-        """Take a piece of an answer or a refusal, in the link's thread, and drop those of earlier answers."""
+        """Handle a piece of an answer or a refusal, in the link's thread; ignore earlier answers."""
         now_ns, kind = time.perf_counter_ns(), message.WhichOneof("what")
         if kind not in ("piece", "refused"):
             return
@@ -201,7 +203,7 @@ class RemoteEngine:
             most_read=piece.most_read,
             drafted=dict(piece.drafted),
             accepted=dict(piece.accepted),
-            round_trip_s=max(0.0, (now_ns - window.asked_ns) / 1e9 - piece.since_asked_s),
+            round_trip_s=max(0.0, (now_ns - window.sent_ns) / 1e9 - piece.since_asked_s),
             traffic=window.traffic,
             passes=piece.passes,
             text=piece.text,
@@ -211,7 +213,7 @@ class RemoteEngine:
             answer.trace.add(name, now_ns - round(piece.seconds * 1e9), now_ns)
             if not answer.take(DraftTree(), step):
                 self._end(window, answer, None, is_cut=not piece.ended)
-        except BaseException as error:  # the link lives on
+        except BaseException as error:  # the link's thread must survive
             self._end(window, answer, error, is_cut=True)
 
     def _end(
@@ -221,7 +223,7 @@ class RemoteEngine:
         error: BaseException | None,
         is_cut: bool = False,
     ) -> None:
-        """End this answer, unless it is over; the server would go on with one that `is_cut`."""
+        """End this answer, unless it has ended. If it `is_cut`, cancel it on the server, too."""
         with self._lock:
             if answer is None or window.answer is not answer:
                 return
@@ -255,7 +257,7 @@ class RemoteEngine:
                 self.link.check()
 
     def _send_frame(self, window: RemoteWindow, frame: Any, stamp_ns: int) -> None:
-        """Send a frame that the server lacks."""
+        """Send a frame unless the server has it."""
         if (self.link.epoch, stamp_ns) in window.sent:
             return
         message = wire.Up(frame=frame_message(frame, stamp_ns))
@@ -265,9 +267,9 @@ class RemoteEngine:
                 window.sent.add(key)
 
     def _send(self, window: RemoteWindow, message: wire.Up) -> bool:
-        """Send a message of an open window, under the lock; return whether the link took it."""
+        """Send a message of an open window, under the lock; return whether the link accepted it."""
         message.session = window.number
-        # On a closed one it would open a window on the server that is never closed.
+        # A message of a closed window would open a window on the server that is never closed.
         if window.number not in self._windows or not self.link.send(message):
             return False
         window.traffic = window.traffic[0] + message.ByteSize(), window.traffic[1]

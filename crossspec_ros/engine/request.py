@@ -1,4 +1,4 @@
-"""Request: one window of one robot as the engine holds it, and what is asked of it, in plain data."""
+"""Requests: plain data about one window of one robot in the engine, with its frames and tasks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.sequence import TargetSequence
 
 Frames = tuple[Sequence["np.ndarray"], Sequence[int]]
-"""Frames (H, W, 3) of a window, and their stamps."""
+"""Frames (H, W, 3) of a window, and their stamps in ns."""
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """An (H, W, 3) uint8 RGB frame that waits to be prefilled; the `future` is done once it is."""
+    """An (H, W, 3) uint8 RGB frame to prefill; then its `future` is done."""
 
     image: np.ndarray
     stamp_ns: int
@@ -33,8 +33,10 @@ class Frame:
 
 @dataclass(eq=False)
 class Ask:
-    """An answer about exactly these frames, pass by pass. A rehearsal is about those that were read so far;
-    the next task ends it, or a frame that it does not hold."""
+    """An answer about exactly these frames.
+
+    A rehearsal is about the frames so far. It ends with the next task, or with a frame that cannot wait.
+    """
 
     answer: Answering
     frames: Frames = ((), ())
@@ -49,10 +51,7 @@ class Ask:
 
 @dataclass(eq=False)
 class Score:
-    """Log-probabilities of a tree's nodes behind exactly these frames; the tree begins with what is asked.
-
-    If it `can_wait`, frames are prefilled before it.
-    """
+    """Log-probabilities of the nodes of a tree after exactly these frames; see `Engine.score`."""
 
     tree: DraftTree
     trace: Trace
@@ -64,12 +63,13 @@ class Score:
 
 @dataclass(eq=False)
 class Request:
-    """The `frames` that wait to be prefilled, the `tasks` that were asked for, and the KV state.
+    """State of one window: queued `frames`, queued `tasks`, and the KV state in `sequence`.
 
-    Tasks are done in their order. `plan` returns the answer to rehearse while the engine is idle, if any.
-    If it `has_more`, something is left to rehearse or to prepare before the next frame. The lists change
-    under the engine's lock; `sequence`, `rehearsal` and `rehearsed` (units of frames that the last complete
-    rehearsal was about) belong to its thread.
+    Tasks run in order. `plan` returns the answer to rehearse while the engine is idle, if any. The flag
+    `has_more` marks work for idle time: a rehearsal, or proposers to prepare. `is_requested` is set with the
+    first urgent task. `rehearsed` is the number of units in the last complete rehearsal.
+
+    The lists change under the engine's lock. `sequence`, `rehearsal` and `rehearsed` belong to its thread.
     """
 
     window: int
@@ -78,7 +78,7 @@ class Request:
     plan: Callable[[], Answering | None] = lambda: None
     frames: deque[Frame] = field(default_factory=deque)
     tasks: deque[Ask | Score] = field(default_factory=deque)
-    was_asked: bool = False
+    is_requested: bool = False
     has_more: bool = False
     is_closed: bool = False
     sequence: TargetSequence | None = None
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def holds_frames(self) -> bool:
-        """Whether the frames that wait leave the rehearsal in work its time."""
+        """Whether the queued frames can wait for the running rehearsal."""
         rehearsal, sequence = self.rehearsal, self.sequence
         if rehearsal is None or sequence is None or not rehearsal.has_begun or rehearsal.future.done():
             return False
@@ -95,7 +95,7 @@ class Request:
 
 
 def settle(future: Future[Any], result: object = None, error: BaseException | None = None) -> None:
-    """Give those who wait the result, or the error; another thread may have cancelled the future."""
+    """Set the future's result or error, unless another thread has cancelled it."""
     with suppress(InvalidStateError):
         if error is None:
             future.set_result(result)

@@ -1,4 +1,4 @@
-"""Contract of a language model's runner: readings of sequences go in, logits and hidden states come out."""
+"""Contract of a runner: it executes forward passes of a language model."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 BATCHES = (2, 4, 8, 16, 32)
-"""Sequences of the passes over several that have buffers of their own; others are filled up to the next."""
+"""Numbers of sequences in shared passes with static buffers; other numbers are padded to the next."""
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """Tokens that one sequence reads in a pass, into its `row`, of the runner's own kind.
+class Input:
+    """Input of a pass for one sequence of n tokens; see also `Chunk`.
 
-    `inputs` (n, width); `positions` (axes, n) of each token in the sequence, on the host; `sees` (n, length +
-    n) bool, see `tree.sees`; `layers` (k, n, width), added behind the first k layers, of passes that read
-    frames. The logits of the last `logits` of them are wanted. Inputs, positions and layers are as in
-    `Chunk`.
+    Attributes:
+        row: KV row of the sequence, as the runner's `take` returns it.
+        embeds: (n, width).
+        positions: (axes, n) in the sequence, on the host.
+        attention_mask: (n, row's length + n) bool, see `tree.attention_mask`.
+        layers: (k, n, width) features of frames that are added after the first k layers, or None.
+        logits: number of last tokens whose logits are requested.
     """
 
     row: Any
-    inputs: Any
+    embeds: Any
     positions: Any
-    sees: np.ndarray
+    attention_mask: np.ndarray
     layers: Any = None
     logits: int = 0
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.embeds)
 
     @property
     def end(self) -> int:
-        """Tokens of the sequence after the pass."""
+        """Length of the sequence after the pass."""
         return self.row.length + len(self)
 
 
 class Output(NamedTuple):
-    """What a pass over a reading gives, good until the next pass.
+    """Output of a pass for one sequence, valid until the next pass.
 
-    `logits` (k, vocabulary) are those that were wanted, of torch or numpy. A runner in torch also has the
-    last hidden states (n, width), and the inputs of `tapped` layers (n, taps * width), if there are any.
+    `logits` (k, vocabulary) are the requested ones, in torch or numpy. A runner in torch also returns the
+    last `hidden` states (n, width) and the inputs of `tapped` layers (n, taps * width), if there are any.
     """
 
     logits: Any
@@ -51,34 +54,34 @@ class Output(NamedTuple):
 
 
 class Runner(Protocol):
-    """Language model with the keys and values of sequences; for one thread."""
+    """Language model with the KV rows of its sequences. Not thread-safe."""
 
     is_static: bool
-    """Padding of passes to `SIZES`."""
+    """Whether passes are padded to `SIZES`."""
     branches: bool
-    """Trees may be drafted: a token's outputs do not depend on tokens beside its path."""
+    """Whether drafts may be trees: a token's logits do not depend on tokens outside its path."""
     taps: tuple[int, ...]
-    """Decoder layers whose inputs are kept."""
+    """Decoder layers whose inputs are returned."""
     rows: int
-    """Sequences that may be read in one pass."""
+    """Largest number of sequences in a pass."""
 
     def tap(self, layers: Sequence[int]) -> None:
-        """Keep the inputs of these decoder layers; before `warm_up`."""
+        """Return the inputs of these decoder layers with each output; call it before `warm_up`."""
 
     def take(self) -> Any:
-        """Return an empty row, to be given back, with the methods of `KVRow`."""
+        """Return an empty row with the methods of `KVRow`; `give_back` returns it to the runner."""
 
     def give_back(self, row: Any) -> None:
-        """Take a row back for the next sequence."""
+        """Empty a row for the next sequence."""
 
     def warm_up(self, count: int, together: int = 1) -> None:
-        """Take the memory of `count` rows, of which up to `together` share a pass."""
+        """Allocate `count` rows, of which up to `together` share a pass."""
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
-    def fits(self, reading: Reading) -> bool:
-        """Return whether it may share a pass."""
+    def can_batch(self, input_: Input) -> bool:
+        """Return whether this input may share a pass."""
 
-    def read(self, readings: Sequence[Reading]) -> Sequence[Output]:
-        """Return the output of each sequence; several must all fit."""
+    def read(self, inputs: Sequence[Input]) -> Sequence[Output]:
+        """Run a pass and return the output of each sequence; several inputs must all pass `can_batch`."""

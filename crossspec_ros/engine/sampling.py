@@ -1,4 +1,4 @@
-"""Sampling parameters, the target's distribution by them, and the draw of a token."""
+"""Sampling parameters, the resulting token distribution, and the draw of a token."""
 
 from __future__ import annotations
 
@@ -12,46 +12,48 @@ import torch
 from crossspec_ros.errors import InputError, NonFiniteError
 
 MIN_TEMPERATURE = 1e-6
-"""Far below, logits over temperature leave float32; already here, sampling is greedy decoding."""
+"""Smallest temperature. Sampling is greedy here; far below, logits divided by it overflow float32."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Temperature, nucleus and seed of the draws; InputError where a value is out of its range."""
+    """Sampling parameters; raises InputError for a value out of range."""
 
     temperature: float
     top_p: float
     seed: int
     top_k: int = 0
-    """Number of likeliest tokens that are kept; 0 keeps all."""
+    """Number of likeliest tokens to keep; 0 keeps all."""
 
     def __post_init__(self) -> None:
         if not MIN_TEMPERATURE <= self.temperature < float("inf"):
             raise InputError(
-                f"temperature {self.temperature} cannot be sampled at: give {MIN_TEMPERATURE:g} or more, or "
-                "decode greedily"
+                f"temperature {self.temperature} is out of range: set it to {MIN_TEMPERATURE:g} or more, or "
+                "to 0 for greedy decoding"
             )
         if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p {self.top_p} is no share: give more than 0 and at most 1 (all tokens)")
+            raise InputError(
+                f"top_p {self.top_p} is out of range: set it above 0 and at most to 1 (all tokens)"
+            )
         if self.top_k < 0:
-            raise InputError(f"top_k {self.top_k} is no number of tokens: give 1 or more, or 0 for all")
+            raise InputError(f"top_k {self.top_k} is negative: set it to 1 or more, or to 0 for all tokens")
         if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed {self.seed} is out of range: give 0 to 2**63 - 1")
+            raise InputError(f"seed {self.seed} is out of range: set it to 0 to 2**63 - 1")
 
     def generator(self) -> torch.Generator:
-        """Return a new source of randomness on the CPU, the same for the same seed."""
+        """Return a new random generator on the CPU with the seed."""
         return torch.Generator().manual_seed(self.seed)
 
     def draws(self) -> Callable[[Any], int]:
-        """Return a function that draws a token by its (vocab,) logits; its draws begin with the seed."""
+        """Return a function that draws a token for (vocab,) logits, with a new generator."""
         generator = self.generator()
         return lambda logits: drawn(self.probs(logits), generator)
 
     def probs(self, logits: Any) -> torch.Tensor:
-        """Return float32 probabilities on the CPU of (..., vocab) logits of torch or numpy.
+        """Return the probabilities, float32 on the CPU, for (..., vocab) logits in torch or numpy.
 
-        Applies temperature, top k and the nucleus (Holtzman et al. 2020), bit for bit as the warpers of
-        transformers do.
+        Applies temperature, top k and top p (nucleus sampling, Holtzman et al. 2020). The result is bit-equal
+        to that of transformers' logits warpers.
         """
         scores = torch.as_tensor(logits).cpu().float() / self.temperature
         if self.top_k:
@@ -64,10 +66,10 @@ class Sampling:
 
 
 def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
-    """Return a token drawn by its (vocab,) probabilities, with a generator on the CPU.
+    """Draw a token from (vocab,) probabilities with a generator on the CPU.
 
-    A node with the drawn token is accepted. So captions have the target's distribution for any tree that does
-    not depend on draws that are still to come.
+    Verification accepts the node with the drawn token. So captions have the target's distribution, for any
+    tree that does not depend on later draws.
     """
     weights = probs.double().numpy()
     if not np.isfinite(weights.sum()):

@@ -1,4 +1,4 @@
-"""The draft tree: all continuations that the target verifies in one pass, and their attention mask."""
+"""Draft trees: the continuations that the target verifies in one pass, and their attention mask."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 ROOT = -1
-"""The parent of a first token: the last token that is already verified."""
+"""Parent of a first token: the last verified token."""
 
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Guessed continuations as a token tree; node `i` comes after its parent, so `parents[i] < i`.
+    """Draft tokens as a tree, in which parents come before their children: `parents[i] < i`.
 
-    `probs[i]` estimates how likely the target takes node `i` once it took its parent; `sources[i]` names the
-    proposers that had it.
+    `probs[i]` estimates the probability that the target accepts node `i` if it accepts the parent.
+    `sources[i]` has the names of the node's proposers.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class DraftTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], probs: Sequence[float], source: str) -> DraftTree:
-        """Return one continuation, each token the child of the one before."""
+        """Return a tree with a single path."""
         n = len(tokens)
         return cls(tuple(tokens), tuple(range(-1, n - 1)), tuple(probs), ((source,),) * n)
 
@@ -34,14 +34,14 @@ class DraftTree:
         return len(self.token_ids)
 
     def depths(self) -> list[int]:
-        """Number of tokens from the root to each node; 1 for the root's children."""
+        """Return the depth of each node; 1 for the root's children."""
         depths: list[int] = []
         for parent in self.parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return depths
 
     def path_probs(self) -> list[float]:
-        """Probability that the target takes each node: the product of `probs` from the root."""
+        """Return the probability that the target accepts each node: the product of `probs` from the root."""
         paths: list[float] = []
         for parent, prob in zip(self.parents, self.probs, strict=True):
             paths.append(prob if parent == ROOT else paths[parent] * prob)
@@ -53,7 +53,7 @@ class DraftTree:
         return next((i for i, pair in enumerate(pairs) if pair == (node, token)), None)
 
     def mask(self) -> np.ndarray:
-        """(n, n) bool: whether node `i` sees node `j`, which holds for itself and its ancestors."""
+        """Return (n, n) bool: node `i` attends to node `j` if it is itself or an ancestor."""
         seen = np.eye(len(self), dtype=bool)
         for i, parent in enumerate(self.parents):
             if parent != ROOT:
@@ -61,24 +61,24 @@ class DraftTree:
         return seen
 
     def cut(self, depth: int) -> DraftTree:
-        """Return the nodes that are at most `depth` tokens after the root."""
+        """Return the tree down to this depth."""
         return self.of([i for i, own in enumerate(self.depths()) if own <= depth])
 
     def pruned(self, budget: int) -> DraftTree:
-        """Return the `budget` nodes that the target most likely accepts; ties go to the first node."""
+        """Return the `budget` nodes with the highest path probabilities; ties go to the first node."""
         paths = self.path_probs()
-        # A node is never likelier than its parent, which came first, so that the result is a tree.
+        # A parent is at least as likely as its children and comes first, so the result is a tree.
         return self.of(sorted(sorted(range(len(self)), key=lambda i: -paths[i])[:budget]))
 
     def likeliest_path(self) -> DraftTree:
-        """Return the path with most expected accepted tokens; ties go to the first path."""
+        """Return the path with the most expected accepted tokens; ties go to the first path."""
         gains: list[float] = []
         for parent, prob in zip(self.parents, self.path_probs(), strict=True):
             gains.append(prob if parent == ROOT else gains[parent] + prob)
         return self.of(self.path(gains.index(max(gains)) if gains else ROOT))
 
     def path(self, node: int) -> list[int]:
-        """Return the nodes from the root down to this one."""
+        """Return the nodes of the path from the root to this node."""
         nodes: list[int] = []
         while node != ROOT:
             nodes.insert(0, node)
@@ -86,19 +86,19 @@ class DraftTree:
         return nodes
 
     def of(self, kept: Sequence[int]) -> DraftTree:
-        """Return these nodes, in their order, each with its parent among them."""
+        """Return the tree of these nodes, in this order; it must contain their parents."""
         if len(kept) == len(self):
             return self
-        place = {node: i for i, node in enumerate(kept)}
+        index = {node: i for i, node in enumerate(kept)}
         return DraftTree(
             tuple(self.token_ids[i] for i in kept),
-            tuple(place.get(self.parents[i], ROOT) for i in kept),
+            tuple(index.get(self.parents[i], ROOT) for i in kept),
             tuple(self.probs[i] for i in kept),
             tuple(self.sources[i] for i in kept),
         )
 
     def within(self, vocabulary: int) -> DraftTree:
-        """Return the nodes that a target with so many tokens can read, on paths without others."""
+        """Return the tree without token ids outside the vocabulary, and without their descendants."""
         kept: list[int] = []
         for i, (token, parent) in enumerate(zip(self.token_ids, self.parents, strict=True)):
             if 0 <= token < vocabulary and (parent == ROOT or parent in kept):
@@ -107,28 +107,28 @@ class DraftTree:
 
     @staticmethod
     def merged(trees: Iterable[DraftTree]) -> DraftTree:
-        """One tree of all proposals: equal paths become one node, with the higher probability."""
-        places: dict[tuple[int, int], int] = {}
+        """Merge trees: equal paths become one, with the higher probabilities and all sources."""
+        nodes: dict[tuple[int, int], int] = {}
         probs: list[float] = []
         sources: list[tuple[str, ...]] = []
         for tree in trees:
             mine = {ROOT: ROOT}
             for i, key in enumerate(zip(tree.parents, tree.token_ids, strict=True)):
-                place = mine[i] = places.setdefault((mine[key[0]], key[1]), len(places))
-                if place == len(probs):
+                node = mine[i] = nodes.setdefault((mine[key[0]], key[1]), len(nodes))
+                if node == len(probs):
                     probs.append(0.0)
                     sources.append(())
-                probs[place] = max(probs[place], tree.probs[i])
-                sources[place] += tuple(name for name in tree.sources[i] if name not in sources[place])
-        parents, token_ids = zip(*places, strict=True) if places else ((), ())
+                probs[node] = max(probs[node], tree.probs[i])
+                sources[node] += tuple(name for name in tree.sources[i] if name not in sources[node])
+        parents, token_ids = zip(*nodes, strict=True) if nodes else ((), ())
         return DraftTree(token_ids, parents, tuple(probs), tuple(sources))
 
 
 def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ...], int]:
-    """Return the accepted nodes, from the root down, and the target's token after the last of them.
+    """Return the accepted nodes, from the root down, and the target's token after them (the bonus token).
 
-    `choose` returns the target's token after a node (ROOT: after the last verified token), and is called once
-    for each node on the path. Of siblings with the same token the first is accepted. Ids out of the target's
+    `choose` returns the target's token after a node or after ROOT. It is called once for each node of the
+    path. The first of several siblings with the same token is accepted. Token ids outside the target's
     vocabulary are never accepted.
     """
     nodes = [ROOT]
@@ -137,9 +137,9 @@ def follow(tree: DraftTree, choose: Callable[[int], int]) -> tuple[tuple[int, ..
     return tuple(nodes[1:]), token
 
 
-def sees(cached: int, unread: int, tree: DraftTree) -> np.ndarray:
-    """Return the attention mask (unread + nodes, all), bool, of `unread` tokens and each node."""
+def attention_mask(cached: int, unread: int, tree: DraftTree) -> np.ndarray:
+    """Return the mask (unread + nodes, cached + unread + nodes), bool, of `unread` tokens and a tree."""
     nodes = len(tree)
-    seen = np.tri(unread + nodes, cached + unread + nodes, cached, bool)
-    seen[unread:, cached + unread :] = tree.mask()
-    return seen
+    mask = np.tri(unread + nodes, cached + unread + nodes, cached, bool)
+    mask[unread:, cached + unread :] = tree.mask()
+    return mask

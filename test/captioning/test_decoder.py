@@ -73,7 +73,7 @@ def test_window_begins_anew_with_time(pair, windows, decoder):
 def test_unreadable_frame_costs_no_caption(pair, windows, decoder, monkeypatch):
     stream(decoder, windows[0], 1)
     with monkeypatch.context() as broken:
-        broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
+        broken.setattr(ModelRunner, "read", lambda self, inputs: 1 / 0)
         reads = [decoder.stream_frame(0, windows[0].frames[i], windows[0].frame_stamps_ns[i]) for i in (1, 2)]
         # The second would be read without the first.
         assert all(read and isinstance(read.exception(WAIT_S), ZeroDivisionError) for read in reads)
@@ -256,7 +256,7 @@ def test_buffers_come_back_whatever_happens(pair, windows, monkeypatch):
     # All but that of the window captioned last.
     assert free() == 2
     with monkeypatch.context() as broken:
-        broken.setattr(ModelRunner, "read", lambda self, readings: 1 / 0)
+        broken.setattr(ModelRunner, "read", lambda self, inputs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             decoder.caption(windows[2], OPTIONS, Trace())
     assert free() == 3

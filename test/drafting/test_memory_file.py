@@ -142,4 +142,4 @@ def test_auto_is_a_file_by_target(tmp_path, monkeypatch, caplog):
     # A robot with a read-only disk captions without the file.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROS_HOME", str(tmp_path / "file"))
-    assert memory_path("auto", target, "words") is None and "memory is not kept" in caplog.text
+    assert memory_path("auto", target, "words") is None and "memory is not saved" in caplog.text

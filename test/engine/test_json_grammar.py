@@ -139,7 +139,7 @@ REFUSED = {
     '{"const": NaN}': "schema-nan",
     '{"const": ' + "[" * 200 + "]" * 200 + "}": "schema-deep",
     '{"a": ' * 10_000: "schema-endless",
-    '{"type": "string", "title": "' + "x" * module.MOST_SCHEMA + '"}': "schema-too-long",
+    '{"type": "string", "title": "' + "x" * module.MAX_SCHEMA + '"}': "schema-too-long",
 }
 OWN_TEXTS = "schema-list", "schema-missing", "schema-remainders", "schema-too-long"
 

@@ -17,8 +17,8 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import load_decoder
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.tree import ROOT, DraftTree, sees
+from crossspec_ros.engine.runner import Input
+from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf_file
 from crossspec_ros.models.gguf_file import written_model
@@ -49,8 +49,8 @@ def test_tree_logits_are_the_targets(pair, engine):
         length = row.length
         depths = [len(tokens) - 1 + depth for depth in tree.depths()]
         places = torch.tensor([[*range(len(tokens)), *depths]]) + length
-        inputs, seen = target.words(tokens + tree.token_ids).embeds, sees(length, len(tokens), tree)
-        [output] = runner.read([Reading(row, inputs, places, seen, None, len(tree) + 1)])
+        embeds, seen = target.words(tokens + tree.token_ids).embeds, attention_mask(length, len(tokens), tree)
+        [output] = runner.read([Input(row, embeds, places, seen, None, len(tree) + 1)])
         return torch.as_tensor(output.logits)
 
     for turn in range(16):
@@ -68,7 +68,7 @@ def test_tree_logits_are_the_targets(pair, engine):
     taken = [runner.take() for _ in range(4)]
     with pytest.raises(RuntimeError):
         runner.take()
-    long = Reading(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
+    long = Input(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
     with pytest.raises(InputError):
         runner.read([long])
 
@@ -83,9 +83,9 @@ def test_logits_of_a_path_do_not_depend_on_passes(pair, kind, caplog):
     row, other, plain = runner.take(), runner.take(), alone.take()
 
     def read(runner, row, *tokens, logits=1):
-        seen = sees(row.length, len(tokens), DraftTree())
+        seen = attention_mask(row.length, len(tokens), DraftTree())
         places = torch.arange(len(tokens))[None] + row.length
-        read = Reading(row, target.words(tokens).embeds, places, seen, None, logits)
+        read = Input(row, target.words(tokens).embeds, places, seen, None, logits)
         return runner.read([read])[0].logits
 
     prompt = [rng.randrange(words) for _ in range(90)]

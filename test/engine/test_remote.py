@@ -144,7 +144,7 @@ def test_lost_or_full_link_fails_answer(robot):
     with pytest.raises(LinkError, match="gone"):
         robot.first.future.result(0)
     robot.engine.link.is_full = True
-    with pytest.raises(LinkError, match="carries"):
+    with pytest.raises(LinkError, match="queue to the target's server is full"):
         robot.ask().future.result(0)
     robot.engine.link.is_full = False
     third = robot.ask()

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaModel
 from crossspec_ros.engine.kv import KVRow, RowCache
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.pass_cost import SIZES
-from crossspec_ros.engine.runner import Reading
+from crossspec_ros.engine.runner import Input
 
 
 def states(tokens):
@@ -76,12 +76,12 @@ def model():
 
 def random_pass(rng, length, n):
     """Inputs, positions and sight of `n` tokens: each sees what was read, itself, and any before it."""
-    inputs = torch.randn(n, 32, generator=torch.Generator().manual_seed(rng.randrange(10**6)))
+    embeds = torch.randn(n, 32, generator=torch.Generator().manual_seed(rng.randrange(10**6)))
     seen = np.ones((n, length + n), bool)
     for i in range(n):
         for j in range(n):
             seen[i, length + j] = j == i or (j < i and rng.random() < 0.5)
-    return inputs, torch.tensor([[length + rng.randrange(i + 1) for i in range(n)]]), seen
+    return embeds, torch.tensor([[length + rng.randrange(i + 1) for i in range(n)]]), seen
 
 
 class Both:
@@ -95,7 +95,7 @@ class Both:
     def read(self, rng, n):
         given = random_pass(rng, self.length, n)
         [static], [usual] = (
-            runner.read([Reading(row, *given)]) for runner, row in zip(self.runners, self.rows, strict=True)
+            runner.read([Input(row, *given)]) for runner, row in zip(self.runners, self.rows, strict=True)
         )
         torch.testing.assert_close(static.hidden, usual.hidden, atol=2e-5, rtol=1e-4)
 
@@ -147,15 +147,15 @@ def test_rows_come_back_empty(model, caplog):
     runner = ModelRunner(model, 64, is_static=True)
     runner.warm_up(1)
     row = runner.take()
-    runner.read([Reading(row, *random_pass(random.Random(2), 0, 5))])
+    runner.read([Input(row, *random_pass(random.Random(2), 0, 5))])
     assert not caplog.records
     further = runner.take()
-    assert further is not row and "more than was warmed up for" in caplog.text
+    assert further is not row and "more sequences than at warm-up" in caplog.text
     runner.give_back(further)
     runner.give_back(row)
     with runner.lend() as grown:
         assert grown is row and row.length == 0
-        runner.read([Reading(row, *random_pass(random.Random(2), 0, 80))])
+        runner.read([Input(row, *random_pass(random.Random(2), 0, 80))])
         assert not row.is_pooled
 
     def fail():
@@ -167,5 +167,5 @@ def test_rows_come_back_empty(model, caplog):
     with pytest.raises(ZeroDivisionError):
         fail()
     with runner.lend() as row:
-        [output] = runner.read([Reading(row, *random_pass(random.Random(2), 0, 5))])
+        [output] = runner.read([Input(row, *random_pass(random.Random(2), 0, 5))])
         assert output.hidden.isfinite().all()

@@ -49,9 +49,9 @@ class Opened:
 
     def step(self, tree, path=(), following=9):
         """A pass in which these nodes and this token are accepted."""
-        reading, output = self._pass(tree, len(tree) + 1)
+        input_, output = self._pass(tree, len(tree) + 1)
         self.last = output.logits.clone()
-        return self.sequence.keep(reading, tree, path, following, output)
+        return self.sequence.keep(input_, tree, path, following, output)
 
     def logits(self, tree, path=(), following=9):
         """Of a step in which these nodes and this token are accepted."""
@@ -64,9 +64,9 @@ class Opened:
 
     def _pass(self, tree, logits):
         self.encode()
-        reading = self.sequence.reading(tree, logits)
-        [output] = self.runner.read([reading])
-        return reading, output
+        input_ = self.sequence.next_input(tree, logits)
+        [output] = self.runner.read([input_])
+        return input_, output
 
 
 def close(a, b):

@@ -1,1 +1,1 @@
-"""The proposers; `make_proposers` in `drafting/proposer.py` has their names."""
+"""Proposers; `make_proposers` in `drafting/proposer.py` creates them by name."""

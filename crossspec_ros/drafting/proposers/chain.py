@@ -1,4 +1,4 @@
-"""A draft as a proposer: the chain of its tokens that goes on behind what is verified."""
+"""Proposer of a draft's tokens as a chain: for the event draft and the rehearsal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.tree import DraftTree
 
 LONGEST = 8
-"""Most last tokens that are compared."""
+"""Number of last tokens that are compared."""
 
 
 class ChainProposer(Proposer):
-    """Proposes what the draft of its name says next, with the draft's own probabilities."""
+    """Proposes the continuation in the draft of this name, with the draft's probabilities."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,21 +31,21 @@ class ChainProposer(Proposer):
 
 
 def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
-    """Index at which the draft goes on after `verified`; its end where it does not.
+    """Return the index of the draft's continuation after `verified`, or the draft's length.
 
-    A draft that has parted is aligned by the longest run of last tokens that it has too; of equal runs by the
-    one nearest to the same position. Where the very last token is the one in which they differ, the tokens
-    before it are matched, and the draft goes on one further.
+    A draft that differs is aligned by the longest run of last verified tokens that it contains; of equal runs
+    by the run nearest to the same index. If no run matches, the last one or two verified tokens count as
+    replaced, and the tokens before them are matched.
     """
     if draft[: len(verified)] == verified:
         return len(verified)
     for replaced in (0, 1, 2):
-        known = verified[: len(verified) - replaced]
-        end = known[::-1][:LONGEST]
+        prefix = verified[: len(verified) - replaced]
+        end = prefix[::-1][:LONGEST]
         matches = [
-            (agreement(draft[:i][::-1], end), -abs(i - len(known)), i) for i in range(1, len(draft) + 1)
+            (agreement(draft[:i][::-1], end), -abs(i - len(prefix)), i) for i in range(1, len(draft) + 1)
         ]
-        length, _, place = max(matches, default=(0, 0, 0))
+        length, _, index = max(matches, default=(0, 0, 0))
         if length:
-            return place + replaced
+            return index + replaced
     return len(draft)

@@ -1,4 +1,4 @@
-"""The grammar of a structured answer as a proposer: what each answer has, and few ways to go on."""
+"""Proposer of the tokens that a structured answer's schema forces or leaves few choices for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.settings import GRAMMAR
 
 FEW = 8
-"""Tokens that may come next, at most, where each of them is proposed."""
+"""Largest number of allowed next tokens for which all are proposed."""
 
 
 class GrammarProposer(Proposer):
-    """Proposes the tokens that the schema forces, and behind them each choice where there are few.
+    """Proposes forced tokens, and after them all choices if there are few.
 
-    How often a choice out of so many is right the policy finds out.
+    Choices have equal probabilities, which the policy's calibration corrects.
     """
 
     name = GRAMMAR
@@ -33,7 +33,7 @@ class GrammarProposer(Proposer):
             probs.append(prob)
             return len(tokens) - 1
 
-        # The likeliest end first; of equals the first.
+        # Heap of leaves: negative path probability, order, node, grammar after it.
         ends = [(-1.0, 0, ROOT, context.grammar.copy())]
         while ends and len(tokens) < budget:
             path, _, node, state = heapq.heappop(ends)

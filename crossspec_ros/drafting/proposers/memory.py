@@ -1,4 +1,4 @@
-"""The caption memory: drafts a tree of continuations from earlier captions to the same question."""
+"""Caption memory: a proposer that drafts from earlier captions to the same question."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.settings import MEMORY
 
 CAPACITY = 512
-"""Captions of a question that are kept."""
+"""Number of stored captions of each question."""
 QUESTIONS = 4
-"""Questions whose captions are kept. A new question replaces the one that was answered longest ago."""
+"""Number of stored questions. A new question replaces the least recently answered one."""
 
 
 class CaptionMemory(Proposer):
-    """Proposes from the last `capacity` captions to the same question and learns each caption at its end."""
+    """Proposes from the last `capacity` captions to the same question, and learns each finished caption."""
 
     def __init__(self, capacity: int = CAPACITY, name: str = MEMORY) -> None:
         self._capacity, self.name = capacity, name
@@ -26,7 +26,7 @@ class CaptionMemory(Proposer):
         # One thread learns while another one saves.
         self._lock = threading.Lock()
         self.learned = 0
-        """Captions since the start."""
+        """Number of captions since the start."""
 
     def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         table = self._tables.get(context.subject)
@@ -46,16 +46,16 @@ class CaptionMemory(Proposer):
             return {question: list(table.captions) for question, table in self._tables.items()}
 
     def restore(self, state: Any, vocabulary: int) -> None:
-        """Replace all captions by those of a `state` that comes from a file.
+        """Replace all captions by a `state` from a file.
 
-        Raises ValueError, TypeError or AttributeError if it is not a state of a target with `vocabulary`
-        token ids; then nothing has changed.
+        Raises ValueError, TypeError or AttributeError, and changes nothing, if it is not a state of a target
+        with `vocabulary` token ids.
         """
         restored = CaptionMemory(self._capacity)
         for question, captions in state.items():
             for caption in captions:
                 if not all(type(token) is int and 0 <= token < vocabulary for token in caption):
-                    raise ValueError("a caption has tokens that the target has not")
+                    raise ValueError("a caption has token ids outside the target's vocabulary")
                 restored._add(question, tuple(caption))
         with self._lock:
             self._tables = restored._tables

@@ -18,7 +18,7 @@ from crossspec_lab.heads.growing import grow_levels, log_softmax
 from crossspec_lab.heads.head import Pairs, Sizes, StateHead, scaled
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.kv import KVRow, RowCache
-from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import one_line
 from crossspec_ros.models.base import to_device
 
@@ -93,7 +93,7 @@ class DraftLayer(StateHead):
             nonlocal outputs
             ids, parents = torch.tensor(tree.token_ids[-new:]), torch.tensor(tree.parents[-new:])
             positions = torch.tensor(tree.depths()[-new:]) + self._verified - 1
-            mask = torch.from_numpy(sees(self._verified, 0, tree)[-new:])
+            mask = torch.from_numpy(attention_mask(self._verified, 0, tree)[-new:])
             features = outputs[self._to_device(parents + 1)]
             embeds = self.embed(self.token_ids(self._to_device(ids)))
             found = self._append(embeds, features, positions, mask)

@@ -14,8 +14,8 @@ from crossspec_lab.heads.head import IGNORED, Head, Pairs, Sizes, token_loss
 from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.accept import agreement
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.runner import Reading
-from crossspec_ros.engine.tree import DraftTree, sees
+from crossspec_ros.engine.runner import Input
+from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.models.base import VideoTarget
 
 LONGEST = 64
@@ -206,6 +206,6 @@ class LanguageModel(Head):
 
     def _read(self, inputs: Tensor) -> Tensor:
         positions = self._row.length + torch.arange(len(inputs))[None]
-        mask = sees(self._row.length, len(inputs), DraftTree())
-        [(_, hidden, _)] = self._runner.read([Reading(self._row, inputs, positions, mask)])
+        mask = attention_mask(self._row.length, len(inputs), DraftTree())
+        [(_, hidden, _)] = self._runner.read([Input(self._row, inputs, positions, mask)])
         return hidden
