@@ -26,7 +26,7 @@ class FakeDecoder:
         self.cancelled, self.streamed, self.begun = [], [], []
         spec = SimpleNamespace(frames=8, image_size=4)
         target = SimpleNamespace(device="cpu", dtype="float32", vocabulary=32_000, spec=spec)
-        self.pair = SimpleNamespace(placement=None, target=target, draft=None, known_as={})
+        self.pair = SimpleNamespace(placement=None, target=target, draft=None, model_ids={})
         self.closed = self.gave_up = False
         self.policy = SimpleNamespace(limits=None)
         self.grammar = lambda schema: read_schema(schema) or None

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
     def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         decoder = load_decoder(settings)
-        models.update(decoder.pair.known_as)
+        models.update(decoder.pair.model_ids)
         if text := warning(decoder.pair):
             print(f"crossspec: {text}", file=sys.stderr)
         return decoder

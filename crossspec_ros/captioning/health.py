@@ -204,7 +204,7 @@ class CaptionHealth:
         self._model = {"loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
-            self._model |= pair.known_as
+            self._model |= pair.model_ids
             if placement:
                 self._model |= {"dtype": placement.dtype, "engine": placement.engine}
                 self._model |= {"draft_device": placement.draft_on}

@@ -14,7 +14,7 @@ from pathlib import Path
 from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import read_small, replace_file
-from crossspec_ros.models.hub import known_as
+from crossspec_ros.models.hub import model_id
 from crossspec_ros.paths import state_dir
 from crossspec_ros.telemetry.pulse import Pulse
 
@@ -114,7 +114,7 @@ def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
     """
     if choice != "auto":
         return Path(choice) if choice not in ("", "none") else None
-    key = f"{tokenizer}\n{known_as(target.resolve())}"
+    key = f"{tokenizer}\n{model_id(target.resolve())}"
     try:
         folder = state_dir() / "caption_memory"
         folder.mkdir(parents=True, exist_ok=True)

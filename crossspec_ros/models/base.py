@@ -1,4 +1,4 @@
-"""Contracts of the model families: `VideoTarget` and `EventModel`, and what they read."""
+"""Contracts of the model families, `VideoTarget` and `EventModel`, and their inputs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    # A spec is read without torch.
+    # Reading a spec must not import torch.
     import numpy as np
     import torch
     from tokenizers import Tokenizer
 
 FRAMES = 8
-"""Frames of a window where no config names a number: one in each of the eight slots of a second."""
+"""Default number of frames in a window, one in each of the eight slots of a second."""
 TEXT_ROOM = 512
-"""Tokens in a KV cache of the target beside those of the frames."""
+"""Room in the target's KV cache for text, in tokens."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Input of a language model: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
+    """Part of a language model's input: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
-    Both are torch tensors, or numpy arrays for llama.cpp. Positions count from the beginning of the chunk,
-    and the next chunk begins one after the largest. `layers` (k, n, width) are features of the vision tower
-    that are added to the hidden states behind each of the first k layers.
+    Both are torch tensors, or numpy arrays for llama.cpp. Positions start at 0, and the next chunk starts
+    after the largest position. `layers` (k, n, width) are features of the vision tower, which are added to
+    the hidden states after each of the first k layers.
     """
 
     embeds: Any
@@ -42,14 +42,14 @@ class Chunk:
         return cls.at(embeds, range(len(embeds)), axes)
 
     @classmethod
-    def at(cls, embeds: Any, places: Sequence[int], axes: int = 1) -> Chunk:
+    def at(cls, embeds: Any, positions: Sequence[int], axes: int = 1) -> Chunk:
         """Return a chunk whose tokens have these positions on every axis."""
         library = _library(embeds)
-        return cls(embeds, library.asarray([places] * axes, dtype=library.int64))
+        return cls(embeds, library.asarray([positions] * axes, dtype=library.int64))
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """Return consecutive chunks as one; `layers` of those without are zeros."""
+        """Join consecutive chunks; missing `layers` become zeros."""
         library = _library(chunks[0].embeds)
         begins = accumulate((chunk.span for chunk in chunks), initial=0)
         positions = [begin + chunk.positions for begin, chunk in zip(begins, chunks, strict=False)]
@@ -71,18 +71,23 @@ class Chunk:
 
     @property
     def span(self) -> int:
-        """Distance between its beginning and that of the next chunk."""
+        """Distance from the start of this chunk to the start of the next one, in positions."""
         return int(self.positions.max()) + 1 if len(self) else 0
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Input of a target, by its config.
+    """Sizes of a target's input, from its config.
 
-    A window has `frames` frames with a shortest edge of `image_size` pixels, read in units of
-    `frames_per_unit`. All of them, with the text between them, take at most `frame_tokens` tokens, and a
-    sequence `most_tokens`. A response ends with one of `eos_ids`; the first is the text's own. Positions have
-    `axes` axes. The tower has features for the first `added_layers` layers.
+    Attributes:
+        frames: frames of a window.
+        frames_per_unit: frames that the tower encodes together. They form a unit, the smallest prefill.
+        image_size: shortest edge of a frame in pixels.
+        frame_tokens: largest number of tokens of all frames, with the text between them.
+        most_tokens: largest number of tokens in a sequence.
+        eos_ids: ids that end a response, the language model's own first.
+        axes: axes of a position.
+        added_layers: decoder layers after which features of the tower are added.
     """
 
     frames: int
@@ -96,11 +101,11 @@ class InputSpec:
 
     @property
     def units(self) -> int:
-        """Return the number of units that a window's frames make."""
+        """Return the number of units in a window."""
         return -(-self.frames // self.frames_per_unit)
 
     def is_half(self, units: int) -> bool:
-        """Whether so many units have at least half of a window's frames."""
+        """Return whether this number of units has at least half of a window's frames."""
         return 2 * units * self.frames_per_unit >= self.frames
 
 
@@ -131,34 +136,34 @@ class LanguageModel(Protocol):
 
 
 class VideoTarget(LanguageModel, Protocol):
-    """A video language model that reads a window piece by piece: opening, units of frames, closing.
+    """A video language model that reads a window in chunks: opening, units of frames, closing.
 
-    Each piece must be exact when it is read on its own, after those before it.
+    Reading the chunks one after the other must give the same result as reading them in one pass.
     """
 
     spec: InputSpec
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the token ids of the text before and after the frames; thread-safe, needs no weights."""
+        """Return the token ids of the text before and after the frames; thread-safe, without weights."""
 
     def opening(self) -> Chunk:
-        """Return the chunk before the frames."""
+        """Return the chunk of text before the frames."""
 
     def encode(self, frames: np.ndarray) -> Sequence[Any]:
         """Return the vision tower's features of each unit of (n, H, W, 3) uint8 RGB frames.
 
-        They do not depend on the frames' places in the window. The last unit may lack frames.
+        They do not depend on the position in the window. The last unit may be incomplete.
         """
 
     def unit(self, features: Any, i: int) -> Chunk:
-        """Return the `i`-th unit, from the features of its frames."""
+        """Return the chunk of the window's `i`-th unit, from its features."""
 
     def closing(self, question: str) -> Chunk:
-        """Return the chunk after the frames, up to the beginning of the response."""
+        """Return the chunk after the frames, up to the start of the response."""
 
 
 class EventModel(LanguageModel, Protocol):
-    """A language model that drafts from `event_images` images a window, of `image_size` pixels."""
+    """A language model that drafts from `event_images` event images of `image_size` pixels a window."""
 
     event_images: int
     image_size: int
@@ -177,5 +182,5 @@ def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _library(values: Any) -> Any:
-    """Return the module of these values, torch or numpy, which share the functions that are used here."""
+    """Return the module of these values: torch or numpy, which have the functions used here in common."""
     return import_module(type(values).__module__.partition(".")[0])

@@ -1,4 +1,4 @@
-"""A checkpoint of transformers: the model that its config describes, and the tensors in its folder."""
+"""Checkpoints of transformers: the module that a config describes, and the tensors in its folder."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from crossspec_ros.models.hub import fetch_weights, weight_files
 from crossspec_ros.models.placement import Placement
 
 if TYPE_CHECKING:
-    # A spec is read without torch.
+    # Reading a spec must not import torch.
     import torch
 
-# transformers renames the head of Video-LLaVA in its own class only.
+# transformers renames the head of Video-LLaVA only for its own class, not for a subclass.
 _RENAMED = {r"^language_model\.lm_head\.": "lm_head."}
 _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
-"""transformers' names of what must be empty after loading."""
+"""Fields of transformers' loading report that must be empty."""
 _NF4_BLOCK = 64
 _WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-"""Parts of names that torch.compile, FSDP and activation checkpointing add, at any place."""
+"""Parts of tensor names that torch.compile, FSDP and activation checkpointing add anywhere."""
 _PARALLEL = "module."
-"""Beginning of all names in a checkpoint of DataParallel or DDP."""
+"""Prefix of all tensor names in a checkpoint of DataParallel or DDP."""
 
 
 @dataclass(frozen=True)
 class Checkpoint(ABC):
-    """A module of transformers known by its `config`, with weights in `folder`.
+    """A module of transformers, described by its `config`, with weights in `folder`.
 
-    `unquantized` names the modules beside the language model, which are small.
+    `unquantized` names the small modules outside the language model.
     """
 
     config: Any
@@ -52,9 +52,9 @@ class Checkpoint(ABC):
 
     @cached_property
     def skeleton(self) -> Any:
-        """The module without numbers, on torch's meta device.
+        """The module without weights, on torch's meta device.
 
-        Raises InputError where the config describes no such module.
+        Raises InputError if the config is invalid for the module.
         """
         import torch
 
@@ -64,8 +64,8 @@ class Checkpoint(ABC):
         # transformers and torch raise errors of many kinds for invalid values.
         except Exception as error:
             raise InputError(
-                f"the config in '{self.folder}' describes no {self.module_class().__name__} "
-                f"({first_line(error)}): take the one that came with the weights"
+                f"the config in '{self.folder}' is invalid for {self.module_class().__name__} "
+                f"({first_line(error)}): use the configs of these weights"
             ) from error
 
     def quantized(self, placement: Placement) -> dict[str, Any]:
@@ -77,28 +77,28 @@ class Checkpoint(ABC):
         return {name: layer for name, layer in layers if not f"{name}.".startswith(kept)}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Map the weights into memory, by name; raises InputError as `read_tensors`."""
+        """Return the memory-mapped weights by name; raises InputError as `read_tensors` does."""
         return read_tensors(self.folder)
 
     def load(self, placement: Placement) -> Any:
-        """Load the module with the folder's weights for inference.
+        """Load the module for inference.
 
-        Raises InputError where the config describes no such module, where the dtype does not fit its widths,
-        or where its tensors are not those stored, such as a head that config.json ties to the embeddings,
-        but that differs from them.
+        Raises InputError if the config is invalid, if the dtype does not support the widths of its layers, or
+        if the stored tensors do not fit, such as a head that differs from the embeddings to which config.json
+        ties it.
         """
         from transformers.utils.logging import disable_progress_bar
 
         for name, layer in self.quantized(placement).items():
-            # bitsandbytes would compute wrong products.
+            # bitsandbytes computes wrong products for other widths.
             if placement.dtype == "nf4" and layer.in_features % _NF4_BLOCK:
                 raise InputError(
-                    f"models.dtype is nf4, which needs multiples of {_NF4_BLOCK}, but the width of '{name}' "
-                    f"in '{self.folder}' is {layer.in_features}: set it to int8"
+                    f"models.dtype is nf4, which needs widths in multiples of {_NF4_BLOCK}, but the width of "
+                    f"'{name}' in '{self.folder}' is {layer.in_features}: set models.dtype to int8"
                 )
         disable_progress_bar()
         module, info = self.module_class().from_pretrained(
-            # If transformers got the folder, it would also apply an adapter that lies in it.
+            # With the folder, transformers would also apply an adapter in it.
             None,
             config=self.config,
             state_dict=self.tensors(),
@@ -113,14 +113,14 @@ class Checkpoint(ABC):
         for problem in _MISFITS:
             if info[problem]:
                 raise InputError(
-                    f"'{self.folder}' has {problem.replace('_', ' ')}, such as {min(info[problem])}: take "
-                    f"config.json and weights from the same checkpoint"
+                    f"'{self.folder}' has {problem.replace('_', ' ')}, such as {min(info[problem])}: use "
+                    f"config.json and weights of the same checkpoint"
                 )
         self._check_head(module)
         return module.eval().requires_grad_(False)
 
     def _check_head(self, module: Any) -> None:
-        """Raise InputError if config.json ties the head to the embeddings, and the stored ones differ."""
+        """Raise InputError if config.json ties the head to the embeddings, but the stored weights differ."""
         file = self.folder / "config.json"
         if not file.is_file() or not read_json(file).get("tie_word_embeddings"):
             return
@@ -135,12 +135,12 @@ class Checkpoint(ABC):
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Map all tensors of the checkpoint in `folder` into memory, by name; those of the hub are fetched.
+    """Return all memory-mapped tensors of the checkpoint in `folder`; fetch missing files from the hub.
 
-    The files are those that transformers reads: safetensors or, failing that, `.bin` files, of which only
-    tensors are unpickled; one file, or the shards that an index names. Names lose what wrappers of torch add.
+    Reads the same files as transformers: safetensors or else `.bin`, in one file or in shards. It unpickles
+    nothing but tensors, and removes the names of torch's wrappers.
 
-    Raises InputError that names a missing or damaged file.
+    Raises InputError for a missing or damaged file.
     """
     from transformers.modeling_utils import load_state_dict
 
@@ -152,7 +152,7 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
             tensors |= load_state_dict(file)
         except InputError:
             raise
-        # torch.load raises errors of many kinds for a file that is not its own.
+        # torch.load raises errors of many kinds for other files.
         except Exception as error:
             raise InputError(
                 f"'{file}' is missing or damaged ({first_line(error)}): copy it again"
@@ -161,7 +161,7 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _unwrapped(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors by the names that they have without torch's wrappers."""
+    """Return the tensors by their names without torch's wrappers."""
     for wrapper in _WRAPPERS:
         tensors = {name.replace(wrapper, ""): tensor for name, tensor in tensors.items()}
     while tensors and all(name.startswith(_PARALLEL) for name in tensors):
@@ -170,11 +170,11 @@ def _unwrapped(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of the weights."""
+    """Return the files of the weights; raises InputError if there are none."""
     if files := weight_files(folder):
         return files
     check_kind(folder)
     raise InputError(
-        f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', whole or in "
-        f"shards: name a folder that holds the weights"
+        f"the checkpoint '{folder}' has neither 'model.safetensors' nor 'pytorch_model.bin', as one file or "
+        f"in shards: use a folder with the weights"
     )

@@ -1,7 +1,7 @@
 """EventGPT (Liu et al., CVPR 2025): a CLIP tower for event images, and a LLaMA.
 
-The module's parameters have the names of the released checkpoint (XduSyL/EventGPT), except that transformers
-5 has no level `vision_model.` in a CLIP tower.
+Parameters have the names of the released checkpoint (XduSyL/EventGPT), but without `vision_model.` in the
+tower, which transformers 5 has removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from crossspec_ros.models.transformers_family import TransformersModel, make_con
 
 NAME = "EventGPT"
 EVENT_IMAGES = 5
-"""Images of a window, as the released model was trained."""
+"""Event images of a window, as in the training of the released model."""
 
 EVENT_PATCH, EVENT_START, EVENT_END = "<ev_patch>", "<ev_start>", "<ev_end>"
 
@@ -35,22 +35,21 @@ _SYSTEM = (
     "The assistant gives helpful, detailed, and polite answers to the human's questions."
 )
 TOWER = "model.visual_tower.visual_tower."
-"""Beginning of its tower's tensors in the module; released names go on with `vision_model.`."""
+"""Prefix of the tower's tensors; released names continue with `vision_model.`."""
 _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 class EventGPTModule(LlamaForCausalLM):
-    """LLaMA with event tokens: tower -> 2-layer GELU MLP -> linear adaptor per image -> spatio-temporal
-    pooling."""
+    """LLaMA with event tokens from a tower, a 2-layer GELU MLP, a linear adaptor and pooling."""
 
-    # The released checkpoint holds modules that the published code does not use; so does a complete CLIP.
+    # The published code does not use these modules of the released checkpoint and of a complete CLIP.
     _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012
         r"^model\.(?!(embed_tokens|layers|norm|visual_tower|visual_projector|feature_adaptor)\.)",
         r"visual_tower\.(text_|visual_projection|logit_scale)",
     ]
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Make the modules of a config that has the tower's as its `vision_config`."""
+        """Create the modules; `config.vision_config` is the tower's config."""
         super().__init__(config)
         width, vision = config.hidden_size, config.vision_config
         self.model.visual_tower = nn.Module()
@@ -61,15 +60,14 @@ class EventGPTModule(LlamaForCausalLM):
         self.model.feature_adaptor = nn.Linear(width, width)
 
     def encode_events(self, pixels: Tensor) -> Tensor:
-        """Event tokens of one window.
+        """Return the event tokens of a window.
 
         Args:
             pixels: (k, 3, S, S) preprocessed event images in order of time, or (batch, k, 3, S, S).
 
         Returns:
-            (k + patches + 1, hidden): k means over space, one an image, then the means over time of every
-            position of the tower's output, its class token included; with a leading batch axis if `pixels`
-            had one.
+            (k + patches + 1, hidden), or with a leading batch axis: for each image the mean over space, then
+            for each output of the tower (its class token and the patches) the mean over time.
         """
         k = pixels.shape[-4]
         features = self.model.visual_tower.visual_tower(pixels.flatten(0, -4)).last_hidden_state
@@ -79,7 +77,7 @@ class EventGPTModule(LlamaForCausalLM):
 
 
 class EventGPT(TransformersModel):
-    """EventGPT behind `EventModel`."""
+    """`EventModel` of EventGPT."""
 
     module: EventGPTModule
     event_images = EVENT_IMAGES
@@ -99,7 +97,7 @@ class EventGPT(TransformersModel):
 
 @dataclass(frozen=True)
 class EventGPTArchitecture(Checkpoint):
-    """An EventGPT known by the configs of the checkpoint in `folder`."""
+    """An EventGPT checkpoint, described by its configs."""
 
     eos_ids: tuple[int, ...]
 
@@ -107,10 +105,7 @@ class EventGPTArchitecture(Checkpoint):
 
     @classmethod
     def of_folder(cls, folder: Path) -> EventGPTArchitecture:
-        """Return the architecture of the checkpoint in `folder`.
-
-        Raises InputError that names a missing or wrong file.
-        """
+        """Return the architecture of the checkpoint in `folder`; raises InputError for an invalid file."""
         file = folder / "config.json"
         config = make_config(LlamaConfig, file, NAME, read_config(file, _NEEDED))
         file, values = tower_values(folder)
@@ -140,11 +135,11 @@ class EventGPTArchitecture(Checkpoint):
 
 
 def draft_prompt(question: str) -> tuple[str, str]:
-    """Text before and after the event tokens of EventGPT."""
+    """Return the text before and after the event tokens."""
     return f"{_SYSTEM} USER: {EVENT_START}", f"{EVENT_END}\n{question} ASSISTANT:"
 
 
 def draft_prompt_ids(tokenizer: Tokenizer, question: str) -> tuple[list[int], list[int]]:
-    """Token ids of both texts, each encoded on its own as in the published code."""
+    """Return the token ids of both texts, encoded separately as in the published code."""
     before, after = draft_prompt(question)
     return tokenizer.encode(before).ids, tokenizer.encode(after, add_special_tokens=False).ids

@@ -1,7 +1,7 @@
-"""Config of the vision tower of an EventGPT, read without torch.
+"""Config of EventGPT's vision tower, read without torch.
 
-It is `clip/config.json` in the checkpoint's folder. Where there is none, `mm_visual_tower` of
-config.json must name the tower of the release.
+The file is `clip/config.json` in the checkpoint's folder. If it is missing, `mm_visual_tower` in config.json
+must be the tower of the release.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
         if Path(name).name == _RELEASED_TOWER:
             return folder / "config.json", dict(_RELEASED_VALUES)
         raise InputError(
-            f"the vision tower '{name}' of '{folder}' has no config.json in '{file.parent}': put the tower's "
-            f"folder there"
+            f"the vision tower '{name}' of '{folder}' has no config.json in '{file.parent}': copy the "
+            f"tower's files there"
         )
     values = read_json(file)
-    # A complete CLIP has a text tower as well.
+    # The config of a complete CLIP has the tower's in a part.
     return file, values.get("vision_config", values)

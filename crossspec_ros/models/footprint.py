@@ -1,4 +1,4 @@
-"""Memory of the models: estimated from their configs alone, and counted once they are loaded."""
+"""Memory of the models: estimated from their configs, and counted after loading."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from crossspec_ros.models.registry import TargetArchitecture
 
 SESSIONS = 3
-"""Sessions of the target, each with a KV cache and features: two open windows, and the one captioned last."""
+"""Windows of the target with a KV cache and features: two open windows, and the last captioned one."""
 SPARE_SESSIONS = 3
-"""More sessions in llama.cpp, whose cache does not grow, because a dropped window may end late."""
+"""Further windows in llama.cpp, whose cache cannot grow, because a dropped window may end late."""
 LLAMA_AT_ONCE = 128
-"""Tokens that llama.cpp reads at once of a longer pass. In larger parts attention takes longer and more
-memory, for all of a part attend to its last token, under a mask."""
+"""Batch size of llama.cpp in tokens. Larger batches need more time and memory for attention, because all tokens
+of a batch attend, under a mask, up to its last token."""
 DRAFT_TOKENS = 1024
-"""Tokens in the draft's KV cache."""
+"""Capacity of the draft's KV cache in tokens."""
 VERIFIED = 129
-"""Rows of logits of the largest pass."""
+"""Largest number of logit rows in a pass."""
 CUDA_BYTES = 1 << 30
-"""CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
+"""Memory of CUDA's context, cuBLAS's workspaces and captured graphs on each GPU."""
 
 _CELLS = 256
 _QUANTIZED_BYTES = {"int8": 1, "nf4": 9 / 16}
-"""Bytes of a weight in torch; nf4 has a scale of 4 bytes for each 64."""
+"""Bytes of a weight in torch; nf4 has a scale of 4 bytes for 64 weights."""
 _FILE_BYTES = {"float32": 4, "bf16": 2, "int8": 34 / 32}
-"""Bytes of a weight in llama.cpp's file by dtype; Q8_0 has a scale for each 32."""
+"""Bytes of a weight in llama.cpp by dtype; Q8_0 has a scale of 2 bytes for 32 weights."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Memory of one model: weights, KV caches with the frames' features, and its largest pass."""
+    """Memory of one model: weights, KV caches with the features of frames, and the largest pass."""
 
     weights: int = 0
     caches: int = 0
@@ -57,14 +57,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Estimated bytes of both models in one placement; without a draft its bytes are 0."""
+    """Estimated memory of both models in a placement; zero for a missing draft."""
 
     placement: Placement
     target: Bytes
     draft: Bytes
 
     def by_device(self, with_draft: bool = True) -> dict[str, int]:
-        """Return the bytes needed on each device by its torch name, for both models or the target alone."""
+        """Return the needed bytes by device, for both models or only for the target."""
         needed = Counter({self.placement.device: self.target.total})
         if with_draft and self.draft.total:
             needed[self.placement.draft_on] += self.draft.total
@@ -74,7 +74,7 @@ class Footprint:
 def estimate(
     placement: Placement, target: TargetArchitecture, draft: EventGPTArchitecture | None
 ) -> Footprint:
-    """Return the footprint of these models."""
+    """Estimate the memory of these models."""
     window, text = target.spec.frame_tokens + TEXT_ROOM, target.text
     features = SESSIONS * (1 + target.spec.added_layers) * text.hidden_size * target.spec.frame_tokens
     if placement.engine == LLAMA_CPP:
@@ -90,48 +90,48 @@ def estimate(
 
 
 def cached_numbers(text: Any) -> int:
-    """Numbers of a token in the KV cache of a language model with this config."""
+    """Return how many numbers a token has in the KV cache of a language model with this config."""
     heads = text.num_key_value_heads or text.num_attention_heads
     head: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return 2 * text.num_hidden_layers * heads * head
 
 
-def weight_bytes(placement: Placement, known: Checkpoint) -> int:
-    """Bytes of a model's parameters in this placement."""
-    quantized = {id(layer.weight) for layer in known.quantized(placement).values()}
+def weight_bytes(placement: Placement, architecture: Checkpoint) -> int:
+    """Return the bytes of a model's parameters in this placement."""
+    quantized = {id(layer.weight) for layer in architecture.quantized(placement).values()}
     number = placement.torch_dtype.itemsize
-    # Tied parameters come once.
+    # `parameters` returns tied parameters once.
     return sum(
         int(one.numel() * (_QUANTIZED_BYTES[placement.dtype] if id(one) in quantized else number))
-        for one in known.skeleton.parameters()
+        for one in architecture.skeleton.parameters()
     )
 
 
 def measured_bytes(model: nn.Module) -> int:
-    """Bytes of a loaded model's parameters and of the scales of nf4."""
+    """Return the bytes of a loaded model's parameters and of the scales of nf4."""
     states = [getattr(one, "quant_state", None) for one in model.parameters()]
     scales = sum(state.absmax.nbytes for state in states if state)
     return scales + sum(one.nbytes for one in model.parameters())
 
 
-def _torch_bytes(placement: Placement, known: Any, kept: int, tokens: int) -> Bytes:
-    """Bytes of a checkpoint's model that keeps `kept` numbers and reads at most `tokens` tokens in a pass."""
-    text, number = known.text, placement.torch_dtype.itemsize
-    # Inside a layer about six vectors of the width live at once, and four of the inner width.
+def _torch_bytes(placement: Placement, architecture: Any, kept: int, tokens: int) -> Bytes:
+    """Return the memory of a model in torch with `kept` cached numbers and `tokens` tokens in a pass."""
+    text, number = architecture.text, placement.torch_dtype.itemsize
+    # Inside a layer, six vectors of the width and four of the inner width exist at the same time.
     working = tokens * (6 * text.hidden_size + 4 * text.intermediate_size + tokens)
     working += VERIFIED * text.vocab_size
     if placement.is_quantized:
-        # A weight is unpacked for a pass of several tokens, one at a time.
+        # A pass of several tokens unpacks one weight at a time.
         working += text.hidden_size * text.intermediate_size
-    return Bytes(weight_bytes(placement, known), kept * number, working * number)
+    return Bytes(weight_bytes(placement, architecture), kept * number, working * number)
 
 
 def _llama_bytes(placement: Placement, target: Any, window: int, features: int) -> Bytes:
-    """Bytes of a target whose language model runs in llama.cpp, with `window` cells for a sequence.
+    """Return the memory of a target in llama.cpp, with `window` cells for a sequence.
 
-    torch holds all weights while the file is written. Keys and values are float16 unless the weights are
-    float32, where all rows share a cache. The attention is float32, of the tokens that are read at once over
-    all that they may attend to.
+    The weights exist twice, because torch holds them while the file is written. Keys and values are float16
+    unless the weights are float32; then all rows share a cache. Attention scores are float32: of one batch,
+    over all cells of its cache.
     """
     rows = SESSIONS + SPARE_SESSIONS
     is_float32 = target.is_float32 if placement.dtype == GGUF else placement.dtype == "float32"
@@ -149,12 +149,12 @@ def _llama_bytes(placement: Placement, target: Any, window: int, features: int) 
 
 
 def llama_cells(tokens: int) -> int:
-    """Cells of a row in llama.cpp's cache, which allocates them in blocks."""
+    """Return the number of cells of a row in llama.cpp's cache, which allocates blocks of cells."""
     return -(-tokens // _CELLS) * _CELLS
 
 
 def memory(device: str) -> tuple[int, int]:
-    """Return the free and total bytes of a device; on the CPU, those that this process may use."""
+    """Return the free and total bytes of a device; on the CPU, within the limits of this process."""
     if device != "cpu":
         import torch
 
@@ -162,7 +162,7 @@ def memory(device: str) -> tuple[int, int]:
     machine = psutil.virtual_memory()
     free, total = machine.available, machine.total
     try:
-        # A container may have a limit. The kernel frees cached files when their memory is needed.
+        # A container may have a limit. Cached files do not count, because the kernel can free them.
         limit, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         used -= int(stat["active_file"]) + int(stat["inactive_file"])

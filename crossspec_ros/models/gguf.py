@@ -1,8 +1,8 @@
-"""Targets in llama.cpp's own format: a GGUF of the language model, and the projector of frames beside it.
+"""Targets in llama.cpp's format: a GGUF of the language model, and a projector file in the same folder.
 
-llama.cpp makes prompt and frames as for itself. Frames are pictures before the question, and models that join
-two frames of a video get them in pairs. llama.cpp loads both files for their facts, and ends the process on
-some damaged files, with a line of its own.
+llama.cpp prepares prompt and frames. Frames are pictures before the question; models that join two frames of
+a video get pairs. llama.cpp loads both files to read their sizes. It ends the process with its own message
+for some damaged files.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PROJECTOR = "*mmproj*.gguf"
-"""Name of a projector's file, beside the model's."""
+"""Name of the projector's file, in the folder of the model."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _MAX_SIZE = 512
-"""Largest height of a frame in pixels; towers reduce larger ones to `MAX_TOKENS`."""
+"""Largest height of a frame in pixels; towers shrink larger frames to `MAX_TOKENS`."""
 _SHAPES = ((9, 16), (3, 4), (1, 1), (1, 2), (9, 21))
-"""Aspects of frames, of which the one with most tokens counts."""
+"""Aspect ratios of frames; the estimate uses the ratio with the most tokens."""
 _ROUNDING = 1e-3
-"""Largest difference, as a share of the largest logit."""
+"""Largest difference of logits, as a share of the largest logit."""
 _ALL_FLOAT32 = 0
-"""Value of a file's type."""
-_COPY = "copy it again, or take a file that this version of llama.cpp knows"
-_ANOTHER_FILE = "take another file of this model"
+"""File type of float32 weights."""
+_COPY = "copy it again, or use a file that this version of llama.cpp supports"
+_ANOTHER_FILE = "use another file of this model"
 
 
 class GgufTarget:
-    """A target in llama.cpp behind `VideoTarget`; nothing of it is in torch."""
+    """`VideoTarget` in llama.cpp, without torch."""
 
     body: Any = None
     module: Any = None
 
-    def __init__(self, model: LlamaModel, tokenizer: Tokenizer, known: GgufArchitecture) -> None:
-        self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, known.spec, known
-        self.vocabulary: int = known.text.vocab_size
+    def __init__(self, model: LlamaModel, tokenizer: Tokenizer, architecture: GgufArchitecture) -> None:
+        self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, architecture.spec, architecture
+        self.vocabulary: int = architecture.text.vocab_size
         self.device: Any = "cpu"
         self.dtype: Any = "float32"
-        self._embeddings = read_embeddings(known.file)
+        self._embeddings = read_embeddings(architecture.file)
 
     def words(self, token_ids: tuple[int, ...]) -> Chunk:
         return Chunk.in_a_row(self._embeddings(token_ids), self.spec.axes)
@@ -75,15 +75,15 @@ class GgufTarget:
 
     def unit(self, features: Sequence[Part], i: int) -> Chunk:
         return Chunk.joined(
-            [self._seen(part) if isinstance(part, Picture) else self.words(part) for part in features]
+            [self._picture(part) if isinstance(part, Picture) else self.words(part) for part in features]
         )
 
     @cached_property
     def _projector(self) -> LlamaProjector:
-        """The projector, which is loaded for the first frame and closed with the model."""
+        """The projector; the first frame loads it, and the model closes it."""
         return LlamaProjector(projector_of(self.facts.file), self.llama)
 
-    def _seen(self, picture: Picture) -> Chunk:
+    def _picture(self, picture: Picture) -> Chunk:
         embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)
         positions = picture.positions[:, : self.spec.axes].T
         return Chunk(embeds, positions, np.stack(layers) if layers else None)
@@ -91,10 +91,10 @@ class GgufTarget:
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """The target in a GGUF, known by the facts of the file and of its projector, of `bytes` together.
+    """A target in a GGUF, described by the file and its projector, which have `bytes` bytes.
 
-    `text` has the values of the language model's config by transformers' names. `prompt` are the texts before
-    and behind the frames, the second with `QUESTION` in it.
+    `text` has the values of the language model's config by transformers' names. `prompt` has the texts before
+    and after the frames; the second contains `QUESTION`.
     """
 
     file: Path
@@ -108,7 +108,7 @@ class GgufArchitecture:
     def of_folder(cls, file: Path) -> GgufArchitecture:
         """Return the architecture of the model in this file; raises InputError for an invalid pair."""
         if not file.is_file():
-            raise InputError(f"there is no file '{file}': check the path of target")
+            raise InputError(f"there is no file '{file}': correct the path in target")
         check_file(file)
         check_llama_packages(f"'{file}' is a GGUF")
         files = file, projector_of(file)
@@ -128,12 +128,12 @@ class GgufArchitecture:
         from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
 
         metadata, names = read_header(self.file)[0], GGUF_TOKENIZER_MAPPING["tokenizer"]
-        known = {name: metadata[of] for key, name in names.items() if (of := f"tokenizer.{key}") in metadata}
+        values = {name: metadata[of] for key, name in names.items() if (of := f"tokenizer.{key}") in metadata}
         try:
-            return convert_gguf_tokenizer(metadata["general.architecture"], known)[0]
-        # The libraries raise errors of many kinds for an unknown vocabulary.
+            return convert_gguf_tokenizer(metadata["general.architecture"], values)[0]
+        # The libraries raise errors of many kinds for an unsupported vocabulary.
         except Exception as error:
-            raise _unfit(self.file, f"has a vocabulary of an unknown kind ({first_line(error)})") from error
+            raise _unfit(self.file, f"has an unsupported vocabulary ({first_line(error)})") from error
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)
@@ -148,13 +148,13 @@ FAMILY = GgufArchitecture
 def projector_of(file: Path) -> Path:
     """Return the projector in a model's folder; raises InputError unless there is exactly one."""
     if fnmatch(file.name, PROJECTOR):
-        raise _unfit(file, "is a projector", "name the file of the language model")
+        raise _unfit(file, "is a projector", "set target to the file of the language model")
     found = sorted(file.parent.glob(PROJECTOR))
     if len(found) != 1:
         raise _unfit(
             file,
             f"needs one projector in its folder, a file with mmproj in its name, but there are {len(found)}",
-            "give the model a folder of its own with the projector that was published with it",
+            "put the model and its published projector into a folder of their own",
         )
     return found[0]
 
@@ -168,11 +168,11 @@ def _read(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> Gguf
 def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
     library, handle, metadata = model.library, model.handle, read_header(file)[0]
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
-        raise _unfit(file, "has layers that cannot take back what was read")
+        raise _unfit(file, "has recurrent layers, which cannot roll back")
     if metadata.get("split.count", 1) > 1:
-        raise _unfit(file, "is a part of a model", "join the parts by llama.cpp's llama-gguf-split --merge")
+        raise _unfit(file, "is a part of a model", "join the parts with llama.cpp's llama-gguf-split --merge")
     if not _takes_embeddings(file, model):
-        raise _unfit(file, "reads words otherwise where they come as embeddings")
+        raise _unfit(file, "gives other logits for embeddings than for token ids")
     projector = LlamaProjector(projector_file, model)
     image_size = min(read_header(projector_file)[0]["clip.vision.image_size"] or _MAX_SIZE, _MAX_SIZE)
 
@@ -186,14 +186,12 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
     single, double = ([one for one in parts(frames) if isinstance(one, Picture)] for frames in (1, 2))
     per_unit = 2 if len(double) == len(single) else 1
     if not all(picture.is_causal for picture in single):
-        raise _unfit(file, "has frames that attend to later ones, so that none can be read before the last")
+        raise _unfit(file, "has frames that attend to later frames, so it cannot prefill them one by one")
     unit_tokens = max(map(tokens, _SHAPES))
     most_tokens = library.llama_model_n_ctx_train(handle)
     frame_tokens = FRAMES // per_unit * unit_tokens
     if frame_tokens + TEXT_ROOM > most_tokens:
-        raise _unfit(
-            file, f"was trained with {most_tokens} tokens, but {FRAMES} frames alone take {frame_tokens}"
-        )
+        raise _unfit(file, f"was trained with {most_tokens} tokens, but {FRAMES} frames need {frame_tokens}")
     return GgufArchitecture(
         file=file,
         bytes=file.stat().st_size + projector_file.stat().st_size,
@@ -221,34 +219,34 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
 
 
 def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
-    """Return the ids that end a response, the text's own first."""
+    """Return the ids that end a response, the language model's own first."""
     library, vocabulary = model.library, model.vocabulary
     own = library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary)
-    # The library may take any of the others for the end of a turn.
+    # llama.cpp may also mark other tokens as the end of a turn.
     others = (i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i))
     ends = tuple(dict.fromkeys(end for end in (*own, *others) if end >= 0))
     if not ends:
-        raise _unfit(file, "has no token that ends a response", "take the file of a chat model")
+        raise _unfit(file, "has no token that ends a response", "use the file of a chat model")
     return ends
 
 
 def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
-    """Whether the model gives the same logits for token ids and for their embeddings."""
+    """Return whether the model gives the same logits for token ids and for their embeddings."""
     library, ids = model.library, np.arange(min(4, model.words), dtype=np.int32)
     shape = library.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 256
     shape.n_threads = shape.n_threads_batch = 1
     words = read_embeddings(file)(ids.tolist())
     embeds = np.pad(words, ((0, 0), (0, model.width - words.shape[1]))).astype(np.float32)
-    places = np.tile(ids, (model.axes, 1))
-    places[3:] = 0
+    positions = np.tile(ids, (model.axes, 1))
+    positions[3:] = 0
     context = library.llama_init_from_model(model.handle, shape)
     if not context:
         return False
     try:
-        by_ids = model.read(context, ids, places, len(ids) - 1).copy()
+        by_ids = model.read(context, ids, positions, len(ids) - 1).copy()
         library.llama_memory_clear(library.llama_get_memory(context), False)
-        by_embeddings = model.read(context, embeds, places, len(ids) - 1)
+        by_embeddings = model.read(context, embeds, positions, len(ids) - 1)
         return bool(np.abs(by_ids - by_embeddings).max() <= _ROUNDING * np.abs(by_ids).max())
     except RuntimeError:
         return False
@@ -257,7 +255,7 @@ def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
 
 
 def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, str]:
-    """Return the texts before and behind the frames, by the chat template in the file."""
+    """Return the texts before and after the frames, from the chat template in the file."""
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     library, vocabulary = model.library, model.vocabulary
@@ -267,15 +265,15 @@ def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, s
 
     if not template:
         raise _unfit(file, "has no chat template", _ANOTHER_FILE)
-    # The library adds it where the file has that flag.
+    # llama.cpp adds the first token itself if the file has this flag.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
     written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
     message = MARKER + QUESTION
-    # Some templates take texts, others lists of parts.
+    # Some templates expect strings, others lists of parts.
     for content in (message, [{"type": "text", "text": message}]):
         try:
             prompt = written(messages=[{"role": "user", "content": content}]).prompt
-        # A template is a program, and may raise anything.
+        # A template is a program and may raise any error.
         except Exception:
             continue
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:
@@ -284,5 +282,5 @@ def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, s
     raise _unfit(file, "has a chat template that does not take a question", _ANOTHER_FILE)
 
 
-def _unfit(file: Path, reason: str, remedy: str = "take another target") -> InputError:
+def _unfit(file: Path, reason: str, remedy: str = "use another target") -> InputError:
     return InputError(f"'{file}' {reason}: {remedy}")

@@ -1,4 +1,4 @@
-"""Write the language model of a target as a GGUF, llama.cpp's format, without a vocabulary."""
+"""Write a target's language model as a GGUF (llama.cpp's format) without a vocabulary."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from crossspec_ros.models.placement import check_llama_packages, has_llama
 from crossspec_ros.paths import cache_dir
 
 _FORMAT = 1
-"""Version of the files in the cache."""
+"""Version of the cached files."""
 _KINDS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_vl_text": "qwen3vl"}
-"""llama.cpp's names of the kinds of language models that were compared with transformers."""
+"""llama.cpp's names of the supported language models, which were compared with transformers."""
 
 
 def is_llama(config: Any) -> bool:
-    """Whether llama.cpp is installed and can run a language model with this config."""
+    """Return whether llama.cpp is installed and can run a language model with this config."""
     slides, rotation = getattr(config, "use_sliding_window", False), config.rope_parameters["rope_type"]
     return has_llama() and config.model_type in _KINDS and rotation == "default" and not slides
 
 
 def check_llama(config: Any) -> None:
-    """Raise InputError for the config of a language model that llama.cpp cannot run here."""
+    """Raise InputError if llama.cpp cannot run a language model with this config."""
     check_llama_packages("models.engine is llama.cpp")
     if not is_llama(config):
         raise InputError(
-            f"models.engine is llama.cpp, which runs {', '.join(_KINDS)} with default rotations, but the "
-            f"target's language model is of the kind '{config.model_type}' with "
-            f"'{config.rope_parameters['rope_type']}' ones: set models.engine to torch"
+            f"models.engine is llama.cpp, which supports {', '.join(_KINDS)} with default RoPE, but the "
+            f"target's language model is {config.model_type} with {config.rope_parameters['rope_type']} "
+            f"RoPE: set models.engine to torch"
         )
 
 
 def written_model(target: VideoTarget, kind: str, digest: str = "") -> LlamaModel:
-    """Load a target's language model from a GGUF of its weights as `kind`.
+    """Load a target's language model in llama.cpp with weights of this `kind`, through a GGUF.
 
-    The file is written once into the user's cache, or without a `digest` of the weights for this call.
-    Raises InputError if it cannot be written.
+    With a `digest` of the weights, the file stays in the user's cache. Raises InputError if the file cannot
+    be written.
     """
     with tempfile.TemporaryDirectory() as folder:
         name = f"{digest.replace(' ', '-') or 'target'}-{kind}-{_FORMAT}.gguf"
@@ -56,10 +56,10 @@ def written_model(target: VideoTarget, kind: str, digest: str = "") -> LlamaMode
         except OSError as error:
             raise InputError(
                 f"llama.cpp needs the target's weights as a file, but '{file}' cannot be written "
-                f"({error.strerror or error}): make room there, or let XDG_CACHE_HOME name another folder"
+                f"({error.strerror or error}): free space there, or set XDG_CACHE_HOME to another folder"
             ) from error
-        # Its pages stay mapped after the folder is deleted.
-        return LlamaModel(file, "delete it, so that it is written anew")
+        # The pages of a temporary file stay mapped after its deletion.
+        return LlamaModel(file, "delete it, and it will be written again")
 
 
 def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
@@ -97,9 +97,9 @@ def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
     for name, tensor in tensors.items():
         values = tensor.float().cpu().numpy()
         for part, count in ((".q_proj.", heads), (".k_proj.", config.num_key_value_heads)):
-            # Others rotate pairs of rows in two halves, as transformers does.
+            # For other architectures, llama.cpp has the order of transformers.
             if architecture == "llama" and part in name:
-                values = _by_turns(values, count)
+                values = _interleaved(values, count)
         found = names.get_name(name, (".weight", ".bias"))
         assert found is not None, name
         as_kind = GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
@@ -110,7 +110,7 @@ def write_gguf(target: VideoTarget, file: Path, kind: str) -> None:
     writer.close()
 
 
-def _by_turns(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Rows of each head in the order of llama.cpp's rotation: pairs side by side, not in two halves."""
+def _interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Return the rows in the order of llama.cpp's RoPE: rotated pairs are adjacent, not in two halves."""
     halves = weight.reshape(heads, 2, -1, weight.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)

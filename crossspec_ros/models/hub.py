@@ -1,4 +1,4 @@
-"""Folders of models: one's own, or the local copy of a Hugging Face hub id; without torch."""
+"""Folders of models: local ones, and cached copies from the Hugging Face hub. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from crossspec_ros.settings import NO_DRAFT
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
 """ORG/NAME, or ORG/NAME@REVISION with a commit, a tag or a branch."""
 _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([^/]+)$")
-"""End of the folder of a model in the hub's cache."""
+"""End of a model's path in the hub's cache."""
 _ANSWER_S = 10.0
 _FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A model on the hub: bytes of its files and of the missing ones, its card's licence, its commit."""
+    """A model on the hub: bytes of all files and of the missing files, licence, commit."""
 
     download: int
     missing: int
@@ -33,17 +33,17 @@ class Offer:
 
 
 def target_path(models: Path | str, target: str) -> Path:
-    """Return the folder of a pair's target: that of its name or hub id, or the one in `models`.
+    """Return the folder for the parameters models.folder and target.
 
-    Missing configs and the tokenizer of a hub id are fetched. Raises InputError if that fails.
+    Fetches the configs and the tokenizer of a hub id, without weights. Raises InputError if that fails.
     """
     return _folder(target) if target else found(models) / "target"
 
 
 def draft_path(models: Path | str, draft: str) -> Path | None:
-    """Return the folder of a pair's draft, as `target_path`; None for `NO_DRAFT`.
+    """Return the folder for the parameters models.folder and draft, see `target_path`; None for `NO_DRAFT`.
 
-    Raises InputError where none is named and `models` has none.
+    Raises InputError if there is no draft.
     """
     if draft == NO_DRAFT:
         return None
@@ -52,29 +52,29 @@ def draft_path(models: Path | str, draft: str) -> Path | None:
     path = found(models) / "draft"
     if not path.is_dir():
         raise InputError(
-            f"there is no folder '{path}': set draft to the folder or hub id of an event draft, or to "
-            f"{NO_DRAFT} to do without one"
+            f"there is no folder '{path}': set draft to the folder or hub id of an event model, or to "
+            f"{NO_DRAFT}"
         )
     return path
 
 
 def fetch_weights(folder: Path) -> None:
-    """Fetch the missing weights of a model whose `folder` is from the hub, at the commit of its configs.
+    """Fetch missing weights of a cached hub model, at the commit of its configs.
 
-    The hub is not asked if the files of the weights are all there.
+    Needs no network if all files of the weights exist.
     """
     if _SNAPSHOT.search(str(folder)) and not all(map(_has_weights, folder.rglob("config.json"))):
         from huggingface_hub import constants
 
-        # A copy elsewhere stays as it is.
+        # Copies outside the cache are not changed.
         if not folder.is_relative_to(constants.HF_HUB_CACHE):
             return
-        if not any(_fetched(known_as(folder), _TENSORS).glob("*.safetensors")):
-            _fetched(known_as(folder), _OLD_TENSORS)
+        if not any(_fetched(model_id(folder), _TENSORS).glob("*.safetensors")):
+            _fetched(model_id(folder), _OLD_TENSORS)
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of the weights, those of safetensors first, if there is one or an index of shards."""
+    """Return the files of the weights, preferably safetensors; empty if there are none."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         single, index = folder / name, folder / f"{name}.index.json"
         if single.is_file():
@@ -86,15 +86,15 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def offer(name: str) -> Offer | None:
-    """Return the hub's offer of the model of this id; None where the hub does not answer."""
-    # It takes long to import, and only hub ids need it.
+    """Return the hub's data about a model; None if the hub does not answer."""
+    # Imported here, because it takes long and only hub ids need it.
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.utils import filter_repo_objects
 
     model, _, revision = name.partition("@")
     try:
         info = HfApi().model_info(model, revision=revision or None, files_metadata=True, timeout=_ANSWER_S)
-    # Errors of the network and of the hub have no common kind.
+    # Errors of the network and of the hub have no common class.
     except Exception:
         return None
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
@@ -108,14 +108,14 @@ def offer(name: str) -> Offer | None:
     return Offer(sum(sizes[file] for file in wanted), missing, str(licence), info.sha or "")
 
 
-def known_as(folder: Path) -> str:
-    """Return a model's hub id with its commit, or its folder where it is not from the hub."""
+def model_id(folder: Path) -> str:
+    """Return a model's hub id with its commit, or its folder if it is not from the hub."""
     found = _SNAPSHOT.search(str(folder))
     return f"{found[1].replace('--', '/')}@{found[2]}" if found else str(folder)
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether this is a hub id, not the name of a folder."""
+    """Return whether this is a hub id and not a folder or a GGUF."""
     return bool(_HUB_ID.fullmatch(name)) and not (is_gguf(name) or found(name).is_dir())
 
 
@@ -134,13 +134,13 @@ def _fetched(name: str, files: list[str]) -> Path:
     model, _, revision = name.partition("@")
     wanted: dict[str, Any] = {"revision": revision or None, "allow_patterns": files}
     try:
-        # The download itself has no timeout for a hub that is reached but does not answer.
+        # The download has no timeout for a hub that accepts the connection but does not answer.
         HfApi().model_info(model, revision=revision or None, timeout=_ANSWER_S)
         return Path(snapshot_download(model, **wanted))
     except Exception as error:
         with suppress(Exception):
             return Path(snapshot_download(model, local_files_only=True, **wanted))
         raise InputError(
-            f"'{name}' is no folder, and as a hub id it could not be fetched ({type(error).__name__}): name "
-            f"the folder of a copy, or check the name, the revision and the network"
+            f"'{name}' is not a folder and cannot be fetched from the hub ({type(error).__name__}): use the "
+            f"folder of a copy, or check the name, the revision and the network"
         ) from error

@@ -1,7 +1,7 @@
-"""llama.cpp from Python, by `llama-cpp-python` (0.3.36, whose low-level calls these are).
+"""llama.cpp through the low-level calls of `llama-cpp-python` 0.3.36.
 
-`LlamaModel` is the language model of a GGUF, `LlamaProjector` the vision tower of the file beside it, by the
-library's mtmd. Each is for one thread.
+`LlamaModel` is a language model, `LlamaProjector` the vision tower of its projector file (llama.cpp's mtmd).
+Neither is thread-safe.
 """
 
 from __future__ import annotations
@@ -19,81 +19,86 @@ import numpy as np
 from crossspec_ros.errors import InputError
 
 MAX_TOKENS = 256
-"""Tokens of a unit of frames, where the tower has a choice."""
+"""Largest number of tokens of a unit of frames, for towers with variable sizes."""
 _FLOATS, _IDS = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32)
 _BYTES, _MARKS = ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_int8)
 
 
 class LlamaModel:
-    """Weights of one file, mapped into memory."""
+    """Memory-mapped weights of one file."""
 
     def __init__(self, file: Path, remedy: str) -> None:
-        """Raises InputError, which names the `remedy`, for a file that llama.cpp cannot load."""
+        """Load the file; raises InputError with the `remedy` if llama.cpp cannot load it."""
         self.library = library = load_library()
         options = library.llama_model_default_params()
         options.n_gpu_layers = 0
         self.handle: Any = library.llama_model_load_from_file(str(file).encode(), options)
         if not self.handle:
-            raise InputError(f"llama.cpp cannot load '{file}', as it printed: {remedy}")
+            raise InputError(f"llama.cpp cannot load '{file}' (see its message above): {remedy}")
         self._lock = threading.Lock()
         self.threads = 1
-        """Threads of what is loaded later for this model."""
+        """Threads of contexts and projectors that are created later."""
         self.projector: LlamaProjector | None = None
         self.vocabulary: Any = library.llama_model_get_vocab(self.handle)
         self.words: int = library.llama_vocab_n_tokens(self.vocabulary)
         """Number of token ids."""
         self.width: int = library.llama_model_n_embd_inp(self.handle)
-        """Numbers of a token's input: its embedding, and what a tower adds to the first layers."""
+        """Width of a token's input: its embedding, and the tower's features for the first layers."""
         by_axes = (library.LLAMA_ROPE_TYPE_MROPE, library.LLAMA_ROPE_TYPE_IMROPE)
         self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
-        """Numbers of a token's position."""
+        """Number of axes of a position."""
 
     def ids(self, text: str, begins: bool) -> tuple[int, ...]:
-        """Return the tokens of a template's text, with the first of a sequence if it `begins` one.
+        """Return the tokens of a text with special tokens; if it `begins` a sequence, with its first token.
 
-        Any thread may call it.
+        Thread-safe.
         """
         content = text.encode()
         room = (ctypes.c_int32 * (len(content) + 8))()
         with self._lock:
-            # The library would end the process.
+            # llama.cpp would end the process.
             if not self.handle:
                 raise RuntimeError("the model is closed")
             count = self.library.llama_tokenize(
                 self.vocabulary, content, len(content), room, len(room), begins, True
             )
-        assert count >= 0, "a byte is a token at most"
+        assert count >= 0, "a text has at most as many tokens as bytes"
         return tuple(room[:count])
 
     def read(
         self,
         context: Any,
         inputs: np.ndarray,
-        places: np.ndarray,
+        positions: np.ndarray,
         out: int,
         sequences: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Return logits (n - out, words) of the inputs from the `out`-th on, good until the next pass.
+        """Run a pass, and return the logits (n - out, words) of the inputs from the `out`-th on.
 
-        Inputs are embeddings (n, width) float32 or ids (n,) int32, at `places` (axes, n) int32, each of its
-        own `sequences`, ids (k,) int32, or of sequence 0. Raises RuntimeError where the library cannot read
-        them.
+        Args:
+            context: llama.cpp's context.
+            inputs: embeddings (n, width) float32, or token ids (n,) int32.
+            positions: (axes, n) int32.
+            out: index of the first input with logits.
+            sequences: for each input the ids (k,) int32 of its sequences (default: 0).
+
+        The logits are valid until the next pass. Raises RuntimeError if llama.cpp fails.
         """
         n = len(inputs)
         of = [np.zeros(1, np.int32)] * n if sequences is None else sequences
         counts, is_out = np.array([len(ids) for ids in of], np.int32), (np.arange(n) >= out).astype(np.int8)
-        # The library reads these arrays, and keeps none.
+        # llama.cpp does not keep these arrays after the call.
         batch = self.library.llama_batch(
             n,
             None if inputs.ndim == 2 else inputs.ctypes.data_as(_IDS),
             inputs.ctypes.data_as(_FLOATS) if inputs.ndim == 2 else None,
-            places.ctypes.data_as(_IDS),
+            positions.ctypes.data_as(_IDS),
             counts.ctypes.data_as(_IDS),
             (_IDS * n)(*(ids.ctypes.data_as(_IDS) for ids in of)),
             is_out.ctypes.data_as(_MARKS),
         )
         if self.library.llama_decode(context, batch):
-            raise RuntimeError("llama.cpp could not read a pass")
+            raise RuntimeError("a forward pass of llama.cpp failed")
         if out >= n:
             return np.empty((0, self.words), np.float32)
         return np.ctypeslib.as_array(self.library.llama_get_logits(context), (n - out, self.words))
@@ -109,8 +114,8 @@ class LlamaModel:
 
 
 class Picture(NamedTuple):
-    """Picture that the tower encoded: `inputs` (n, the model's width) float32, empty if not requested, and
-    `positions` (n, 3) of its tokens: time, row, column."""
+    """Tokens of a picture: `inputs` (n, the model's width) float32, or empty if not requested, and
+    `positions` (n, 3): time, row, column."""
 
     inputs: np.ndarray
     positions: np.ndarray
@@ -118,14 +123,14 @@ class Picture(NamedTuple):
 
 
 Part = Picture | tuple[int, ...]
-"""Part of a unit: a picture, or the ids of tokens between and around pictures."""
+"""Part of a unit: a picture, or token ids of the text around pictures."""
 
 
 class LlamaProjector:
-    """Vision tower and projector of one file, which the model closes."""
+    """Vision tower and projector of one file. The model closes it."""
 
     def __init__(self, file: Path, model: LlamaModel) -> None:
-        """Raises InputError for a file that does not fit the model."""
+        """Load the file; raises InputError if it does not fit the model."""
         from llama_cpp import mtmd_cpp
 
         if not model.handle:
@@ -138,8 +143,8 @@ class LlamaProjector:
         if not self.handle or not mtmd_cpp.mtmd_support_vision(self.handle):
             self.close()
             raise InputError(
-                f"'{file}' is damaged, or not the projector of images for this model: copy the mmproj file "
-                f"that was published with it again"
+                f"'{file}' is damaged, or not the projector of images for this model: copy the model's "
+                f"published mmproj file again"
             )
         model.projector = self
 
@@ -150,9 +155,9 @@ class LlamaProjector:
         self.handle = None
 
     def parts(self, frames: Sequence[np.ndarray], encodes: bool = True) -> list[Part]:
-        """Return the parts of a unit of (H, W, 3) uint8 RGB frames; the library may join several frames.
+        """Return the parts of a unit of (H, W, 3) uint8 RGB frames; llama.cpp may join two frames.
 
-        Raises RuntimeError where the library fails.
+        Raises RuntimeError if llama.cpp fails.
         """
         library, parts = self._library, list[Part]()
         with self.chunks(library.mtmd_default_marker() * len(frames), frames, False) as chunks:
@@ -164,9 +169,9 @@ class LlamaProjector:
 
     @contextmanager
     def chunks(self, content: bytes, frames: Sequence[np.ndarray], begins: bool) -> Iterator[Any]:
-        """Tokenize a text with a marker for each frame; `begins` as in `LlamaModel.ids`."""
+        """Tokenize a text with a marker for each frame; see `LlamaModel.ids` for `begins`."""
         library = self._library
-        # The library would end the process.
+        # llama.cpp would end the process.
         if not self.handle:
             raise RuntimeError("the model is closed")
         with ExitStack() as stack:
@@ -181,7 +186,7 @@ class LlamaProjector:
             text = library.mtmd_input_text(content, len(content), begins, True)
             made = (ctypes.c_void_p * len(bitmaps))(*bitmaps)
             if library.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), made, len(bitmaps)):
-                raise RuntimeError("llama.cpp cannot read a frame")
+                raise RuntimeError("llama.cpp cannot tokenize a frame")
             yield chunks
 
     def _words(self, chunk: Any) -> tuple[int, ...]:
@@ -193,8 +198,8 @@ class LlamaProjector:
         library = self._library
         tokens = library.mtmd_input_chunk_get_tokens_image(chunk)
         n = library.mtmd_input_chunk_get_n_tokens(chunk)
-        places = (library.mtmd_image_tokens_get_decoder_pos(tokens, 0, i) for i in range(n))
-        positions = np.array([(place.t, place.y, place.x) for place in places])
+        points = (library.mtmd_image_tokens_get_decoder_pos(tokens, 0, i) for i in range(n))
+        positions = np.array([(point.t, point.y, point.x) for point in points])
         inputs: np.ndarray = np.empty((0, self._model.width), np.float32)
         if encodes:
             if library.mtmd_encode_chunk(self.handle, chunk):
@@ -206,7 +211,7 @@ class LlamaProjector:
 
 @cache
 def load_library() -> Any:
-    """Return the library, which prints errors alone."""
+    """Initialize llama.cpp, which then prints errors only."""
     import llama_cpp
     from llama_cpp import _logger, mtmd_cpp
 

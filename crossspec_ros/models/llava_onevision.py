@@ -1,4 +1,4 @@
-"""LLaVA-OneVision: a SigLIP tower for each frame on its own, and a Qwen2."""
+"""LLaVA-OneVision: a SigLIP tower that encodes each frame, and a Qwen2."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ VIDEO = "<video>"
 
 
 class LlavaOnevision(FrameByFrameModel):
-    """LLaVA-OneVision behind `VideoTarget`; frames are pooled one by one, and a newline follows the last."""
+    """`VideoTarget` of LLaVA-OneVision, with pooled frames and a newline embedding after the last."""
 
     module: LlavaOnevisionForConditionalGeneration
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Ids of the released chat template, before and after the video tokens."""
+        """Return the ids of the released chat template before and after the video tokens."""
         text = f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n"
         return parted(tokenizer, text, VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         features = self.module.model.get_video_features(self.pixels(frames)[:, None]).pooler_output
-        # The last is the newline, which transformers puts behind any video.
+        # transformers appends the newline to any video.
         return list(features[:, :-1])
 
     def closing(self, question: str) -> Chunk:
-        """The newline after the last frame, and the text up to where the response begins."""
+        """Return the newline after the last frame, and the text up to the response."""
         import torch
 
         newline = self.module.model.image_newline[None]
@@ -54,14 +54,14 @@ class LlavaOnevision(FrameByFrameModel):
 
 
 class LlavaOnevisionArchitecture(TransformersTarget):
-    """A LLaVA-OneVision known by its config."""
+    """A LLaVA-OneVision checkpoint, described by its config."""
 
     config: LlavaOnevisionConfig
 
     family, behind = "LLaVA-OneVision", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
     needs = (VIDEO, "<|im_start|>", "<|im_end|>")
-    # A tree's mask knows no sliding window, and without a patch there is no square to pool.
+    # Tree masks do not support sliding windows, and pooling needs the full square of patches.
     only = (
         ("text_config", "model_type", ("qwen2",)),
         ("text_config", "use_sliding_window", (False,)),
@@ -71,11 +71,11 @@ class LlavaOnevisionArchitecture(TransformersTarget):
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        # A frame whose shortest edge is that of the square has no pixel less than the square.
+        # A window's frames already have a shortest edge of `size`, which the square does not exceed.
         size = int(vision.get("image_size", 224))
         patches = size // int(vision.get("patch_size", 16))
         room = int(text.get("max_position_embeddings", 32768))
-        # Pooled to half, rounded up.
+        # Pooling halves the edge and rounds up.
         a_frame = (-(-patches // 2)) ** 2
         square = {"height": size, "width": size}
         processor_settings(folder, cls.family, image_mean=HALF, image_std=HALF, resample=BICUBIC, size=square)

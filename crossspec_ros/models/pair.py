@@ -1,4 +1,4 @@
-"""Both models of a decoder, or the target alone; for who holds them and need not wait for torch."""
+"""The loaded models of a decoder; importing this file needs no torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Both models, ready for inference.
+    """Both models, or the target only, ready for inference.
 
-    There need not be a draft. `translation` turns its output into tokens of the target. `known_as` has the
-    names of both by `models.hub.known_as`.
+    `translation` converts the draft's tokens to target tokens. `model_ids` has the hub id or folder of each
+    model, see `models.hub.model_id`.
     """
 
     target: VideoTarget
     draft: EventModel | None = None
     translation: Translation | None = None
-    known_as: Mapping[str, str] = field(default_factory=dict)
+    model_ids: Mapping[str, str] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)

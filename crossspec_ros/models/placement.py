@@ -1,6 +1,6 @@
 """Placement of the models: devices, dtypes and engines.
 
-torch is imported once a placement is used, so that the CLI can refuse one before it starts a process.
+The CLI checks a placement before it starts a process, so this file imports torch only if needed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 QUANTIZED = ("int8", "nf4")
 GGUF = "gguf"
-"""Dtype of a target whose file has this suffix and its own types of numbers."""
+"""Suffix of llama.cpp's files, and dtype of such a target, whose file has its own types."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
-"""llama.cpp's types of weights by dtype."""
+"""llama.cpp's weight types by dtype."""
 _LLAMA_PACKAGES = ("llama_cpp", "gguf")
 _INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 
@@ -31,7 +31,7 @@ _INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
 class Placement:
     """Dtype of both models, their devices by torch's names, and the engine of the target's language model.
 
-    An empty `draft_device` is the target's.
+    An empty `draft_device` means the target's device.
     """
 
     dtype: str = "float32"
@@ -51,16 +51,16 @@ class Placement:
 
     @property
     def of_draft(self) -> Placement:
-        """Return the placement of the draft alone, which torch runs.
+        """Return the placement of the draft, which always runs in torch.
 
-        Beside llama.cpp on the CPU it is float32, because bfloat16 may take ten times as long.
+        If the target runs in llama.cpp, a draft on the CPU is float32: bfloat16 may take ten times as long.
         """
         of_llama = "float32" if self.draft_on == "cpu" else "bf16"
         return Placement(self.dtype if self.engine == TORCH else of_llama, self.draft_on)
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Return the dtype of all that is not quantised."""
+        """Return the dtype of weights that are not quantised."""
         import torch
 
         return torch.float32 if self.dtype == "float32" else torch.bfloat16
@@ -71,12 +71,12 @@ class Placement:
         return self.dtype in QUANTIZED and self.engine == TORCH
 
     def quantization(self, unquantized: tuple[str, ...]) -> BitsAndBytesConfig | None:
-        """Return the option of `from_pretrained` that quantises all other modules, if any."""
+        """Return the argument of `from_pretrained` that quantises all other modules, or None."""
         from transformers import BitsAndBytesConfig
 
         if not self.is_quantized:
             return None
-        # In int8 it logs for each product that its inputs are cast to float16.
+        # In int8 bitsandbytes logs the cast to float16 for every product.
         logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
         return BitsAndBytesConfig(
             load_in_8bit=self.dtype == "int8",
@@ -88,12 +88,12 @@ class Placement:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether this is the name of a file in llama.cpp's format."""
+    """Return whether this is the name of a file in llama.cpp's format."""
     return name.lower().endswith(f".{GGUF}")
 
 
 def is_remote(target: str) -> bool:
-    """Whether a target is the address of a server."""
+    """Return whether a target is the address of a server."""
     return "://" in target
 
 
@@ -104,10 +104,10 @@ def available(
     engine: str = TORCH,
     target: str = "",
 ) -> Placement:
-    """Return the placement on this machine; `device` "auto" is the first GPU, else the CPU.
+    """Return the placement on this machine; `device` "auto" means the first GPU, or else the CPU.
 
     A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an invalid or missing
-    device, for a dtype without its library, and for options that the engine lacks.
+    device, a dtype without its library, and options that the engine does not support.
     """
     if is_gguf(target) or engine == LLAMA_CPP:
         reason = f"'{target}' is a GGUF" if is_gguf(target) else "models.engine is llama.cpp"
@@ -116,12 +116,13 @@ def available(
         if dtype not in dtypes or device not in ("auto", "cpu"):
             raise InputError(
                 f"{reason}, which runs on the CPU in {' or '.join(dtypes)}, but models.device is {device} "
-                f"and models.dtype {dtype}: set models.device to cpu and models.dtype to {dtypes[0]}"
+                f"and models.dtype is {dtype}: set models.device to cpu and models.dtype to {dtypes[0]}"
             )
         engine, device, dtype = LLAMA_CPP, "cpu", GGUF if is_gguf(target) else dtype
     elif dtype in QUANTIZED and not importlib.util.find_spec("bitsandbytes"):
         raise InputError(
-            f"models.dtype is {dtype}, but bitsandbytes is missing: pip install bitsandbytes, or take bf16"
+            f"models.dtype is {dtype}, but bitsandbytes is missing: run pip install bitsandbytes, or set "
+            f"models.dtype to bf16"
         )
     main = _device("models.device", device)
     draft = _device("models.draft_device", draft_device) if draft_device else main
@@ -129,15 +130,15 @@ def available(
 
 
 def has_llama() -> bool:
-    """Whether llama.cpp and the writer of its files are installed."""
+    """Return whether llama.cpp and the writer of its files are installed."""
     return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
 
 
 def check_llama_packages(reason: str) -> None:
-    """Raise InputError where llama.cpp is needed for this `reason` and not installed."""
+    """Raise InputError if llama.cpp, which is needed for this `reason`, is not installed."""
     if not has_llama():
         raise InputError(
-            f"{reason}, but llama.cpp's packages are missing: {_INSTALL_LLAMA}, or choose another target or "
+            f"{reason}, but llama.cpp's packages are missing: run {_INSTALL_LLAMA}, or set another target or "
             f"engine"
         )
 
@@ -148,7 +149,9 @@ def _device(name: str, device: str) -> str:
     import torch
 
     if device != "auto" and not re.fullmatch(DEVICE, device):
-        raise InputError(f"{name} is '{device}', which is no device: set it to one of {', '.join(DEVICES)}")
+        raise InputError(
+            f"{name} is '{device}', which is not a device: set it to one of {', '.join(DEVICES)}"
+        )
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto" and not number:
         return "cpu"

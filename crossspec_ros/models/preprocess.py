@@ -1,6 +1,6 @@
-"""Pixels for vision towers, made of RGB pictures bit for bit as the processors of transformers do it.
+"""Preprocessing of RGB frames for vision towers, bit-equal to transformers' processors.
 
-Their classes need torchvision, which is not there beside a CPU build of torch.
+Those need torchvision, which cannot be loaded with the CPU build of torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def clip_pixels(images: np.ndarray, size: int) -> torch.Tensor:
 def square_pixels(
     images: np.ndarray, size: int, mean: Sequence[float] = HALF, deviation: Sequence[float] = HALF
 ) -> torch.Tensor:
-    """Stretch to a square of `size` pixels a side and normalise; to -1..1, for a SigLIP tower, unless said.
+    """Stretch to a square of `size` pixels a side and normalise (default: to -1..1, for a SigLIP tower).
 
     Args:
         images: (n, H, W, 3) uint8 RGB.
@@ -44,9 +44,9 @@ def square_pixels(
     Returns:
         (n, 3, size, size) float32.
     """
-    # Copied, for torch takes no array that is read-only.
+    # A copy, because torch does not accept read-only arrays.
     pixels = torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)
-    # torch rounds otherwise than PIL does, and torchvision leaves this to torch.
+    # By torch and not PIL, which rounds otherwise: torchvision's resize calls torch.
     square = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
     middle, scale = (torch.tensor(values)[:, None, None] * 255 for values in (mean, deviation))
     return (square.float() - middle) / scale

@@ -1,7 +1,7 @@
-"""Qwen3-VL without experts: a tower for frames in pairs, each behind its time in words, and a Qwen3.
+"""Qwen3-VL without experts: a tower that encodes pairs of frames, and a Qwen3.
 
-A window is a video of 8 frames a second. Features of the tower's middle layers are added behind the first
-layers of the language model.
+A window is a video of 8 frames per second, with a time stamp as text before each pair. Features of the
+tower's middle layers are added after the first layers of the language model (deepstack).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 VIDEO = "<|video_pad|>"
 BEGIN, END, _TURN, _TURN_END = "<|vision_start|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"
-_MOST_TOKENS = 256
-"""Tokens of a unit of frames. Its own processor would take thousands for so short a video."""
+_MAX_TOKENS = 256
+"""Largest number of tokens of a unit; transformers' processor would use thousands for a short video."""
 
 
 Features = tuple[Chunk, int]
-"""Tokens of a unit of frames, in their rows and columns, and its number of frames."""
+"""Tokens of a unit of frames with their positions, and the number of its frames."""
 
 
 class Qwen3VL(TransformersVideoModel):
-    """Qwen3-VL behind `VideoTarget`; its tower encodes each unit on its own."""
+    """`VideoTarget` of Qwen3-VL; the tower encodes units separately."""
 
     axes = 3
     module: Qwen3VLForConditionalGeneration
@@ -49,18 +49,18 @@ class Qwen3VL(TransformersVideoModel):
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        # The chat template puts marks around `VIDEO`, and transformers' processor puts units with their own
-        # marks in place of it.
+        # The chat template has marks around `VIDEO`, which transformers' processor replaces by units with
+        # marks of their own.
         before, after = f"{_TURN}user\n{BEGIN}", f"{END}{question}{_TURN_END}\n{_TURN}assistant\n"
         return tuple(tokenizer.encode(before).ids), tuple(tokenizer.encode(after).ids)
 
     def encode(self, frames: np.ndarray) -> list[Features]:
-        """Features of each pair; of an odd number of frames the last is read twice."""
+        """Return the features of each pair; an odd last frame is repeated."""
         import torch
 
         patches, grid = self.patches(frames)
         units, rows, columns = grid
-        seen = self.module.model.visual(
+        encoded = self.module.model.visual(
             patches, torch.tensor([[1, rows, columns]] * units, device=self.device)
         )
         sides = (torch.arange(side // self._merged) for side in (self._merged, rows, columns))
@@ -68,22 +68,22 @@ class Qwen3VL(TransformersVideoModel):
         positions = torch.cartesian_prod(*sides).T
         a_unit, per_unit = positions.shape[1], self.spec.frames_per_unit
         layers: Sequence[Tensor | None] = [None] * units
-        if seen.deepstack_features:
-            layers = torch.stack(list(seen.deepstack_features)).split(a_unit, 1)
+        if encoded.deepstack_features:
+            layers = torch.stack(list(encoded.deepstack_features)).split(a_unit, 1)
         return [
             (Chunk(own, positions, added), min(per_unit, len(frames) - i * per_unit))
-            for i, (own, added) in enumerate(zip(seen.pooler_output.split(a_unit), layers, strict=True))
+            for i, (own, added) in enumerate(zip(encoded.pooler_output.split(a_unit), layers, strict=True))
         ]
 
     def unit(self, features: Features, i: int) -> Chunk:
-        """The `i`-th unit behind its time."""
-        seen, frames = features
+        """Return the `i`-th unit after its time stamp."""
+        chunk, frames = features
         first = i * self.spec.frames_per_unit
         stamp = time_stamp(first, first + frames - 1)
-        return Chunk.joined([self._text(stamp + BEGIN), seen, self._text(END)])
+        return Chunk.joined([self._text(stamp + BEGIN), chunk, self._text(END)])
 
     def patches(self, frames: np.ndarray) -> tuple[Tensor, tuple[int, int, int]]:
-        """Patches of all units in turn; the number of units, and the rows and columns of patches of one."""
+        """Return the patches of all units, and their numbers: units, rows and columns in a unit."""
         import torch
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
@@ -98,7 +98,7 @@ class Qwen3VL(TransformersVideoModel):
 
 
 class Qwen3VLArchitecture(TransformersTarget):
-    """A Qwen3-VL known by its config."""
+    """A Qwen3-VL checkpoint, described by its config."""
 
     config: Qwen3VLConfig
 
@@ -115,9 +115,9 @@ class Qwen3VLArchitecture(TransformersTarget):
         tokens = cls.most_pixels(folder, factor) // factor**2
         if min(tokens, per_unit) < 1:
             raise ValueError(f"{tokens} tokens for {per_unit} frames")
-        # A frame of 16:9 that travels in this size is read as it is.
+        # The tower reads a 16:9 frame of this size without another resize.
         size = max(1, math.isqrt(tokens * 9 // 16)) * factor
-        # No tokenizer makes more tokens of a text than it has characters.
+        # A text has at most as many tokens as characters.
         frame_tokens = -(-FRAMES // per_unit) * (len(time_stamp(0, 0)) + tokens + 2)
         room = int(text.get("max_position_embeddings", 128000))
         layers = len(vision.get("deepstack_visual_indexes", (8, 16, 24)))
@@ -125,13 +125,13 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     @classmethod
     def most_pixels(cls, folder: Path, factor: int) -> int:
-        """Pixels of a frame at most, where a token has an edge of `factor` pixels.
+        """Return the largest number of pixels in a frame; a token has an edge of `factor` pixels.
 
-        Those of the checkpoint's own processor for a video of a window's frames, or of `_MOST_TOKENS`.
+        The checkpoint's processor limits it for a video of a window's frames, and `_MAX_TOKENS` does.
         """
         made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": BICUBIC}
         size = processor_settings(folder, cls.family, needed=["size"], **made)["size"]
-        return min(_MOST_TOKENS * factor**2, int(size["longest_edge"]) // FRAMES)
+        return min(_MAX_TOKENS * factor**2, int(size["longest_edge"]) // FRAMES)
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
@@ -143,9 +143,9 @@ FAMILY = Qwen3VLArchitecture
 
 
 def read_size(height: int, width: int, per_unit: int, factor: int, most: int) -> Any:
-    """Height and width in which a frame of at most `most` pixels is read: multiples of `factor`.
+    """Return the height and width to which a frame is resized, as its processor does for a window.
 
-    They are those of its processor for a video of a window's frames.
+    They are multiples of `factor`, with at most `most` pixels.
     """
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
@@ -153,22 +153,22 @@ def read_size(height: int, width: int, per_unit: int, factor: int, most: int) ->
 
 
 def unit_patches(frames: np.ndarray, size: tuple[int, int], per_unit: int, patch: int, merged: int) -> Tensor:
-    """(patches, 3 * per_unit * patch * patch) float32 of up to `per_unit` (n, H, W, 3) uint8 RGB frames.
+    """Return the patches of a unit, (patches, 3 * per_unit * patch * patch) float32.
 
-    They are read in `size`, a height and a width. The last frame fills an incomplete unit. The patches of a
-    token, `merged` * `merged` of them, are consecutive.
+    `frames` are up to `per_unit` uint8 RGB frames (n, H, W, 3), which are resized to `size` (height, width).
+    The last frame fills an incomplete unit. The `merged` * `merged` patches of a token are consecutive.
     """
     import torch
 
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
     resized = torch.nn.functional.interpolate(pixels, size, mode="bicubic", antialias=True)
-    whole = torch.cat([resized, resized[-1:].expand(per_unit - len(frames), -1, -1, -1)])
-    normal = (whole.to(torch.float32) - 127.5) / 127.5
+    complete = torch.cat([resized, resized[-1:].expand(per_unit - len(frames), -1, -1, -1)])
+    normal = (complete.to(torch.float32) - 127.5) / 127.5
     rows, columns = (side // patch // merged for side in size)
     blocks = normal.reshape(per_unit, 3, rows, merged, patch, columns, merged, patch)
     return blocks.permute(2, 5, 3, 6, 1, 0, 4, 7).reshape(-1, 3 * per_unit * patch * patch)
 
 
 def time_stamp(first: int, last: int) -> str:
-    """Text before a unit with these frames: the mean of their nominal times."""
+    """Return the text before a unit with these frames: the mean of their nominal times."""
     return f"<{(first + last) / 2 / FRAMES:.1f} seconds>"

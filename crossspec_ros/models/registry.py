@@ -1,8 +1,7 @@
-"""From `model_type` in a checkpoint's config.json to its family.
+"""Registry: the family of a checkpoint by `model_type` in its config.json.
 
-The family of a target is the file of its type's name, which is imported once a checkpoint of it is met. Specs
-and sizes are read without torch: a target's file imports it for weights only, and the event draft has a
-second file, `eventgpt_config.py`.
+A target's family is the module with the name of its type, which is imported on demand. Specs and sizes are
+read without torch: a target's module imports it only for weights, and EventGPT has `eventgpt_config.py`.
 """
 
 from __future__ import annotations
@@ -23,43 +22,40 @@ if TYPE_CHECKING:
     from crossspec_ros.models.transformers_family import TransformersTarget
 
 TargetArchitecture: TypeAlias = "TransformersTarget | GgufArchitecture"
-"""A target known by its config, before its weights are loaded."""
+"""A target described by its config, without weights."""
 TARGETS = ("video_llava", "smolvlm", "llava_onevision", "qwen3_vl", "internvl")
 _DRAFTS = ("EventChat_llama",)
 _HINTS = {
-    "llava": "the original Video-LLaVA attends over time: take LanguageBind/Video-LLaVA-7B-hf",
-    "molmo2": "its frames attend to later ones, so that none can be read before the last",
-    "qwen3_5": "its linear-attention layers cannot take back what was read",
+    "llava": "the original Video-LLaVA attends over time: use LanguageBind/Video-LLaVA-7B-hf",
+    "molmo2": "its frames attend to later frames, so it cannot prefill them one by one",
+    "qwen3_5": "its linear-attention layers cannot roll back",
 }
-"""Types of known models that cannot be streamed exactly, and why."""
+"""Types of models that cannot prefill frames exactly, with the reasons."""
 
 
 def target_spec(folder: Path) -> InputSpec:
-    """Return the spec of the target in `folder`, or of that GGUF, without torch; raises InputError."""
+    """Return the spec of the target in `folder`, which may be a GGUF, without torch; raises InputError."""
     spec: InputSpec = _family(folder).spec_of(folder)
     return spec
 
 
 def target_architecture(folder: Path) -> TargetArchitecture:
-    """Return the target in `folder` by its config, or that GGUF; raises InputError."""
+    """Return the target in `folder`, which may be a GGUF, without weights; raises InputError."""
     architecture: TargetArchitecture = _family(folder).of_folder(folder)
     return architecture
 
 
 def event_image_size(folder: Path) -> int:
-    """Return the shortest edge of an event image for the draft in `folder`, in pixels, without torch.
-
-    Raises InputError.
-    """
+    """Return the size of event images in pixels, for the draft in `folder`; raises InputError."""
     from crossspec_ros.models.eventgpt_config import tower_values
 
     _type(folder, _DRAFTS, "event draft")
-    # The default is that of transformers.
+    # transformers' default.
     return int(tower_values(folder)[1].get("image_size", 224))
 
 
 def draft_architecture(folder: Path) -> EventGPTArchitecture:
-    """Return the event draft in `folder` by its config; raises InputError."""
+    """Return the event model in `folder`, without weights; raises InputError."""
     _type(folder, _DRAFTS, "event draft")
     from crossspec_ros.models.eventgpt import EventGPTArchitecture
 
@@ -71,14 +67,14 @@ def _family(folder: Path) -> Any:
     return import_module(f"crossspec_ros.models.{name}").FAMILY
 
 
-def _type(folder: Path, known: Collection[str], what: str) -> str:
-    """Return the checkpoint's `model_type`, which must be `known`."""
+def _type(folder: Path, types: Collection[str], what: str) -> str:
+    """Return the checkpoint's `model_type`; raises InputError unless it is one of `types`."""
     file = folder / "config.json"
     kind = str(read_config(file, ["model_type"])["model_type"])
-    if kind not in known:
+    if kind not in types:
         hint = f" ({_HINTS[kind]})" if kind in _HINTS else ""
         raise InputError(
-            f"'{file}' is of the type {kind}{hint}, not of a known {what} ({', '.join(known)}): name the "
-            f"folder of one"
+            f"'{file}' has the model_type {kind}{hint}, which is not a supported {what}: use the folder of "
+            f"one of {', '.join(types)}"
         )
     return kind

@@ -1,8 +1,7 @@
-"""SmolVLM2: a SigLIP tower for each frame on its own, and a LLaMA.
+"""SmolVLM2: a SigLIP tower that encodes each frame, and a LLaMA.
 
-The prompt contains the number of frames and the length of the video before the frames, and its time before
-each frame. All of that is fixed beforehand: `FRAMES` in a second, at the nominal times of their slots. A
-window that lacks frames has the same text.
+The prompt has the number of frames and the video's duration before the frames, and a time stamp before each
+frame. These are fixed (eight frames in a second, at nominal times), also for an incomplete window.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ AROUND, GLOBAL, IMAGE = "<fake_token_around_image>", "<global-img>", "<image>"
 _OPENING = (
     f"{START}User: You are provided the following series of eight frames from a 0:00:01 [H:MM:SS] video.\n"
 )
-# Times have whole seconds.
+# The released template has full seconds, so all eight frames have this time.
 _TIME = "\nFrame from 00:00:"
 _TIME_TOKENS = 10
 """Tokens of `_TIME` between two frames, in the released tokenizer."""
 _AROUND_TOKENS = 3
 _ENLARGED = 4
-"""Sides of the square in a frame's longest edge at first, in all releases."""
+"""Longest edge of an enlarged frame relative to the square's, in all releases."""
 
 
 class SmolVLM(FrameByFrameModel):
-    """SmolVLM2 behind `VideoTarget`; each frame but the first has its time before it."""
+    """`VideoTarget` of SmolVLM2. The time of a frame is in its chunk; that of the first is in the opening."""
 
     module: SmolVLMForConditionalGeneration
 
@@ -60,7 +59,7 @@ class SmolVLM(FrameByFrameModel):
 
 
 class SmolVLMArchitecture(TransformersTarget):
-    """A SmolVLM2 known by its config."""
+    """A SmolVLM2 checkpoint, described by its config."""
 
     config: SmolVLMConfig
 
@@ -76,13 +75,13 @@ class SmolVLMArchitecture(TransformersTarget):
         size, scale = int(vision.get("image_size", 224)), int(values.get("scale_factor", 2))
         side = size // int(vision.get("patch_size", 32))
         if side < scale or side % scale:
-            raise ValueError(f"{side} patches a side are no multiple of the scale_factor {scale}")
+            raise ValueError(f"{side} patches a side are not a multiple of the scale_factor {scale}")
         a_frame = (side // scale) ** 2 + _AROUND_TOKENS
-        # The time of the first belongs to the opening.
+        # The time of the first frame is in the opening.
         frame_tokens = FRAMES * a_frame + (FRAMES - 1) * _TIME_TOKENS
         most_tokens = int(text.get("max_position_embeddings", 2048))
         made: dict[str, Any] = {"image_mean": HALF, "image_std": HALF, "resample": LANCZOS}
-        # transformers prefers `size` to the size that the released files set for videos.
+        # transformers prefers `size` to the released files' size for videos.
         made |= {"max_image_size": {"longest_edge": size}, "size": {"longest_edge": _ENLARGED * size}}
         processor_settings(folder, cls.family, needed=["size"], **made)
         return InputSpec(FRAMES, 1, size, frame_tokens, most_tokens, ())
@@ -92,9 +91,9 @@ FAMILY = SmolVLMArchitecture
 
 
 def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
-    """Frames as squares of `size` pixels a side, as the released `SmolVLMVideoProcessor` makes them.
+    """Return frames as squares of `size` pixels a side, like the released `SmolVLMVideoProcessor`.
 
-    It first enlarges the longest edge to `_ENLARGED` sides, and the other in proportion, to an even number.
+    It first enlarges the longest edge to `_ENLARGED` * `size`, and the other in proportion to an even number.
 
     Args:
         frames: (n, H, W, 3) uint8 RGB.
@@ -110,18 +109,18 @@ def frame_pixels(frames: np.ndarray, size: int) -> Tensor:
     shortest = max(shortest + shortest % 2, 1)
     pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
     for shape in ((shortest, longest) if ratio >= 1 else (longest, shortest), (size, size)):
-        # On uint8, as torchvision does it: so a resize ends on whole numbers.
+        # On uint8, which rounds after each resize, as in torchvision.
         pixels = interpolate(pixels, shape, mode="lanczos", align_corners=False, antialias=True)
     return (pixels.float() - 127.5) / 127.5
 
 
 def _texts(tokenizer: Tokenizer, question: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Token ids before the first frame, between two and around the second, and after the last.
+    """Return the token ids before the first frame, around the second frame, and after the last.
 
-    Of the text as a whole: apart, its pieces might be cut otherwise.
+    The text is encoded in one piece, because separate parts may give other tokens.
     """
     frame, after = f"{AROUND}{GLOBAL}{IMAGE}{AROUND}", f"\n\n{question}{END}\nAssistant:"
-    whole = tokenizer.encode(f"{_OPENING}{_TIME}{frame}{_TIME}{frame}{after}")
-    first, end, second, last = [i for i, token in enumerate(whole.tokens) if token == AROUND][:4]
-    ids = tuple(whole.ids)
+    encoded = tokenizer.encode(f"{_OPENING}{_TIME}{frame}{_TIME}{frame}{after}")
+    first, end, second, last = [i for i, token in enumerate(encoded.tokens) if token == AROUND][:4]
+    ids = tuple(encoded.ids)
     return ids[:first], (*ids[end + 1 : second + 2], ids[last]), ids[last + 1 :]

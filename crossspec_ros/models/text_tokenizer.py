@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, from `tokenizer.json` or from sentencepiece's `tokenizer.model`."""
+"""Tokenizer of a checkpoint, from `tokenizer.json` or from sentencepiece's `tokenizer.model`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from crossspec_ros.models.config_files import check_kind, read_json
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Return a digest that distinguishes tokenizers."""
+    """Return a digest of the tokenizer."""
     return hashlib.blake2b(tokenizer.to_str().encode()).hexdigest()
 
 
 def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Tokenizer:
     """Load the tokenizer of the checkpoint in `folder`, which has embeddings for `rows` ids.
 
-    The tokenizer gets the tokens of added_tokens.json and the tokens `special` that it lacks. Tokens added
-    behind the last row, such as InternVL3's `<video>`, are left out: a question that contains one of them is
-    ordinary text.
+    Adds missing tokens of added_tokens.json and of `special`. Omits added tokens without an embedding, such
+    as InternVL3's `<video>`, which are then ordinary text in a question.
 
     Raises InputError for a missing or damaged file, and for more ids than embeddings.
     """
@@ -33,8 +32,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     if not file.is_file():
         check_kind(folder)
         raise InputError(
-            f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy the one of its base "
-            f"model there"
+            f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy one from its base model"
         )
     try:
         check_file(file)
@@ -46,31 +44,32 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     # tokenizers raises bare Exceptions.
     except Exception as error:
         raise InputError(
-            f"'{file}' is no tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
+            f"'{file}' is not a tokenizer ({type(error).__name__}: {one_line(error)[:160]}): copy it again"
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     recorded = folder / "added_tokens.json"
-    known = read_json(recorded) if recorded.is_file() else {}
-    tokens = *(token for token in sorted(known, key=known.__getitem__) if known[token] < rows), *special
+    ids_by_token = read_json(recorded) if recorded.is_file() else {}
+    in_order = sorted(ids_by_token.items(), key=lambda item: item[1])
+    tokens = *(token for token, i in in_order if i < rows), *special
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     if ids > rows:
         raise InputError(
-            f"'{file}' has {ids} ids with those added to it, but the checkpoint only has embeddings for "
-            f"{rows}: take the tokenizer that came with the weights"
+            f"'{file}' and its added tokens have {ids} ids, but the checkpoint has {rows} embeddings: use "
+            f"the tokenizer of these weights"
         )
     return tokenizer
 
 
 def _from_sentencepiece(folder: Path) -> str:
-    """Return the text of a tokenizer.json for sentencepiece's file."""
-    # It takes more than a second to import, and most checkpoints do not need it.
+    """Return sentencepiece's file converted to the text of a tokenizer.json."""
+    # Imported here, because it takes more than a second and most checkpoints do not need it.
     from transformers import LlamaTokenizer
 
     config = folder / "tokenizer_config.json"
     values = read_json(config) if config.is_file() else {}
-    # Whether a space is put before a text that follows a special token; old configs do not set it.
+    # `legacy` inserts a space before a text after a special token; old configs do not set it.
     legacy = values.get("legacy")
     options = {"legacy": legacy is None or bool(legacy), "add_bos_token": values.get("add_bos_token", True)}
     tokenizer = LlamaTokenizer.from_pretrained(folder, local_files_only=True, **options)

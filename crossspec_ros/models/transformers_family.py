@@ -1,4 +1,4 @@
-"""Base classes of the families that are modules of transformers; weights alone need torch."""
+"""Base classes of the families in transformers. Only weights need torch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _QUESTIONS = 64
 
 
 class TransformersModel:
-    """Part of `base.LanguageModel` for a `module` with the head `lm_head`."""
+    """`base.LanguageModel` for a `module` with the head `lm_head`."""
 
     axes = 1
-    """Axes of a position."""
+    """Number of axes of a position."""
 
     def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
         self.module, self.body, self.tokenizer = module, module.get_decoder(), tokenizer
@@ -57,17 +57,17 @@ class TransformersModel:
         return self.module.lm_head(hidden)
 
     def own(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return pixels on the model's device, in its dtype."""
+        """Move pixels to the model's device and dtype."""
         return to_device(pixels, self.device).to(self.dtype)
 
 
 class TransformersVideoModel(TransformersModel, ABC):
-    """A target whose frames stand between two texts."""
+    """A target whose prompt has text before and after the frames."""
 
     def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec) -> None:
         super().__init__(module, tokenizer)
         self.spec = spec
-        # The question is the same for most windows.
+        # Most windows have the same question.
         self.prompt_ids = lru_cache(_QUESTIONS)(partial(self.texts, tokenizer))
 
     @staticmethod
@@ -83,14 +83,14 @@ class TransformersVideoModel(TransformersModel, ABC):
 
 
 class FrameByFrameModel(TransformersVideoModel):
-    """A target whose tower sees each frame alone: `encode` gives (tokens, width) of each."""
+    """A target whose tower encodes each frame separately: `encode` returns (tokens, width) for each."""
 
     @abstractmethod
     def pixels(self, frames: np.ndarray) -> torch.Tensor:
         """Return the (n, 3, S, S) input of the tower for (n, H, W, 3) uint8 RGB frames."""
 
     def around(self, i: int) -> tuple[int, ...]:
-        """Return the token ids around the `i`-th frame: the last stands behind it, all others before it."""
+        """Return the token ids around the `i`-th frame: the last one after it, all others before it."""
         return ()
 
     def unit(self, features: torch.Tensor, i: int) -> Chunk:
@@ -103,17 +103,22 @@ class FrameByFrameModel(TransformersVideoModel):
 
 
 Values = Mapping[str, Any]
-"""A config's values."""
+"""Values of a config."""
 Only = tuple[str, str, tuple[Any, ...]]
-"""Part of a config (empty for all of it), a value's name, and its allowed values, the default first."""
+"""Part of a config (empty: the top level), name of a value, and allowed values, the default first."""
 
 
 @dataclass(frozen=True)
 class TransformersTarget(Checkpoint):
-    """A target of a family, whose class is `transformers_class` of transformers, behind the class `behind`.
+    """Checkpoint of a target in transformers. Each family is a subclass.
 
-    `needs` are the tokens of its prompt, `default_eos` is transformers' default of the text's end of
-    sequence, and `only` has the values that were compared with transformers.
+    Attributes:
+        family: name in messages.
+        transformers_class: class of the module in transformers.
+        behind: class of the `VideoTarget`.
+        needs: special tokens of the prompt.
+        default_eos: transformers' default for the end of sequence.
+        only: config values for which the family was compared with transformers.
     """
 
     spec: InputSpec
@@ -133,10 +138,7 @@ class TransformersTarget(Checkpoint):
 
     @classmethod
     def spec_of(cls, folder: Path) -> InputSpec:
-        """Return the spec of the model in `folder`, without torch.
-
-        Raises InputError for an invalid config, and for one with other parts than the released ones.
-        """
+        """Return the spec of the model in `folder`, without torch; raises InputError."""
         values = config_values(folder)
         try:
             vision, text = values["vision_config"], values["text_config"]
@@ -146,7 +148,7 @@ class TransformersTarget(Checkpoint):
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
             spec = cls.read_spec(folder, values, vision, text)
             if spec.frame_tokens < 1:
-                raise ValueError("no token is left for a frame")
+                raise ValueError("a frame has no tokens")
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise no_config(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
@@ -154,10 +156,10 @@ class TransformersTarget(Checkpoint):
     @classmethod
     @abstractmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
-        """Return the spec without its `eos_ids`; values that the config lacks are transformers' defaults.
+        """Return the spec without `eos_ids`; missing values are transformers' defaults.
 
-        Raises the errors of Python for wrong values, and InputError where the folder's processor makes other
-        pixels than this family.
+        Raises Python's errors for invalid values, and InputError if the processor's settings differ from the
+        family's.
         """
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
@@ -174,39 +176,35 @@ class TransformersTarget(Checkpoint):
 
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        # No text becomes another entry of the vocabulary for certain.
+        # Text reliably becomes a token only if the token is an added one.
         if lacking := [token for token in self.needs if token not in added]:
             raise InputError(
-                f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': take the one that came with the "
-                f"weights"
+                f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': use the tokenizer of these weights"
             )
         return tokenizer
 
 
 def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any:
-    """Return transformers' config of these values from the `file`; raises InputError."""
+    """Return transformers' config with these values, from `file`; raises InputError."""
     try:
         config = kind.from_dict(values)
-    # transformers' validation raises errors of its own kinds.
+    # transformers' validation raises errors of many kinds.
     except Exception as error:
         raise no_config(file, family, error) from error
-    # Other kinds of attention take no mask as a draft tree needs it, or are code from elsewhere.
+    # Other attention implementations do not support tree masks, or are downloaded code.
     config._attn_implementation = "sdpa"
     return config
 
 
 def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:
-    """Return the ids of a text before the token `begin`, and behind it and the `tokens` - 1 that follow."""
+    """Encode a text, and return the ids before the token `begin` and after `tokens` tokens from there."""
     encoded = tokenizer.encode(text)
     at = encoded.tokens.index(begin)
     return tuple(encoded.ids[:at]), tuple(encoded.ids[at + tokens :])
 
 
 def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
-    """Return a body's arguments that add `layers` (k, batch, n, width) behind its first k layers.
-
-    The names are those of Qwen3-VL in transformers.
-    """
+    """Return the arguments of Qwen3-VL's decoder that add `layers` (k, batch, n, width) after k layers."""
     import torch
 
     if layers is None:
@@ -218,5 +216,5 @@ def added_to_layers(layers: torch.Tensor | None) -> dict[str, Any]:
 
 
 def config_values(folder: Path) -> dict[str, Any]:
-    """Return the values of config.json, which has a text and a vision config; raises InputError."""
+    """Return the values of config.json; raises InputError if it lacks a text or vision config."""
     return read_config(folder / "config.json", ["text_config", "vision_config"])

@@ -1,8 +1,8 @@
-"""A draft in the target's vocabulary: unchanged where both share one, else through its text.
+"""Translation of draft tokens to target tokens: unchanged if the vocabularies are equal, else through text.
 
-As in SLEM (Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
-Heterogeneous Vocabularies") and in transformers' universal assisted generation, text carries the tokens. The
-target verifies its own tokens, so that a wrong translation costs time only.
+Text is the common representation, as in SLEM (Timor et al. 2025, "Accelerating LLM Inference with Lossless
+Speculative Decoding Algorithms for Heterogeneous Vocabularies") and in transformers' universal assisted
+generation. The target verifies its own tokens, so a wrong translation costs only time.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from itertools import pairwise
 from tokenizers import Tokenizer
 
 _SPACES = ("▁", "Ġ")
-"""Beginnings of tokens that begin a word, in sentencepiece's vocabularies and in byte-level ones."""
+"""First characters of tokens that start a word, in sentencepiece's and in byte-level vocabularies."""
 _BROKEN = "\ufffd"
-"""Character that incomplete UTF-8 decodes to."""
+"""Replacement character for incomplete UTF-8."""
 _BEFORE = "\n"
-"""Text in front of a word, so that a tokenizer keeps the word's first space."""
+"""Text before a word, which makes a tokenizer keep the word's first space."""
 _MAX_WORDS = 4096
-"""Words whose translation is remembered."""
+"""Number of cached translations of words."""
 
 
 class Translation:
-    """Translates draft tokens to target tokens.
+    """Translates draft tokens to target tokens. Not thread-safe.
 
-    Where all tokens but the added ones have the same ids, ids pass unchanged. Otherwise a word is translated
-    once the draft's next token begins another or the draft has ended, because a word that grows may be
-    segmented anew.
+    If the vocabularies are equal without their added tokens, ids pass unchanged. Otherwise it translates
+    complete words: the draft's next token starts another word, or the draft has ended. (A longer word may
+    have other tokens.)
 
-    Behind a prompt that ends with white space, as ChatML's does, a response begins without a space. The
-    draft's first space is left out then, and no ids pass unchanged.
+    After a prompt that ends with white space, as in ChatML, a response starts without a space. Then the
+    translation removes the draft's first space, and never passes ids unchanged.
 
-    The translation ends at added tokens, at invalid UTF-8, and at text that the target's tokenizer would not
-    decode to the same text. It contains tokens of the target's model and its end of sequence only. For one
-    thread.
+    The translation ends at added tokens, at invalid UTF-8, and at text that the target's tokenizer does not
+    reproduce. It never contains added tokens, except the target's end of sequence.
     """
 
     def __init__(
@@ -53,21 +52,21 @@ class Translation:
         self._draft_eos_id, self._target_eos_id = draft_eos_id, target_eos_id
         self._drops_space = not target_tokenizer.decode(target_prompt)[-1:].strip()
         self.unchanged = self._draft.ids == self._target.ids and not self._drops_space
-        """Whether ids pass as they are."""
-        self._known = frozenset(self._draft.ids.values())
+        """Whether ids pass unchanged."""
+        self._plain = frozenset(self._draft.ids.values())
         self._begins = {i for token, i in self._draft.ids.items() if token.startswith(_SPACES)}
         self._word = lru_cache(_MAX_WORDS)(self._translate)
 
     def __call__(
         self, tokens: Sequence[int], probs: Sequence[float]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return the certain part of a draft: target tokens and their probabilities.
+        """Return the target tokens of the draft's complete words, and their probabilities.
 
-        The first target token of a word has the word's probability and the others 1, so that the path up to
-        the end of any word is as probable in both vocabularies. A draft that has grown gives what it gave
-        before, and more. `probs` may be longer than `tokens`.
+        The first target token of a word has the word's probability and the others have 1. So paths up to the
+        end of a word have the same probability in both vocabularies. Further draft tokens only append to the
+        result. `probs` may be longer than `tokens`.
         """
-        end = next((i for i, token in enumerate(tokens) if token not in self._known), len(tokens))
+        end = next((i for i, token in enumerate(tokens) if token not in self._plain), len(tokens))
         has_ended = end < len(tokens) and tokens[end] == self._draft_eos_id
         translated, likely, done = list(tokens[:end]), list(probs[:end]), end
         if not self.unchanged:
@@ -86,7 +85,7 @@ class Translation:
         return tuple(translated), tuple(likely)
 
     def _translate(self, word: tuple[int, ...], drops_space: bool) -> tuple[int, ...]:
-        """Return the target tokens of a word; none where the target cannot write it."""
+        """Return the target tokens of a word, or () if the target cannot write it."""
         text = self._draft.text(word)
         text = text.removeprefix(" ") if drops_space else text
         tokens = self._target.tokens(text)
@@ -109,5 +108,5 @@ class _Vocabulary:
         return self._tokenizer.decode([*self._before, *tokens])[self._skipped :]
 
     def tokens(self, text: str) -> list[int]:
-        """Return the ids of a text; they decode to another where its beginning fuses with `_BEFORE`."""
+        """Return the ids of a text; they decode to another text if its start merges with `_BEFORE`."""
         return self._tokenizer.encode(_BEFORE + text).ids[len(self._before) :]

@@ -1,4 +1,4 @@
-"""Video-LLaVA in its Hugging Face port: a CLIP tower for each frame on its own, and a LLaMA."""
+"""Video-LLaVA in its Hugging Face port: a CLIP tower that encodes each frame, and a LLaMA."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ VIDEO = "<video>"
 
 
 class VideoLlava(FrameByFrameModel):
-    """Video-LLaVA behind `VideoTarget`."""
+    """`VideoTarget` of Video-LLaVA."""
 
     module: VideoLlavaForConditionalGeneration
 
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
-        """Ids of the text in one piece: LLaMA's tokenizer would put a space before the second part."""
+        """Return the ids of the text in one piece; LLaMA's tokenizer would add a space to a second part."""
         return parted(tokenizer, VIDEO.join(target_prompt(question)), VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
@@ -45,7 +45,7 @@ class VideoLlava(FrameByFrameModel):
 
 
 class VideoLlavaArchitecture(TransformersTarget):
-    """A Video-LLaVA known by its config."""
+    """A Video-LLaVA checkpoint, described by its config."""
 
     config: VideoLlavaConfig
 
@@ -72,7 +72,7 @@ class VideoLlavaArchitecture(TransformersTarget):
         from transformers import VideoLlavaForConditionalGeneration
 
         class VideoLlavaModule(VideoLlavaForConditionalGeneration):
-            """Video-LLaVA without the tower for still images, through which no video goes."""
+            """Video-LLaVA without the tower for still images, which videos do not use."""
 
             _keys_to_ignore_on_load_unexpected = [r"image_tower\."]  # noqa: RUF012
 
@@ -87,5 +87,5 @@ FAMILY = VideoLlavaArchitecture
 
 
 def target_prompt(question: str) -> tuple[str, str]:
-    """Text before and after the video tokens of Video-LLaVA."""
+    """Return the text before and after the video tokens."""
     return "USER: ", f"\n{question} ASSISTANT:"

@@ -106,7 +106,7 @@ def test_missing_target_is_refused(tmp_path, monkeypatch, capsys):
     with stand_in_hub(monkeypatch, tmp_path / "hub", {}):
         assert main(["doctor", "--target", "ORG/NAME"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "'ORG/NAME' is no folder, and as a hub id it could not" in error
+    assert error.count("\n") == 1 and "'ORG/NAME' is not a folder and cannot be fetched" in error
 
 
 def test_faults_of_installation_are_found(monkeypatch):

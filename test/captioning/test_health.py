@@ -178,14 +178,14 @@ def test_models_row_has_what_is_loaded(loaded, is_active, told):
     made.loading()
     assert filled(lambda status: made.fill_model(status, False)) == [("OK", {"loaded": "not yet"})]
     made.unloaded()
-    known_as = {"target": "ORG/NAME@" + "0" * 40}
+    model_ids = {"target": "ORG/NAME@" + "0" * 40}
     if loaded:
         target = SimpleNamespace(device="cpu", dtype="float32")
-        pair = SimpleNamespace(target=target, draft=None, known_as=known_as)
+        pair = SimpleNamespace(target=target, draft=None, model_ids=model_ids)
         made.loaded(SimpleNamespace(pair=pair))
     ((message, values),) = filled(lambda status: made.fill_model(status, is_active))
     assert told in message
-    expected = {"device": "cpu", "dtype": "float32", "draft_device": "none"} | known_as
+    expected = {"device": "cpu", "dtype": "float32", "draft_device": "none"} | model_ids
     assert (expected.items() <= values.items()) == bool(expected.keys() & values.keys()) == loaded
     made.unloaded()
     assert filled(lambda status: made.fill_model(status, is_active))[0][1] == {}

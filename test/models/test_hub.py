@@ -12,7 +12,7 @@ from refusals import refused
 from stand_in_hub import COMMIT, REVISIONS, stand_in_hub
 
 from crossspec_ros.models import hub
-from crossspec_ros.models.hub import Offer, fetch_weights, is_hub_id, known_as, offer, target_path
+from crossspec_ros.models.hub import Offer, fetch_weights, is_hub_id, model_id, offer, target_path
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
@@ -81,11 +81,11 @@ def test_a_revision_of_a_model(online, monkeypatch, revision):
     found = offer(name)
     assert is_hub_id(name) and found and found.revision == commit
     pair = load_pair("/nowhere", target=name, draft="ORG/DRAFT")
-    assert pair.known_as == {"target": f"ORG/NAME@{commit}", "draft": f"ORG/DRAFT@{COMMIT}"}
+    assert pair.model_ids == {"target": f"ORG/NAME@{commit}", "draft": f"ORG/DRAFT@{COMMIT}"}
     assert online.commits == {commit, COMMIT}
     # What was fetched is still there without the hub.
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert known_as(target_folder(f"ORG/NAME@{commit}")) == f"ORG/NAME@{commit}"
+    assert model_id(target_folder(f"ORG/NAME@{commit}")) == f"ORG/NAME@{commit}"
     with refused("hub-offline"):
         target_folder("ORG/NAME")
 
@@ -94,7 +94,7 @@ def test_weights_are_of_the_revision_of_their_configs(online, monkeypatch):
     folder = target_folder("ORG/NAME")
     monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
     fetch_weights(folder)
-    assert known_as(folder) == f"ORG/NAME@{COMMIT}"
+    assert model_id(folder) == f"ORG/NAME@{COMMIT}"
     assert online.commits == {COMMIT} and "model.safetensors" in online.sent
 
 
@@ -107,7 +107,7 @@ def test_hub_is_asked_only_for_missing_weights(online, monkeypatch):
     assert (folder / "model.safetensors").is_file()
     asked = []
     monkeypatch.setattr(hub, "_fetched", lambda *names: asked.append(names))
-    assert load_pair("/nowhere", target=str(folder), draft="none").known_as == {"target": known_as(folder)}
+    assert load_pair("/nowhere", target=str(folder), draft="none").model_ids == {"target": model_id(folder)}
     assert not asked
 
 
@@ -121,4 +121,4 @@ def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert target_folder("org/name") == Path("org/name")
     assert target_folder("/no/where") == Path("/no/where")
-    assert known_as(TINY / "target") == str(TINY / "target")
+    assert model_id(TINY / "target") == str(TINY / "target")
