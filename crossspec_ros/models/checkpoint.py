@@ -65,7 +65,7 @@ class Checkpoint(ABC):
         except Exception as error:
             raise InputError(
                 f"the config in '{self.folder}' is invalid for {self.module_class().__name__} "
-                f"({first_line(error)}): use the configs of these weights"
+                f"({first_line(error)}): copy the configs from the original checkpoint"
             ) from error
 
     def quantized(self, placement: Placement) -> dict[str, Any]:

@@ -129,8 +129,8 @@ def processor_settings(
         # A resampling filter may be a name; all published checkpoints have the filter of the family.
         if found is not None and found != only and not isinstance(found, str):
             raise InputError(
-                f"'{file}' sets {name} to {found!s:.80}, but frames for {family} need {only}: use the file "
-                f"of these weights"
+                f"'{file}' sets {name} to {found!s:.80}, but frames for {family} need {only}: copy the file "
+                f"from the original checkpoint"
             )
     return values
 
@@ -140,11 +140,12 @@ def no_config(file: Path, family: str, error: Exception) -> InputError:
     if isinstance(error, InputError):
         return InputError(str(error))
     return InputError(
-        f"'{file}' is not a config of {family} ({one_line(error)[:160]}): use the file of these weights"
+        f"'{file}' is not a config of {family} ({one_line(error)[:160]}): copy the file from the original "
+        f"checkpoint"
     )
 
 
 def _check_values(values: Mapping[str, Any], file: Path, needed: Iterable[str]) -> None:
     for name in needed:
         if values.get(name) is None:
-            raise InputError(f"'{file}' lacks the value '{name}': use the file of these weights")
+            raise InputError(f"'{file}' lacks the value '{name}': copy the file from the original checkpoint")

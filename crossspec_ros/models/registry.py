@@ -74,7 +74,7 @@ def _type(folder: Path, types: Collection[str], what: str) -> str:
     if kind not in types:
         hint = f" ({_HINTS[kind]})" if kind in _HINTS else ""
         raise InputError(
-            f"'{file}' has the model_type {kind}{hint}, which is not a supported {what}: use the folder of "
-            f"one of {', '.join(types)}"
+            f"'{file}' has the model_type {kind}{hint}, which is not a supported {what}: use a "
+            f"checkpoint of one of the types {', '.join(types)}"
         )
     return kind

@@ -56,8 +56,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     if ids > rows:
         raise InputError(
-            f"'{file}' and its added tokens have {ids} ids, but the checkpoint has {rows} embeddings: use "
-            f"the tokenizer of these weights"
+            f"'{file}' and its added tokens have {ids} ids, but the checkpoint has {rows} embeddings: copy "
+            f"the tokenizer from the original checkpoint"
         )
     return tokenizer
 
