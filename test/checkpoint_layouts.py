@@ -1,4 +1,4 @@
-"""Writes checkpoints in the layouts that occur, from the tensors of a shipped one."""
+"""Write checkpoints in all layouts, from the tensors of a shipped one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def copied(name: str, to: Path) -> Path:
-    """A copy of the shipped `target` or `draft` without its weights."""
+    """Copy the shipped `target` or `draft` without its weights."""
     return Path(shutil.copytree(TINY / name, to, ignore=shutil.ignore_patterns("*.safetensors")))
 
 
@@ -27,7 +27,7 @@ def weights(name: str) -> Tensors:
 
 
 def hub_weights() -> Tensors:
-    """The target's tensors under the names of the published port, and a still-image tower as it has one."""
+    """Return the target's tensors by the names of the published port, and its tower for still images."""
     tensors = {}
     for name, tensor in weights("target").items():
         renamed = name.replace("model.language_model.", "language_model.model.").replace(
@@ -38,14 +38,14 @@ def hub_weights() -> Tensors:
             "language_model.language_model.", "language_model."
         )
         tensors[renamed] = tensor
-    # Of no shape that the model could take in.
+    # Invalid shapes, which the model must not load.
     tensors["image_tower.vision_model.embeddings.class_embedding"] = torch.zeros(3)
     tensors["image_tower.vision_model.embeddings.position_ids"] = torch.arange(17)[None]
     return tensors
 
 
 def write(folder: Path, tensors: Tensors, layout: str) -> None:
-    """`layout`: "safetensors", "bin" or "old bin"; then " shards" and " index" for several files."""
+    """Write tensors in a layout: "safetensors", "bin" or "old bin", optionally with " shards index"."""
     words = layout.split()
     stem, suffix = ("pytorch_model", ".bin") if "bin" in words else ("model", ".safetensors")
     if "shards" not in words:
@@ -57,8 +57,8 @@ def write(folder: Path, tensors: Tensors, layout: str) -> None:
     for file, part in zip(files, parts, strict=True):
         save(folder / file, {name: tensors[name] for name in part}, old="old" in words)
     if "index" in words:
-        places = {name: file for file, part in zip(files, parts, strict=True) for name in part}
-        index = {"metadata": {"total_size": 1}, "weight_map": places}
+        weight_map = {name: file for file, part in zip(files, parts, strict=True) for name in part}
+        index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
         (folder / f"{stem}{suffix}.index.json").write_text(json.dumps(index))
 
 
@@ -70,6 +70,6 @@ def save(file: Path, tensors: Tensors, old: bool = False) -> None:
 
 
 def edit(file: Path, **values: object) -> None:
-    """Set values of a JSON file; None takes one away."""
+    """Set values of a JSON file; None removes a value."""
     content = json.loads(file.read_text()) | values
     file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))

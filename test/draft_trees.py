@@ -1,4 +1,4 @@
-"""Draft trees of any shape, and what accepts of them what a test says."""
+"""Random draft trees, and a scripted acceptance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossspec_ros.engine.tree import ROOT, DraftTree
 
 @st.composite
 def trees(draw: st.DrawFn, source: str = "a") -> DraftTree:
-    """Any tree of up to 12 nodes over 4 tokens, duplicate siblings included."""
+    """Draw a tree of up to 12 nodes over 4 tokens, which may have equal siblings."""
     n = draw(st.integers(0, 12))
     parents = tuple(draw(st.integers(ROOT, i - 1)) for i in range(n))
     tokens = tuple(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
@@ -21,14 +21,14 @@ def trees(draw: st.DrawFn, source: str = "a") -> DraftTree:
 
 
 def tree_of(*nodes: tuple[int, int]) -> DraftTree:
-    """The tree of these (parent, token) pairs."""
+    """Return the tree of these (parent, token) pairs."""
     parents, tokens = zip(*nodes, strict=True) if nodes else ((), ())
     return DraftTree(tokens, parents, (0.5,) * len(nodes), (("test",),) * len(nodes))
 
 
 @st.composite
 def alike_trees(draw: st.DrawFn) -> DraftTree:
-    """Trees with siblings that are alike and ids out of the vocabulary."""
+    """Draw a tree with equal siblings and ids outside the vocabulary."""
     size = draw(st.integers(0, 10))
     return tree_of(*((draw(st.integers(ROOT, i - 1)), draw(st.integers(-1, 4))) for i in range(size)))
 
@@ -43,8 +43,8 @@ def path_to(tree: DraftTree, node: int) -> tuple[int, ...]:
     return () if node == ROOT else (*path_to(tree, tree.parents[node]), node)
 
 
-class Told:
-    """Accepts what it is told to, and keeps the logits of the last pass."""
+class ScriptedAcceptance:
+    """Accepts the path and bonus token in `accepts`, and records the logits of the last pass."""
 
     def __init__(self) -> None:
         self.logits = torch.empty(0)

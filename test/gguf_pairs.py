@@ -1,4 +1,4 @@
-"""A Qwen3-VL as llama.cpp has it: a GGUF with words and a chat template, and its projector beside it."""
+"""Write a Qwen3-VL for llama.cpp: a GGUF with vocabulary and chat template, and its projector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATCHES = "visual.patch_embed.proj.weight"
 
 
 def write_pair(checkpoint: Path, folder: Path, kind: str = "F32", template: str = TEMPLATE) -> Path:
-    """Write both files of the Qwen3-VL in `checkpoint` into `folder`; returns the model's."""
+    """Write both files of the Qwen3-VL in `checkpoint` into `folder`; return the model's file."""
     target: Any = load_pair(tiny_models(), target=str(checkpoint), draft=NO_DRAFT).target
     folder.mkdir(exist_ok=True, parents=True)
     file = folder / f"tiny-{kind}.gguf"

@@ -1,4 +1,4 @@
-"""What transformers says, from token ids and pixels, through none of our code; stand-in proposers."""
+"""transformers' own captions and logits, without code of crossspec_ros; scripted proposers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prompt(pair: ModelPair, frames: int, question: str) -> list[int]:
 def generated(
     pair: ModelPair, window: Window, limit: int = 64, question: str = QUESTION, **options: Any
 ) -> tuple[int, ...]:
-    """transformers' own greedy tokens; the same are not written twice."""
+    """Return transformers' own greedy tokens, which are cached."""
     if options:
         return _generated(pair, window, limit, question, options)
     module = pair.target.module
@@ -69,7 +69,7 @@ def _generated(
 
 @torch.inference_mode()
 def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str = QUESTION) -> torch.Tensor:
-    """(1 + tokens, vocabulary) logits after the prompt and after each of `tokens`, in one pass."""
+    """Return (1 + tokens, vocabulary) logits after the prompt and after each of `tokens`, in one pass."""
     ids = [*prompt(pair, len(window.frames), question), *tokens]
     out = pair.target.module(
         input_ids=torch.tensor([ids]),
@@ -80,7 +80,7 @@ def logits(pair: ModelPair, window: Window, tokens: Sequence[int], question: str
 
 
 class Guess(Proposer):
-    """Proposes whatever a function makes of the context, and remembers what became of it."""
+    """Proposes the tree that a function returns for the context, and records the results."""
 
     name = "guess"
 
@@ -88,7 +88,7 @@ class Guess(Proposer):
         self._guess = guess
         self.results: list[PassResult] = []
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         return self._guess(context)
 
     def observe(self, result: PassResult) -> None:
@@ -100,7 +100,7 @@ def chain(tokens: Sequence[int]) -> DraftTree:
 
 
 def script(tokens: Sequence[int]) -> Guess:
-    """Proposes that the response will be `tokens`, whatever it has been so far."""
+    """Return a proposer that always drafts the rest of `tokens`."""
     return Guess(lambda context: chain(tokens[len(context.tokens) :]))
 
 
@@ -112,7 +112,7 @@ def caption(
     streamed: bool = False,
     question: str = QUESTION,
 ) -> Caption:
-    """The decoder's caption; every node that is proposed is verified."""
+    """Return the decoder's caption; it verifies all proposed nodes."""
     decoder = PrefillHiddenDecoder(pair, Policy(proposers, None))
     try:
         if streamed:
@@ -125,7 +125,7 @@ def caption(
 def stream(
     decoder: PrefillHiddenDecoder, window: Window, count: int = 8, rehearsed: Options | None = None
 ) -> None:
-    """Give it the first frames of a window that is still open, and let it read each of them."""
+    """Stream the first frames of an open window, and wait for the prefill of each."""
     for frame, stamp_ns in list(zip(window.frames, window.frame_stamps_ns, strict=True))[:count]:
         read = decoder.stream_frame(window.index, frame, stamp_ns, rehearsed=rehearsed)
         assert read is not None
@@ -133,19 +133,19 @@ def stream(
 
 
 def settled(decoder: PrefillHiddenDecoder) -> None:
-    """Wait until its engine has nothing to do, and nothing to rehearse or to learn."""
+    """Wait until the decoder's engine is idle, also without rehearsals and learning."""
     engine: Any = decoder.engine
 
     def is_idle() -> bool:
         return all(not one.has_more and not one.frames and not one.tasks for one in engine._requests)
 
-    # Between two turns.
+    # The engine calls `is_idle` between two turns.
     while not engine._call(is_idle):
         time.sleep(0.001)
 
 
 def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
-    """Give it all images of a window that is still open, and let the event draft finish."""
+    """Stream all images of an open window, and wait for the event drafts."""
     drafts = [
         decoder.stream_event_image(window.index, image, Options(QUESTION)) for image in window.event_images
     ]
@@ -156,11 +156,11 @@ def live(decoder: PrefillHiddenDecoder, window: Window) -> None:
 
 
 def event_draft(pair: ModelPair, images: np.ndarray, question: str, limit: int) -> EventDraft:
-    """A draft with a KV pool of its own."""
+    """Return an event draft with a KV pool of its own."""
     assert pair.draft is not None
     return DraftModel(pair.draft, pair.translation).draft(images, question, limit)
 
 
 def first_frames(window: Window, count: int) -> Window:
-    """The window with only so many frames."""
+    """Return the window with its first `count` frames."""
     return replace(window, frames=window.frames[:count], frame_stamps_ns=window.frame_stamps_ns[:count])

@@ -20,11 +20,11 @@ WIDTH, HEIGHT = 32, 24
 
 
 def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(WIDTH, HEIGHT), still=False):
-    """Frames at 20 Hz, of which one may have an encoding that nobody knows, and packets at 100 Hz.
+    """Write a bag with frames at 20 Hz and event packets at 100 Hz.
 
-    Frames have a colour each, or where all is `still` the same.
-
-    In the windows `blind`, from 0, there are no frames, and from packet `silent[0]` to `silent[1]` no events.
+    Each frame has a colour of its own, or the same colour if all is `still`. The frame `broken_frame` has an
+    invalid encoding. The windows in `blind` (from 0) have no frames, and the packets from `silent[0]` to
+    `silent[1]` are missing.
     """
     rng = np.random.default_rng(seed)
     width, height = size
@@ -46,7 +46,7 @@ def write_drive(path, seed=7, broken_frame=None, blind=(), silent=(0, 0), size=(
 
 
 class FakeDecoder(fakes.FakeDecoder):
-    """Says which window it is; so many `images`, if given, must have come before the window closes."""
+    """Captions a window with its index; expects `images` streamed images before it closes (None: any)."""
 
     def __init__(self, caption="a red van in window {}", images=8 + 5):
         super().__init__()
@@ -60,7 +60,7 @@ class FakeDecoder(fakes.FakeDecoder):
 
 
 def captured(setup, decoder=None):
-    """What a replay in code gives now."""
+    """Return the golden of a replay in code."""
     run = CodeReplay(setup, decoder or FakeDecoder())
     windows = [record(captioned) for captioned in run.windows()]
     return Golden(windows, run.counts, setup.origin_ns)

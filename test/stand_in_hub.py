@@ -1,4 +1,4 @@
-"""The hub as a process of this machine, with models that are folders."""
+"""A local server in place of the Hugging Face hub, with folders as models."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from huggingface_hub import constants
 
 COMMIT = "0" * 40
 REVISIONS = {"main": COMMIT, "v1.0": "1" * 40, "1" * 40: "1" * 40, COMMIT: COMMIT}
-"""Commits by the names under which the hub knows them; all have the same files."""
+"""Commits by revision; all have the same files."""
 
 
 @dataclass
 class Hub:
-    """`pretended` has sizes of files that no folder has; `sent` the bytes of each file that was asked for,
-    `commits` the revisions of which they were."""
+    """State of the server.
+
+    `pretended` has sizes of files that do not exist, `sent` the bytes of each downloaded file, `commits` the
+    commits of the downloads.
+    """
 
     models: dict[str, Path]
     card: dict[str, Any]
@@ -38,7 +41,7 @@ class Hub:
         return {str(path.relative_to(folder)): path.stat().st_size for path in files} | self.pretended
 
     def answer(self, path: str) -> tuple[dict[str, str], bytes] | None:
-        """Headers and body of what stands there."""
+        """Return the headers and body for a path."""
         words = path.partition("?")[0].strip("/").split("/")
         name = "/".join(words[2:4] if words[:2] == ["api", "models"] else words[:2])
         named = [after for word, after in pairwise(words) if word in ("resolve", "revision", "tree")]
@@ -66,7 +69,7 @@ class Hub:
 def stand_in_hub(
     monkeypatch: pytest.MonkeyPatch, cache: Path, models: dict[str, Path], **card: Any
 ) -> Iterator[Hub]:
-    """The hub that huggingface_hub finds, with these models, all with the same values in their cards."""
+    """Run a hub for huggingface_hub with these models, which all have the same card."""
     hub = Hub(models, card)
 
     class Handler(BaseHTTPRequestHandler):
@@ -88,7 +91,7 @@ def stand_in_hub(
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    # Or closing would wait for connections that are kept alive.
+    # Otherwise closing would wait for idle connections.
     server.daemon_threads, server.block_on_close = True, False
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

@@ -1,4 +1,4 @@
-"""What is left of a pair of checkpoints when nothing has to be loaded."""
+"""Configs of a pair of checkpoints without weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TOWER = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attentio
 
 
 def write_models(folder, frame_size=24, event_image_size=32):
-    """The two files that tell the sizes of the models' images."""
+    """Write the configs with the sizes of the models' images."""
     (folder / "target").mkdir(parents=True)
     (folder / "draft" / "clip").mkdir(parents=True)
     target = {

@@ -1,6 +1,6 @@
-"""Tiny random checkpoints of every target family, and what transformers' own processors make of a window.
+"""Tiny random checkpoints of every target family, and transformers' own inputs for a window.
 
-The processors' classes need torchvision; where a part of one does not, that part is called itself.
+The processors' classes need torchvision, so this file calls only their parts that work without it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TURNS = (
 
 
 def turns(role_end, video, text, turn_end):
-    """Text of a released ChatML template for a question about a video."""
+    """Return a released ChatML template for a question about a video."""
     parts = {"ROLE_END": role_end, "VIDEO": video, "TEXT": text, "TURN_END": turn_end}
     template = TURNS
     for name, part in parts.items():
@@ -60,16 +60,17 @@ def channels_first(frames):
 
 
 def stretched(frames, side, mean=0.5, deviation=0.5):
-    """Squares, as processors for SigLIP and InternViT have them."""
+    """Return frames as squares, like the processors of SigLIP and InternViT."""
     square = interpolate(channels_first(frames), [side, side], mode="bicubic", antialias=True).float()
     return (square - torch.as_tensor(mean) * 255) / (torch.as_tensor(deviation) * 255)
 
 
 class TinyFamily:
-    """A family by its facts.
+    """A target family. Subclasses have three more methods.
 
-    `config(ids, text)` is transformers' config with these values in the language model's, `text(frames,
-    question, template, values)` the prompt with the video's tokens, `pixels(frames, folder, values)` more.
+    `config(ids, text)` returns transformers' config with the language model's values `text`,
+    `text(frames, question, template, values)` the prompt with the video's tokens, and
+    `pixels(frames, folder, values)` the other inputs.
     """
 
     model: str
@@ -82,10 +83,10 @@ class TinyFamily:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     )
     language: Mapping[str, Any] = MappingProxyType({})
-    """Values of its language model beside sizes."""
+    """Values of the language model's config in addition to its sizes."""
 
     def tokenizer(self):
-        """One that cuts the prompt as the released one does."""
+        """Return a tokenizer that splits the prompt like the released one."""
         made = Tokenizer(models.BPE())
         made.pre_tokenizer = pre_tokenizers.Sequence(list(self.pieces))
         made.decoder = decoders.ByteLevel()
@@ -96,7 +97,7 @@ class TinyFamily:
         return made
 
     def checkpoint(self, folder, tied=False, **text):
-        """Write one, whose language model differs by `text`."""
+        """Write a checkpoint; `text` overrides values of the language model's config."""
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = self.tokenizer()
         tokenizer.save(str(folder / "tokenizer.json"))
@@ -105,7 +106,7 @@ class TinyFamily:
         language = {
             "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
             "num_key_value_heads": 2, "max_position_embeddings": 2048, "eos_token_id": ends[0],
-            # A released vocabulary has more rows than tokens.
+            # Released vocabularies have more rows than tokens.
             "vocab_size": tokenizer.get_vocab_size() + 7,
         }  # fmt: skip
         config = self.config(ids, {**language, **self.language, **text})
@@ -115,7 +116,7 @@ class TinyFamily:
             model = getattr(transformers, self.model)(config)
             for parameter in model.parameters():
                 if parameter.dim() > 1:
-                    # So large that what is said depends on all that was read.
+                    # Large, so that the output depends on the entire input.
                     torch.nn.init.normal_(parameter, std=2 * parameter[0].numel() ** -0.5)
         model.generation_config.eos_token_id = ends
         model.generation_config.pad_token_id = ids["<|endoftext|>"]
@@ -123,7 +124,7 @@ class TinyFamily:
         return folder
 
     def inputs(self, folder, frames, question, template=""):
-        """Inputs that transformers' processor makes of (n, H, W, 3) uint8 frames."""
+        """Return the inputs of transformers' processor for (n, H, W, 3) uint8 frames."""
         values = json.loads((folder / "config.json").read_text())
         text = self.text(len(frames), question, template or self.template, values)
         ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
@@ -131,12 +132,12 @@ class TinyFamily:
         return made | self.pixels(frames, folder, values)
 
     def loaded(self, folder):
-        """transformers' own module."""
+        """Return transformers' own module."""
         return getattr(transformers, self.model).from_pretrained(folder, dtype=torch.float32).eval()
 
     @torch.inference_mode()
     def generated(self, folder, frames, question, limit):
-        """transformers' own greedy tokens, the end of sequence included."""
+        """Return transformers' own greedy tokens, with the end of sequence."""
         prompt = self.inputs(folder, frames, question)
         out = self.loaded(folder).generate(**prompt, do_sample=False, max_new_tokens=limit)
         return tuple(out[0, prompt["input_ids"].shape[1] :].tolist())
@@ -150,7 +151,7 @@ def chat(question, template):
 
 
 class VideoLlava(TinyFamily):
-    """The trained tiny one."""
+    """The shipped tiny checkpoint."""
 
     model = "VideoLlavaForConditionalGeneration"
 
@@ -167,12 +168,12 @@ class VideoLlava(TinyFamily):
         from crossspec_ros.models.placement import Placement
         from crossspec_ros.models.registry import target_architecture
 
-        # Its still-image tower is not stored.
+        # The checkpoint has no tower for still images.
         return target_architecture(folder).load(Placement())
 
 
 class LlavaOnevision(TinyFamily):
-    """Patches, as in the released ones, leave a margin, are odd in number, and pooled to half, rounded up."""
+    """As in released checkpoints, patches leave a margin, and pooling halves an odd number of patches."""
 
     model = "LlavaOnevisionForConditionalGeneration"
     special = (*CHATML, "<image>", "<video>")
@@ -191,7 +192,7 @@ class LlavaOnevision(TinyFamily):
     def text(self, frames, question, template, values):
         tower = values["vision_config"]
         pooled = math.ceil(tower["image_size"] // tower["patch_size"] / 2)
-        # And a newline.
+        # The last token is a newline.
         return chat(question, template).replace("<video>", "<video>" * (frames * pooled**2 + 1), 1)
 
     def pixels(self, frames, folder, values):
@@ -199,7 +200,7 @@ class LlavaOnevision(TinyFamily):
 
 
 class InternVL(TinyFamily):
-    """Its language model is as in 3."""
+    """With the language model of InternVL3."""
 
     model = "InternVLForConditionalGeneration"
     special = (*CHATML, "<img>", "</img>", "<IMG_CONTEXT>")
@@ -240,7 +241,7 @@ class InternVL(TinyFamily):
 
 
 class Qwen3VL(TinyFamily):
-    """A pair of frames has 48 tokens at most."""
+    """With at most 48 tokens in a pair of frames."""
 
     model = "Qwen3VLForConditionalGeneration"
     special = (*CHATML, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
@@ -253,10 +254,10 @@ class Qwen3VL(TinyFamily):
         }
     )
     factor = 8
-    """Pixels of an edge of a token."""
+    """Edge of a token in pixels."""
 
     class Processor(Qwen3VLProcessor):
-        """transformers' own without its parts."""
+        """transformers' processor without its components."""
 
         image_token, video_token = "<|image_pad|>", "<|video_pad|>"
         vision_start_token, vision_end_token = "<|vision_start|>", "<|vision_end|>"
@@ -287,7 +288,7 @@ class Qwen3VL(TinyFamily):
         return folder
 
     def inputs(self, folder, frames, question, template=""):
-        """Frames that come 8 a second, in the size of a video of 8 with at most 256 tokens a pair."""
+        """Return inputs at 8 frames per second, in the size for 8 frames with at most 256 tokens a pair."""
         count, height, width, _ = frames.shape
         patch = json.loads((folder / "config.json").read_text())["vision_config"]["patch_size"]
         budget = json.loads((folder / "video_preprocessor_config.json").read_text())["size"]
@@ -317,7 +318,7 @@ class Qwen3VL(TinyFamily):
 
 
 class SmolVLM(TinyFamily):
-    """The text before the frames tells of a whole window, also where there are fewer."""
+    """The text before the frames describes a full window, also for fewer frames."""
 
     model = "SmolVLMForConditionalGeneration"
     special = (*CHATML, "<global-img>", "<fake_token_around_image>", "<image>", "<end_of_utterance>")
@@ -353,9 +354,9 @@ class SmolVLM(TinyFamily):
         return self.written(frames, question, tokens)
 
     def written(self, frames, question, tokens):
-        """Its processor has a template of its own for videos."""
+        """Return the prompt by the processor's template for videos."""
         content = [{"type": "video"}, {"type": "text", "text": question}]
-        # transformers trims blocks, as jinja2 itself does not.
+        # transformers trims blocks, which is not jinja2's default.
         template = Environment(trim_blocks=True, lstrip_blocks=True).from_string(
             processing_smolvlm.DEFAULT_CHAT_TEMPLATE
         )
@@ -367,7 +368,7 @@ class SmolVLM(TinyFamily):
         return text.replace("<video>", video + processing_smolvlm.DEFAULT_MEDIA_OUTTRO, 1)
 
     def pixels(self, frames, folder, values):
-        """Settings as the released processors have them, whose `size` is 4 sides."""
+        """Return inputs by the released processors' settings: `size` is 4 * the square's edge."""
         side, images = values["vision_config"]["image_size"], channels_first(frames)
         height, width = images.shape[-2:]
         longest = 4 * side

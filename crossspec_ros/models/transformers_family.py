@@ -179,8 +179,7 @@ class TransformersTarget(Checkpoint):
         # Text reliably becomes a token only if the token is an added one.
         if lacking := [token for token in self.needs if token not in added]:
             raise InputError(
-                f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': copy the tokenizer from the original "
-                f"checkpoint"
+                f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': copy it from the original checkpoint"
             )
         return tokenizer
 

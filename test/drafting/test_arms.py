@@ -1,4 +1,4 @@
-"""The faster of two arms captions, and the other is probed."""
+"""The faster arm captions, with probes of the other one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crossspec_ros.drafting.arms import PROBE_EVERY, Arms
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.2, 3.0])
-def test_rate_is_that_of_the_faster_arm_but_for_probes(ratio):
+def test_arms_reach_rate_of_faster_arm(ratio):
     arms, rng, total, windows = Arms(), random.Random(3), 0.0, 1600
     for _ in range(windows):
         speculates = arms.choose()
@@ -21,7 +21,7 @@ def test_rate_is_that_of_the_faster_arm_but_for_probes(ratio):
     assert total / windows < best + (worst - best) / PROBE_EVERY + 0.05
 
 
-def test_arm_that_has_become_faster_is_found():
+def test_probes_find_faster_arm():
     arms = Arms()
     for slow in (True, False):
         chosen = []

@@ -1,4 +1,4 @@
-"""The caption memory: its trees, and what it learns, forgets and restores."""
+"""Caption memory: its trees, and learning, removing and restoring captions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPTIONS = st.lists(CAPTION, max_size=12)
 
 
 def learn(memory, *captions, question="?"):
-    """Let the memory learn captions, each of one pass."""
+    """Let the memory learn captions, each in one pass."""
     for caption in captions:
         memory.observe(PassResult(Context(question), DraftTree(), (), caption, True))
     return memory
@@ -33,7 +33,7 @@ def table_of(*captions, capacity=9):
 
 
 def following(table, *tokens):
-    """Probability of each token that may follow these."""
+    """Return the probability of each next token after `tokens`."""
     tree = table.grow(tokens, 30, 1e-4)
     nodes = zip(tree.token_ids, tree.parents, tree.probs, strict=True)
     return {token: prob for token, parent, prob in nodes if parent == ROOT}
@@ -41,26 +41,26 @@ def following(table, *tokens):
 
 @settings(max_examples=60, deadline=None)
 @given(CAPTIONS, CAPTION, st.integers(0, 40), st.floats(1e-4, 1))
-def test_memory_proposes_a_tree_of_probabilities(captions, said, budget, worth):
+def test_memory_proposes_a_tree_of_probabilities(captions, tokens, budget, min_prob):
     memory = learn(CaptionMemory(5), *captions)
-    tree = memory.propose(Context("?", said), budget, worth)
+    tree = memory.propose(Context("?", tokens), budget, min_prob)
     assert len(tree) <= budget
     assert all(ROOT <= parent < node for node, parent in enumerate(tree.parents))
     assert len(set(zip(tree.parents, tree.token_ids, strict=True))) == len(tree)
     assert set(tree.token_ids) <= {token for caption in captions[-5:] for token in caption}
     paths = tree.path_probs()
-    assert paths == sorted(paths, reverse=True) and all(worth <= path * (1 + 1e-9) for path in paths)
+    assert paths == sorted(paths, reverse=True) and all(min_prob <= path * (1 + 1e-9) for path in paths)
     for parent in {ROOT, *tree.parents}:
         siblings = [prob for p, prob in zip(tree.parents, tree.probs, strict=True) if p == parent]
         assert all(prob > 0 for prob in siblings) and sum(siblings) < 1 + 1e-9
-    # A smaller tree is the beginning of a larger one.
-    whole = memory.propose(Context("?", said), 60, worth)
-    assert tree.token_ids == whole.token_ids[: len(tree)]
+    # A smaller tree is a prefix of a larger one.
+    larger = memory.propose(Context("?", tokens), 60, min_prob)
+    assert tree.token_ids == larger.token_ids[: len(tree)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(CAPTIONS, CAPTION, st.integers(1, 4))
-def test_forgotten_captions_leave_no_trace(captions, said, capacity):
+def test_forgotten_captions_leave_no_trace(captions, tokens, capacity):
     with pytest.MonkeyPatch.context() as small:
         small.setattr(counts, "_MIN_PLACES", 8)
         small.setattr(counts, "TOKENS_PER_CAPTION", 8)
@@ -70,21 +70,21 @@ def test_forgotten_captions_leave_no_trace(captions, said, capacity):
     assert kept == captions[len(captions) - len(kept) :] and len(kept) <= capacity
     assert sum(map(len, kept)) <= 8 * capacity
     assert len(table._arrays[-1]) <= 4 * 12 * capacity
-    for start in ((), said):
+    for start in ((), tokens):
         assert following(table, *start) == following(fresh, *start)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.dictionaries(st.text(max_size=2), CAPTIONS, max_size=2), CAPTION)
-def test_restored_memory_proposes_the_same(questions, said):
+def test_restored_memory_proposes_the_same(questions, tokens):
     memory, again = CaptionMemory(5), CaptionMemory(5)
     for question, captions in questions.items():
         learn(memory, *captions, question=question)
     again.restore(json.loads(json.dumps(memory.state())), 5)
     assert again.state() == memory.state()
     for question in questions:
-        for tokens in ((), said):
-            context = Context(question, tokens)
+        for start in ((), tokens):
+            context = Context(question, start)
             assert again.propose(context, 30, 1e-4) == memory.propose(context, 30, 1e-4)
 
 
@@ -112,24 +112,24 @@ RUNS = [(5, 2, 4), (5, 2, 4), (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
-    ("captions", "said", "likeliest"),
+    ("captions", "tokens", "likeliest"),
     [
-        # After (START, 1, 2) only 3 was seen; after 2, 4 is the more frequent one.
+        # After (START, 1, 2) only 3 occurred; after 2, 4 is more frequent.
         (RUNS, (1, 2), [3, 4]),
         (RUNS, (7, 7, 7, 2), [4, 3]),
         (RUNS, (7, 7, 7, 7, 7), []),
-        # Latest captions count most.
+        # The latest captions count most.
         ([(1, 2), (1, 2), (1, 2), (1, 3), (1, 3)], (1,), [3, 2]),
-        # The last two tokens are new each time, the one before them is not.
+        # The last two tokens are new each time, but the token before them is not.
         ([(1, 10, 20, 5), (1, 11, 21, 5), (2, 12, 22, 6), (2, 13, 23, 6)], (1, 14, 24), [5]),
         # Only the number of tokens is the same.
         ([(1, 10, 5), (2, 11, 5), (3, 12, 5), (8,), (9,)], (7, 14), [5]),
-        # The second 1 has another follower than the first.
+        # The token after the second 1 differs from the token after the first.
         ([(*range(10, 10 + i), 1, 5, 20 + i, 1, 6) for i in range(8)], (30, 1, 31, 32, 1), [6]),
     ],
 )
-def test_contexts_rank_the_next_token(captions, said, likeliest):
-    found = following(table_of(*captions), *said)
+def test_contexts_rank_the_next_token(captions, tokens, likeliest):
+    found = following(table_of(*captions), *tokens)
     assert sorted(found, key=lambda token: -found[token])[: len(likeliest) or None] == likeliest
 
 
@@ -150,16 +150,16 @@ def test_oldest_question_is_dropped():
 
 
 def test_recorded_captions_are_drafted_well(shared):
-    """Many tokens a pass are accepted on real captions; the probabilities promise between half and all."""
+    """Real captions accept many tokens per pass; probabilities predict between half and all of them."""
     lines = (shared / "data" / "caption_trace" / "key_elements.jsonl").read_text().splitlines()[:100]
     memory, passes, tokens, expected, accepted = CaptionMemory(), 0, 0, 0.0, 0
     for caption in (tuple(json.loads(line)["target_tokens"]) for line in lines):
-        said = 0
-        while said < len(caption):
-            tree = memory.propose(Context("?", caption[:said]), 64, 1e-4)
-            depths, rest = tree.depths(), [*caption[said:], -2]
+        done = 0
+        while done < len(caption):
+            tree = memory.propose(Context("?", caption[:done]), 64, 1e-4)
+            depths, rest = tree.depths(), [*caption[done:], -2]
             path, _ = follow(tree, lambda node: rest[0 if node == ROOT else depths[node]])  # noqa: B023
-            said, passes = said + len(path) + 1, passes + 1
+            done, passes = done + len(path) + 1, passes + 1
             expected, accepted = expected + sum(tree.path_probs()), accepted + len(path)
         learn(memory, caption)
         tokens += len(caption)

@@ -1,4 +1,4 @@
-"""The caption memory's file outlives power cuts and a second captioner, and belongs to one target."""
+"""The caption memory's file survives power cuts and a second captioner, and belongs to one target."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_captions_are_saved_at_the_end(path):
     write(path)
     before = path.stat().st_mtime_ns
     assert read(path) == {"?": [CAPTION]}
-    assert path.stat().st_mtime_ns == before, "nothing was learned"
+    assert path.stat().st_mtime_ns == before, "the memory learned nothing"
 
 
-def test_captions_are_saved_each_minute_also_after_a_full_disk(path, monkeypatch, caplog):
+def test_memory_saves_periodically_after_full_disk(path, monkeypatch, caplog):
     def fail(descriptor):
         raise OSError("disk full")
 
@@ -101,7 +101,7 @@ def test_largest_memory_is_restored(path):
     memory, again = CaptionMemory(), CaptionMemory()
     for i in range(QUESTIONS):
         for _ in range(20):
-            # As long as max_new_tokens may be.
+            # The largest max_new_tokens.
             learn(memory, 2048 * (151_935,), chr(0x10000 + i) * 10_000)
     assert sum(map(len, memory.state().values())) == 64
     save(memory, path, "words")
@@ -128,7 +128,7 @@ def test_folder_and_pipe_are_refused(make, path):
     assert not path.is_file() and list(path.parent.iterdir()) == [path]
 
 
-def test_auto_is_a_file_by_target(tmp_path, monkeypatch, caplog):
+def test_auto_memory_file_depends_on_target(tmp_path, monkeypatch, caplog):
     target, hub = tmp_path / "target", Path("models--ORG--NAME") / "snapshots" / "1"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = memory_path("auto", target, "words")

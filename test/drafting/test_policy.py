@@ -1,4 +1,4 @@
-"""The policy chooses the size that pays, asks proposers that pay, and trusts what it has observed."""
+"""The policy chooses the optimal size, uses profitable proposers, and calibrates their probabilities."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def policy(tree, seconds, limits=DEFAULT_LIMITS):
 
 
 def run(judge, passes, accepted=0, context=CONTEXT):
-    """Let the target accept the first nodes of so many trees; return the last tree."""
+    """Run passes in which the target accepts the first nodes of the tree; return the last tree."""
     for _ in range(passes):
         tree = judge.propose(context, 1, 100)
         path = tuple(range(min(accepted, len(tree))))
@@ -101,10 +101,10 @@ def test_proposals_are_merged_and_all_proposers_observe():
     assert [one.calibration.counts[0].sum() for one in both.sources] == [2, 2]
 
 
-def test_wrong_proposer_is_trusted_less():
+def test_wrong_proposer_loses_probability():
     judge = policy(chain(0.9, 0.9), {1: 1.0, 128: 10.0})
     assert len(run(judge, 1)) == 2
-    # With one token left there is no proposal, and nothing to learn.
+    # With room for one token there is no proposal to learn from.
     judge.observe(PassResult(CONTEXT, judge.propose(CONTEXT, 1, 1), (), (10,), True))
     assert judge.sources[0].calibration.counts.sum(1).tolist() == [1, 0.9, 0]
     assert len(run(judge, 100)) == 0
@@ -115,12 +115,12 @@ def test_wrong_proposer_is_trusted_less():
     [
         (DraftTree(), 0, {1: 0.01, 128: 0.02}),
         (chain(0.9), 0, {1: 0.01, 128: 0.02}),
-        # A node gives a token for the price of 0.8 tokens.
+        # A node adds a token at a price of 0.8 tokens.
         (chain(0.99), 1, {1: 0.01, 2: 0.018, 128: 2.0}),
     ],
-    ids=["nothing", "always wrong", "verification as dear as the gain"],
+    ids=["empty", "always wrong", "price near gain"],
 )
-def test_proposer_that_does_not_pay_is_probed(tree, accepted, seconds):
+def test_unprofitable_proposer_is_only_probed(tree, accepted, seconds):
     slow = Recorder(tree, delay_s=0.005)
     run(Policy((slow,), PassCost(seconds)), 60, accepted)
     assert 2 < len(slow.contexts) < 25
@@ -141,34 +141,34 @@ def fail(*_):
         {"tree": DraftTree((7,), (3,), (0.5,), (("broken",),))},
         {"tree": DraftTree((7, 8), (-1,), (0.5,), (("broken",),))},
     ],
-    ids=["propose", "prepare", "observe", "a probability that is NaN", "one above 1", "no parent", "lengths"],
+    ids=["propose", "prepare", "observe", "NaN probability", "probability above 1", "no parent", "lengths"],
 )
 def test_failed_proposer_rests_and_costs_no_caption(fault):
-    broken, sound = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="sound"), "sound")
+    broken, working = Recorder(chain(0.4), "broken"), Recorder(chain(0.5, name="working"), "working")
     vars(broken).update(fault)
-    both = Policy((broken, sound), None)
-    asked = []
+    both = Policy((broken, working), None)
+    calls = []
     for window in range(PROBE_EVERY + 2):
         both.start(window)
         both.prepare(CONTEXT)
         assert run(both, 2, 1).token_ids == (10,)
-        asked.append(len(broken.contexts))
-    assert len(set(asked[:PROBE_EVERY])) == 1 and len(sound.contexts) == 2 * (PROBE_EVERY + 2)
+        calls.append(len(broken.contexts))
+    assert len(set(calls[:PROBE_EVERY])) == 1 and len(working.contexts) == 2 * (PROBE_EVERY + 2)
     if "tree" in fault:
-        assert asked[0] == 1 and asked[-1] == 2
+        assert calls[0] == 1 and calls[-1] == 2
 
 
-def test_slow_proposer_is_asked_where_a_fast_one_is_silent():
-    """A head need not draft where the memory knows the continuation."""
-    known = chain(*[0.9] * 6, name="memory")
-    memory, head = Recorder(known, "memory"), Recorder(chain(*[0.9] * 6, name="head"), "head", 0.001)
-    # A pass takes so much longer than the head that a busy machine changes nothing.
+def test_slow_proposer_runs_without_fast_draft():
+    """A head does not draft where the memory has the continuation."""
+    good = chain(*[0.9] * 6, name="memory")
+    memory, head = Recorder(good, "memory"), Recorder(chain(*[0.9] * 6, name="head"), "head", 0.001)
+    # A pass takes much longer than the head, so a busy machine does not change the result.
     both = Policy((memory, head), PassCost({1: 20e-3, 128: 30e-3}))
     for i in range(400):
-        memory.tree = known if i % 2 else DraftTree()
+        memory.tree = good if i % 2 else DraftTree()
         run(both, 1, 6, replace(LATER, question=str(i % 2)))
-    asked = [context.question for context in head.contexts]
-    assert asked.count("0") == 200 and asked.count("1") < 100
+    calls = [context.question for context in head.contexts]
+    assert calls.count("0") == 200 and calls.count("1") < 100
 
 
 def test_calibration_learns_the_observed_rates():
@@ -178,12 +178,12 @@ def test_calibration_learns_the_observed_rates():
         first = 1 if rng.random() < 0.3 else 7
         calibration.observe(tree, (first, 3 if rng.random() < 0.45 else 8))
     assert calibration.apply(tree).probs == pytest.approx((0.3, 0.0, 0.45), abs=0.05)
-    # The last node counts only where its parent was accepted.
+    # The last node counts only if its parent is accepted.
     observed = calibration.counts[0]
     assert observed[observed > 0] == pytest.approx([3000, 3000, 900], rel=0.1)
 
 
-def test_costs_are_interpolated_and_follow_passes():
+def test_cost_interpolates_and_follows_passes():
     cost = PassCost({1: 1.0, 3: 2.0, 5: 6.0})
     assert cost.seconds(np.array([1, 2, 4, 5, 10])).tolist() == [1.0, 1.5, 4.0, 6.0, 12.0]
     for _ in range(400):
@@ -202,7 +202,7 @@ def test_allowed_proposers_prepare():
     assert not other.method_calls
 
 
-def test_proposer_is_asked_only_when_it_is_ready():
+def test_proposer_without_inputs_is_skipped():
     proposer = Recorder(chain(0.5))
     proposer.is_ready = lambda context: bool(context.drafts)
     judge = Policy((proposer,), None)

@@ -1,4 +1,4 @@
-"""Drafts go on where they are nearest; proposers by their names."""
+"""Proposers of drafts, and proposers by name."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def test_proposers_have_their_names_and_inputs():
 
 
 @pytest.mark.parametrize(
-    ("said", "follows"),
+    ("verified", "follows"),
     [
         ((), DRAFT),
         ((1, 2), (3, 9, 2, 3, 4)),
-        ((8, 3), (9, 2, 3, 4)),  # the 3 nearer to the second place
+        ((8, 3), (9, 2, 3, 4)),  # the 3 nearer to index 1
         ((8, 8, 8, 8, 3), (4,)),
-        ((9, 9, 9, 9, 1, 2, 3), (9, 2, 3, 4)),  # the longer run, however far
-        ((1, 8), (3, 9, 2, 3, 4)),  # 8 stands where the draft has 2
+        ((9, 9, 9, 9, 1, 2, 3), (9, 2, 3, 4)),  # the longer run, at any distance
+        ((1, 8), (3, 9, 2, 3, 4)),  # 8 replaces the draft's 2
         ((1, 2, 3, 8, 8), (3, 4)),
         ((8, 8, 8), ()),
         ((*DRAFT, 5), ()),
     ],
 )
-def test_draft_goes_on_where_it_is_nearest(said, follows):
-    context = Context("?", said, {EVENT_DRAFT: Draft(DRAFT, (0.9,) * len(DRAFT))})
+def test_draft_continues_at_nearest_match(verified, follows):
+    context = Context("?", verified, {EVENT_DRAFT: Draft(DRAFT, (0.9,) * len(DRAFT))})
     assert ChainProposer(EVENT_DRAFT).propose(context, 64, 0.0).token_ids == follows
 
 

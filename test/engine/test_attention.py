@@ -1,4 +1,4 @@
-"""Attention by matrix products: what torch's fused kernel gives, with shared keys and any mask."""
+"""Attention by matrix products equals torch's fused kernel, with grouped keys and any mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossspec_ros.engine.attention import attending_by_products
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
 @torch.inference_mode()
-def test_products_give_what_the_fused_kernel_gives(heads, key_heads):
+def test_products_equal_fused_kernel(heads, key_heads):
     torch.manual_seed(heads)
     config = LlamaConfig(
         hidden_size=24,
@@ -23,8 +23,8 @@ def test_products_give_what_the_fused_kernel_gives(heads, key_heads):
     )
     model = LlamaModel(config).eval()
     hidden = torch.randn(3, 9, 24)
-    sees = (torch.rand(3, 1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
-    mask = torch.zeros(3, 1, 9, 9).masked_fill(~sees, torch.finfo(torch.float32).min)
+    attends = (torch.rand(3, 1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
+    mask = torch.zeros(3, 1, 9, 9).masked_fill(~attends, torch.finfo(torch.float32).min)
 
     def states():
         return model(inputs_embeds=hidden, attention_mask=mask).last_hidden_state

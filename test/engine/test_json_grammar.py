@@ -1,4 +1,4 @@
-"""Structured answers: masks along a tree, schemas that are refused, and what captions become."""
+"""Structured answers: masks along a tree, refused schemas, and captions in JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ids(pair, text):
     return (*pair.target.tokenizer.encode(text, add_special_tokens=False).ids, pair.target.spec.eos_ids[0])
 
 
-def test_a_whole_answer_is_allowed_token_by_token_and_then_nothing_follows(pair, state):
+def test_grammar_allows_full_answer_then_nothing(pair, state):
     place = state.copy()
     for token in ids(pair, ANSWER):
         assert place.allowed()[token] and not place.is_over
@@ -63,24 +63,25 @@ def test_a_whole_answer_is_allowed_token_by_token_and_then_nothing_follows(pair,
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_what_the_mask_allows_goes_on_and_what_is_forced_is_all_it_allows(state, seed):
+def test_mask_and_forced_tokens_agree(state, seed):
+    """Every allowed token has a continuation, and a forced token is the only allowed one."""
     rng, place = np.random.default_rng(seed), state.copy()
-    said = []
+    chosen = []
     for _ in range(40):
         following = place.copy()
         for token in following.forced():
             assert following.allowed().nonzero()[0].tolist() == [token]
             following.take(token)
-        said.append(int(rng.choice(place.allowed().nonzero()[0])))
-        place.take(said[-1])
+        chosen.append(int(rng.choice(place.allowed().nonzero()[0])))
+        place.take(chosen[-1])
         if place.is_over:
             break
     ends = int(place.is_over)
-    chain = DraftTree.chain(said, [1.0] * len(said), "test")
-    assert len(state.pruned(chain)) >= len(said) - ends
+    chain = DraftTree.chain(chosen, [1.0] * len(chosen), "test")
+    assert len(state.pruned(chain)) >= len(chosen) - ends
 
 
-def test_a_tree_keeps_what_an_answer_may_have(pair, state):
+def test_pruned_tree_keeps_possible_nodes(pair, state):
     right, wrong = ids(pair, ANSWER)[:-1], ids(pair, '{"vehicle": "cow", "person": true}')
     tree = DraftTree.merged(DraftTree.chain(one, [0.5] * len(one), "test") for one in (right, wrong))
     kept = state.pruned(tree)
@@ -90,7 +91,7 @@ def test_a_tree_keeps_what_an_answer_may_have(pair, state):
     assert state.pruned(kept) is kept and not len(state.pruned(DraftTree()))
 
 
-def test_forced_tokens_are_proposed_and_each_of_few_choices(pair, state):
+def test_grammar_proposes_forced_tokens_and_choices(pair, state):
     (proposer,) = make_proposers(["grammar"])
     tree = proposer.propose(Context("?", grammar=state.copy()), 64, 1e-4)
     forced = state.forced()
@@ -102,19 +103,21 @@ def test_forced_tokens_are_proposed_and_each_of_few_choices(pair, state):
 
 
 @pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, lambda one: torch.as_tensor(one).bfloat16()])
-def test_the_likeliest_allowed_token_is_accepted_and_the_grammar_goes_on(pair, state, make):
+def test_acceptance_obeys_and_advances_grammar(pair, state, make):
+    """The likeliest allowed token is accepted, though other tokens are likelier."""
     words = ids(pair, ANSWER)
     tree, place = DraftTree.chain(words[:3], [1.0] * 3, "test"), state.copy()
     logits = np.zeros((4, 600), np.float32)
-    logits[:, 599] = 9  # no token of the tokenizer
-    logits[:, 70] = 8  # never allowed there
+    logits[:, 599] = 9  # not a token of the tokenizer
+    logits[:, 70] = 8  # never allowed here
     for row, token in enumerate(words[:4]):
         logits[row, token] = 4
     assert accepted(tree, make(logits), None, place) == ((0, 1, 2), words[3])
     assert place.allowed()[words[4]] and not place.allowed()[words[0]]
 
 
-def test_samples_are_of_the_allowed_tokens_in_the_targets_proportions(pair, state):
+def test_samples_follow_target_within_grammar(pair, state):
+    """Samples are allowed tokens, in the proportions of the target."""
     place = state.copy()
     for token in ids(pair, '{"vehicle": "')[:-1]:
         place.take(token)
@@ -144,15 +147,15 @@ REFUSED = {
 OWN_TEXTS = "schema-list", "schema-missing", "schema-remainders", "schema-too-long"
 
 
-@pytest.mark.parametrize("given", REFUSED)
-def test_a_bad_schema_gets_one_sentence(pair, given):
-    is_of_library = REFUSED[given] not in OWN_TEXTS
-    with refused(REFUSED[given], library_text=is_of_library) as error:
-        GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(read_schema(given))
+@pytest.mark.parametrize("schema", REFUSED)
+def test_bad_schema_is_refused(pair, schema):
+    is_of_library = REFUSED[schema] not in OWN_TEXTS
+    with refused(REFUSED[schema], library_text=is_of_library) as error:
+        GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(read_schema(schema))
     assert len(str(error.value)) < 600
 
 
-def test_a_schema_comes_as_text_or_as_a_file(tmp_path):
+def test_schema_is_text_or_file(tmp_path):
     file = tmp_path / "schema.json"
     file.write_text(SCHEMA)
     assert read_schema(str(file)) == read_schema(SCHEMA) and read_schema("  ") == ""
@@ -173,7 +176,7 @@ def test_a_schema_comes_as_text_or_as_a_file(tmp_path):
     ],
 )
 def test_schema_without_additional_properties_is_closed(pair, schema, is_open):
-    """OpenAI's strict mode and xgrammar take such a schema so; JSON Schema itself would leave it open."""
+    """As in OpenAI's strict mode and xgrammar; JSON Schema itself would leave it open."""
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **schema}
     begun = GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(json.dumps(schema))
     begun.take(*ids(pair, '{"a": true')[:-1])
@@ -181,14 +184,15 @@ def test_schema_without_additional_properties_is_closed(pair, schema, is_open):
     assert begun.allowed()[comma] == is_open
 
 
-def test_closing_reaches_inner_schemas_but_no_names_and_values():
+def test_closing_reaches_only_inner_schemas():
+    """Names of properties and constant values are not schemas."""
     inner = {"properties": {"additionalProperties": {"type": "object"}}}
     schema = {"type": "array", "items": {"anyOf": [inner, {"const": {"properties": 1}}]}}
     (closed, constant) = json.loads(checked_schema(json.dumps(schema)))["items"]["anyOf"]
     assert closed == {**inner, "additionalProperties": False} and constant == {"const": {"properties": 1}}
 
 
-def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
+def test_schema_needs_local_target_and_llguidance(pair, monkeypatch):
     assert GrammarCompiler(pair.target, SimpleNamespace(masks=False)).compiled("") is None
     with refused("schema-remote-target"):
         GrammarCompiler(pair.target, SimpleNamespace(masks=False)).compiled(SCHEMA)
@@ -197,14 +201,14 @@ def test_a_target_elsewhere_and_a_missing_package_are_told(pair, monkeypatch):
         GrammarCompiler(pair.target, SimpleNamespace(masks=True)).compiled(SCHEMA)
 
 
-def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
-    free = Options("What is there?")
+def test_captions_and_answers_follow_schema(pair, windows):
+    free = Options("Describe the scene.")
     with closing(speculative_decoder(pair)) as decoder:
         bound = replace(free, grammar=decoder.grammar(SCHEMA))
         plain, caption = (decoder.caption(windows[0], options, Trace()) for options in (free, bound))
         assert caption.is_json and not plain.is_json
-        told = json.loads(caption.text)
-        assert list(told) == ["vehicle", "person", "words"] and isinstance(told["person"], bool)
+        answer = json.loads(caption.text)
+        assert list(answer) == ["vehicle", "person", "words"] and isinstance(answer["person"], bool)
         with closing(decoder.alone()) as alone:
             slow = alone.caption(windows[0], bound, Trace())
         assert slow.token_ids == caption.token_ids and slow.target_passes > 2 * caption.target_passes
@@ -212,4 +216,4 @@ def test_captions_and_answers_are_whole_json_of_their_schema(pair, windows):
         assert again.token_ids == caption.token_ids and again.target_passes < caption.target_passes
         assert again.accepted["memory"]
         assert decoder.ask(free, Trace()).token_ids == plain.token_ids
-        assert not decoder.ask(replace(bound, max_new_tokens=5), Trace()).is_json, "it was cut"
+        assert not decoder.ask(replace(bound, max_new_tokens=5), Trace()).is_json, "it was truncated"

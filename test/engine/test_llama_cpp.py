@@ -1,4 +1,4 @@
-"""llama.cpp gives the target's own logits, of trees too, and keeps the accepted tokens."""
+"""llama.cpp returns the target's logits, also for trees, and commits the accepted tokens."""
 
 from __future__ import annotations
 
@@ -37,45 +37,45 @@ def engine(pair):
 
 
 @torch.inference_mode()
-def test_tree_logits_are_the_targets(pair, engine):
+def test_llama_tree_logits_equal_torch(pair, engine):
     rng, target, runner = random.Random(5), pair.target, engine.runner
     words = target.tokenizer.get_vocab_size()
     own = ModelRunner(target.body, 700, False, head=target.logits)
     runner.warm_up(2)
-    # Two windows live at a time.
+    # Two windows are open.
     pairs = [(runner.take(), own.take()) for _ in range(2)]
 
     def read(runner, row, tokens, tree):
         length = row.length
         depths = [len(tokens) - 1 + depth for depth in tree.depths()]
-        places = torch.tensor([[*range(len(tokens)), *depths]]) + length
-        embeds, seen = target.words(tokens + tree.token_ids).embeds, attention_mask(length, len(tokens), tree)
-        [output] = runner.read([Input(row, embeds, places, seen, None, len(tree) + 1)])
+        positions = torch.tensor([[*range(len(tokens)), *depths]]) + length
+        embeds, mask = target.words(tokens + tree.token_ids).embeds, attention_mask(length, len(tokens), tree)
+        [output] = runner.read([Input(row, embeds, positions, mask, None, len(tree) + 1)])
         return torch.as_tensor(output.logits)
 
     for turn in range(16):
         rows = pairs[turn % 2]
         tree = random_tree(rng, rng.randrange(24), words) if turn > 1 else DraftTree()
         tokens = tuple(rng.randrange(words) for _ in range(rng.choice([1, 1, 9])))
-        told, expected = (read(who, row, tokens, tree) for who, row in zip((runner, own), rows, strict=True))
-        assert torch.allclose(told, expected, atol=2e-3)
+        found, expected = (read(who, row, tokens, tree) for who, row in zip((runner, own), rows, strict=True))
+        assert torch.allclose(found, expected, atol=2e-3)
         path = path_to(tree, rng.randrange(ROOT, len(tree)))
         verified = rows[0].length - len(tree)
         for row in rows:
             row.keep(verified, [verified + one for one in path])
     runner.give_back(pairs[0][0])
     assert isinstance(runner, LlamaRunner) and pairs[0][0].length == 0 and len(runner.free) == 256 - 5
-    taken = [runner.take() for _ in range(4)]
+    further = [runner.take() for _ in range(4)]
     with pytest.raises(RuntimeError):
         runner.take()
-    long = Input(taken[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
+    long = Input(further[0], torch.zeros(20_000, 1), torch.zeros(1, 1), np.ones((1, 1), bool))
     with pytest.raises(InputError):
         runner.read([long])
 
 
 @pytest.mark.parametrize("kind", ["BF16", "Q8_0"])
 @torch.inference_mode()
-def test_logits_of_a_path_do_not_depend_on_passes(pair, kind, caplog):
+def test_llama_path_logits_are_equal_across_passes(pair, kind, caplog):
     rng, target = random.Random(3), pair.target
     words = target.tokenizer.get_vocab_size()
     runner, alone = (LlamaRunner(written_model(target, kind), 600, 1, branches=False) for _ in range(2))
@@ -83,9 +83,9 @@ def test_logits_of_a_path_do_not_depend_on_passes(pair, kind, caplog):
     row, other, plain = runner.take(), runner.take(), alone.take()
 
     def read(runner, row, *tokens, logits=1):
-        seen = attention_mask(row.length, len(tokens), DraftTree())
-        places = torch.arange(len(tokens))[None] + row.length
-        read = Input(row, target.words(tokens).embeds, places, seen, None, logits)
+        mask = attention_mask(row.length, len(tokens), DraftTree())
+        positions = torch.arange(len(tokens))[None] + row.length
+        read = Input(row, target.words(tokens).embeds, positions, mask, None, logits)
         return runner.read([read])[0].logits
 
     prompt = [rng.randrange(words) for _ in range(90)]
@@ -104,7 +104,7 @@ def test_logits_of_a_path_do_not_depend_on_passes(pair, kind, caplog):
     alone.release()
 
 
-def test_captioner_runs_it_by_parameters(windows, tmp_path, monkeypatch):
+def test_captioner_runs_llama_by_parameters(windows, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = CaptionerSettings.of({"models.engine": "llama.cpp", "models.dtype": "int8", "memory": "none"})
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_captioner_runs_it_by_parameters(windows, tmp_path, monkeypatch):
             caption = decoder.caption(windows[0], Options(QUESTION), Trace())
             assert alone.caption(windows[0], Options(QUESTION), Trace()).token_ids == caption.token_ids
             assert str(decoder.pair.placement) == "int8 on cpu by llama.cpp"
-        # The second decoder finds the file.
+        # The second decoder must find the file.
         monkeypatch.setattr(gguf_file, "write_gguf", None)
     (file,) = tmp_path.rglob("*.gguf")
     assert "Q8_0" in file.name

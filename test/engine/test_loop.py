@@ -1,4 +1,4 @@
-"""The engine's loop: robots share passes, a failure is its request's alone, and nothing is left behind."""
+"""The engine's loop: robots share passes, a failure affects only its request, and buffers are freed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from asked import WAIT_S, Asked, film, given
-from draft_trees import Told, path_to, random_tree
+from draft_trees import ScriptedAcceptance, path_to, random_tree
 from plain_target import chain, generated, logits
+from scripted_answer import WAIT_S, ScriptedAnswer, film, frames_of
 
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.pass_cost import SIZES, PassCost
@@ -24,7 +24,7 @@ from crossspec_ros.telemetry.trace import Trace
 
 
 def hold(engine):
-    """Hold the engine's thread; returns what lets it go."""
+    """Block the engine's thread; return the function that releases it."""
     held, go = threading.Event(), threading.Event()
     thread = threading.Thread(target=engine._call, args=(lambda: (held.set(), go.wait(WAIT_S)),))
     thread.start()
@@ -39,9 +39,9 @@ def wait_for(is_so):
 
 
 def caption(engine, request, window):
-    """Tokens about a window, in as many passes as they take."""
-    answer = Asked(limit=100)
-    engine.ask(request, answer, given(window)).result(WAIT_S)
+    """Return the tokens of a complete answer about a window."""
+    answer = ScriptedAnswer(limit=100)
+    engine.ask(request, answer, frames_of(window)).result(WAIT_S)
     return answer.tokens
 
 
@@ -53,7 +53,7 @@ def engine(pair):
 
 @pytest.fixture(params=[False, True], ids=["dynamic", "static"])
 def fleet(request, pair):
-    """An engine whose robots always share passes."""
+    """Yield an engine whose robots always share passes."""
     with closing(LocalEngine(pair.target, request.param, robots=3)) as engine:
         engine.warm_up(1)
         free = dict.fromkeys(SIZES, 1.0)
@@ -62,38 +62,39 @@ def fleet(request, pair):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_frames_questions_and_trees_of_several_robots_share_passes(pair, windows, fleet, attention):
+def test_shared_passes_have_logits_of_separate_ones(pair, windows, fleet, attention):
+    """Frames, questions and trees of three robots share passes."""
     rng = random.Random(11)
     seen = []
 
     def ask(robot, passes):
-        """Trees of any shape, of which any path is accepted."""
-        accepted, told = list[int](), Told()
+        """Return an answer with random trees, of which random paths are accepted."""
+        accepted, acceptance = list[int](), ScriptedAcceptance()
 
         def guess(tokens):
             tree = random_tree(rng, rng.randrange(20), pair.target.vocabulary)
             path = path_to(tree, rng.randrange(ROOT, len(tree)))
-            told.accepts = path, rng.randrange(3, pair.target.vocabulary)
+            acceptance.accepts = path, rng.randrange(3, pair.target.vocabulary)
             return tree
 
         def keep():
-            seen.append((robot, accepted.copy(), told.logits[0]))
+            seen.append((robot, accepted.copy(), acceptance.logits[0]))
             accepted[:] = answer.tokens
 
-        answer = Asked(guess, passes, on_step=keep, accept=told)
+        answer = ScriptedAnswer(guess, passes, on_step=keep, accept=acceptance)
         return answer
 
     pair.target.module.set_attn_implementation(attention)
     try:
         requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(3)]
-        # Some frames are there, others come with the question, and the third joins later.
+        # The engine has some frames, others come with the question, and the third robot joins later.
         film(fleet, requests[0], windows[0], range(5))
         release = hold(fleet)
         answers = [ask(0, 6), ask(1, 4)]
         for i, answer in enumerate(answers):
-            fleet.ask(requests[i], answer, given(windows[i]))
+            fleet.ask(requests[i], answer, frames_of(windows[i]))
         answers.append(ask(2, 3))
-        fleet.ask(requests[2], answers[2], given(windows[2]))
+        fleet.ask(requests[2], answers[2], frames_of(windows[2]))
         release()
         for answer in answers:
             answer.future.result(WAIT_S)
@@ -105,15 +106,15 @@ def test_frames_questions_and_trees_of_several_robots_share_passes(pair, windows
             assert (first - logits(pair, windows[robot], tokens)[-1]).abs().max() < 5e-5
 
 
-def test_what_has_outgrown_its_row_has_passes_of_its_own(pair, windows, fleet):
+def test_outgrown_row_does_not_share_passes(pair, windows, fleet):
     requests = [fleet.open(0, Trace(), f"robot{i}") for i in range(2)]
     room = fleet.runner.capacity
     trees = {0: [chain([7] * room), chain([11])], 1: [chain([12]), chain([12])]}
     for turn in range(2):
-        answers = [Asked(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]
+        answers = [ScriptedAnswer(lambda tokens, tree=trees[i][turn]: tree) for i in range(2)]
         release = hold(fleet)
         for i, answer in enumerate(answers):
-            fleet.ask(requests[i], answer, given(windows[i]))
+            fleet.ask(requests[i], answer, frames_of(windows[i]))
         release()
         for i, answer in enumerate(answers):
             answer.future.result(WAIT_S)
@@ -121,13 +122,13 @@ def test_what_has_outgrown_its_row_has_passes_of_its_own(pair, windows, fleet):
             assert answer.steps[0].rows == 1
 
 
-def test_a_bad_frame_is_its_own_robots_failure(pair, windows, fleet, monkeypatch):
+def test_bad_frame_fails_its_robot_only(pair, windows, fleet, monkeypatch):
     encode, calls = pair.target.encode, list[int]()
 
     def picky(frames):
         calls.append(len(frames))
         if (frames == 77).all((1, 2, 3)).any():
-            raise ValueError("a frame that no tower takes")
+            raise ValueError("invalid frame")
         return encode(frames)
 
     monkeypatch.setattr(pair.target, "encode", picky)
@@ -140,7 +141,8 @@ def test_a_bad_frame_is_its_own_robots_failure(pair, windows, fleet, monkeypatch
     assert calls == [3, 1, 1, 1]
 
 
-def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(pair, windows, fleet, monkeypatch):
+def test_failed_unit_leaves_other_robots_frames(pair, windows, fleet, monkeypatch):
+    """An error while one robot's frames are added must not add another robot's frames twice."""
     unit, calls = pair.target.unit, list[int]()
 
     def fails_once(features, index):
@@ -150,9 +152,9 @@ def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(pair, window
         return unit(features, index)
 
     monkeypatch.setattr(pair.target, "unit", fails_once)
-    answers, release = [Asked(limit=100) for _ in range(2)], hold(fleet)
+    answers, release = [ScriptedAnswer(limit=100) for _ in range(2)], hold(fleet)
     for i, answer in enumerate(answers):
-        fleet.ask(fleet.open(0, Trace(), f"robot{i}"), answer, given(windows[i]))
+        fleet.ask(fleet.open(0, Trace(), f"robot{i}"), answer, frames_of(windows[i]))
     release()
     for i, answer in enumerate(answers):
         answer.future.result(WAIT_S)
@@ -160,40 +162,42 @@ def test_a_robot_whose_frames_cannot_be_added_doubles_no_other_ones(pair, window
 
 
 class Panic(BaseException):
-    """As libraries in Rust raise it."""
+    """Error of a library in Rust."""
 
 
 @pytest.mark.parametrize("error", [RuntimeError, Panic, InputError])
 @pytest.mark.parametrize("where", ["propose", "take", "encode", "units", "read"])
-def test_what_fails_is_told_and_the_frames_are_read_again(pair, windows, engine, monkeypatch, error, where):
+def test_failed_answer_reports_error_and_recovers(pair, windows, engine, monkeypatch, error, where):
+    """The next answer prefills the frames again."""
+
     def fail(*_):
         raise error("no memory")
 
     request = engine.open(0, Trace())
     film(engine, request, windows[0], range(4))
-    answer = Asked()
+    answer = ScriptedAnswer()
     with monkeypatch.context() as broken:
         owners = {"encode": pair.target, "units": TargetSequence, "read": engine.runner}
         owner = owners.get(where, answer)
         broken.setattr(owner, where, fail)
-        engine.ask(request, answer, given(windows[0]))
+        engine.ask(request, answer, frames_of(windows[0]))
         assert type(answer.future.exception(WAIT_S)) is error
     assert caption(engine, request, windows[0]) == generated(pair, windows[0]) and not engine.pulse.death
 
 
-def test_a_question_that_is_cancelled_leaves_the_frames(pair, windows, engine):
+def test_cancelled_question_keeps_frames(pair, windows, engine):
     request, begun = engine.open(0, Trace()), threading.Event()
-    endless = Asked(limit=10**6, question="Who?", on_step=begun.set)
-    engine.ask(request, endless, given(windows[0]))
+    endless = ScriptedAnswer(limit=10**6, question="Who?", on_step=begun.set)
+    engine.ask(request, endless, frames_of(windows[0]))
     assert begun.wait(WAIT_S)
     engine.cancel(request)
     assert isinstance(endless.future.exception(WAIT_S), CancelledError)
-    answer = Asked(limit=100)
-    engine.ask(request, answer, given(windows[0])).result(WAIT_S)
+    answer = ScriptedAnswer(limit=100)
+    engine.ask(request, answer, frames_of(windows[0])).result(WAIT_S)
     assert answer.tokens == generated(pair, windows[0]) and "frame_encode" not in answer.trace.stages
 
 
-def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(windows, engine):
+def test_dropped_window_frees_row_and_cancels_work(windows, engine):
     engine.warm_up(2)
     request = engine.open(0, Trace())
     film(engine, request, windows[0], range(2))
@@ -204,20 +208,20 @@ def test_buffers_come_back_and_what_is_asked_of_a_dropped_window_is_cancelled(wi
     assert all(one.cancelled() for one in read)
     release()
     assert engine._call(lambda: len(engine.runner._free)) == 2
-    late = Asked()
-    engine.ask(request, late, given(windows[0]))
+    late = ScriptedAnswer()
+    engine.ask(request, late, frames_of(windows[0]))
     assert isinstance(late.future.exception(WAIT_S), CancelledError)
     assert engine.add_frame(request, windows[0].frames[2], 2).cancelled()
     engine.drop(request)
     assert engine._call(lambda: len(engine.runner._free)) == 2
 
 
-def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest(pair, windows):
+def test_close_finishes_pass_and_cancels_rest(pair, windows):
     engine, begun = LocalEngine(pair.target), threading.Event()
     request = engine.open(0, Trace())
-    endless, behind = Asked(limit=10**6, on_step=begun.set), Asked()
-    engine.ask(request, endless, given(windows[0]))
-    engine.ask(request, behind, given(windows[0]))
+    endless, behind = ScriptedAnswer(limit=10**6, on_step=begun.set), ScriptedAnswer()
+    engine.ask(request, endless, frames_of(windows[0]))
+    engine.ask(request, behind, frames_of(windows[0]))
     assert begun.wait(WAIT_S)
     engine.close(WAIT_S)
     for answer in (endless, behind):
@@ -227,17 +231,18 @@ def test_the_end_of_the_engine_waits_for_the_pass_in_flight_and_cancels_the_rest
         engine.warm_up(1)
 
 
-def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(pair, windows, engine):
-    window, rehearsals = windows[0], list[Asked]()
+def test_late_frame_restarts_rehearsal(pair, windows, engine):
+    """The last frame but one ends a rehearsal, and another one starts."""
+    window, rehearsals = windows[0], list[ScriptedAnswer]()
 
     def come():
-        # Frames come after the first and the third pass of the first rehearsal.
+        # Frames arrive after the first and the third pass of the first rehearsal.
         if len(rehearsals) == 1:
             for i in {1: (4, 5), 3: (6,)}.get(len(rehearsals[0].steps), ()):
                 engine.add_frame(request, window.frames[i], window.frame_stamps_ns[i])
 
     def plan():
-        rehearsals.append(Asked(limit=100, on_step=come))
+        rehearsals.append(ScriptedAnswer(limit=100, on_step=come))
         return rehearsals[-1]
 
     request = engine.open(0, Trace(), plan=plan)
@@ -250,8 +255,8 @@ def test_a_rehearsal_gives_way_to_the_last_frame_but_one_and_then_begins_again(p
 
 
 @pytest.mark.parametrize("frames", [0, 3, 8])
-def test_nothing_is_rehearsed_of_few_frames_or_of_all(windows, engine, frames):
-    planned = Asked()
+def test_rehearsal_needs_some_but_not_all_frames(windows, engine, frames):
+    planned = ScriptedAnswer()
     request = engine.open(0, Trace(), plan=lambda: planned)
     release = hold(engine)
     read = [engine.add_frame(request, windows[0].frames[i], i) for i in range(frames)]
@@ -262,47 +267,47 @@ def test_nothing_is_rehearsed_of_few_frames_or_of_all(windows, engine, frames):
     assert planned.steps == [] and planned.prepared == bool(frames)
 
 
-def test_a_rehearsal_that_fails_costs_the_answer_nothing(pair, windows, engine):
+def test_failed_rehearsal_does_not_affect_answer(pair, windows, engine):
     def fail():
         raise RuntimeError("no words")
 
-    rehearsed = Asked(on_step=fail)
+    rehearsed = ScriptedAnswer(on_step=fail)
     request = engine.open(0, Trace(), plan=lambda: rehearsed)
     film(engine, request, windows[0], range(7))
     wait_for(lambda: not request.has_more)
     assert caption(engine, request, windows[0]) == generated(pair, windows[0]) and rehearsed.rests == 1
 
 
-def test_scores_that_can_wait_come_after_questions_and_frames(windows, engine):
+def test_patient_scores_follow_questions_and_frames(windows, engine):
     request, order = engine.open(0, Trace()), list[str]()
     other = engine.open(1, Trace())
-    engine.ask(request, Asked(), given(windows[0])).result(WAIT_S)
+    engine.ask(request, ScriptedAnswer(), frames_of(windows[0])).result(WAIT_S)
     release = hold(engine)
-    scores = engine.score(request, chain([5, 6]), Trace(), given(windows[0]), can_wait=True)
+    scores = engine.score(request, chain([5, 6]), Trace(), frames_of(windows[0]), can_wait=True)
     scores.add_done_callback(lambda done: order.append("scores"))
     for i in range(2):
         read = engine.add_frame(other, windows[1].frames[i], i)
         read.add_done_callback(lambda done: order.append("frame"))
-    further = engine.ask(request, Asked(), given(windows[0]))
+    further = engine.ask(request, ScriptedAnswer(), frames_of(windows[0]))
     further.add_done_callback(lambda done: order.append("answer"))
     release()
     assert len(scores.result(WAIT_S)) == 2 and order == ["answer", "frame", "frame", "scores"]
 
 
-def test_a_window_that_is_not_finite_spoils_no_later_one(pair, windows, monkeypatch):
-    """With static buffers every pass attends to the whole row under a mask, and 0 x NaN is NaN."""
+def test_nan_window_does_not_affect_later_windows(pair, windows, monkeypatch):
+    """With static buffers every pass attends to the full row under a mask, and 0 x NaN is NaN."""
     with closing(LocalEngine(pair.target, is_static=True)) as engine:
         engine.warm_up(1)
 
         def answer(frames):
-            request, asked = engine.open(0, Trace()), Asked(question="What is this?")
+            request, scripted = engine.open(0, Trace()), ScriptedAnswer(question="Describe the scene.")
             try:
-                engine.ask(request, asked, (frames, [*range(len(frames))])).result(WAIT_S)
-                return asked.tokens
+                engine.ask(request, scripted, (frames, [*range(len(frames))])).result(WAIT_S)
+                return scripted.tokens
             finally:
                 engine.drop(request)
 
-        # Fewer frames than in the failed window, whose last keys stay behind them.
+        # Fewer frames than in the failed window, whose last keys remain after them.
         frames = list(windows[0].frames[:4])
         before = answer(frames)
         encode = pair.target.encode

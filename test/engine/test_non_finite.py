@@ -36,7 +36,7 @@ def test_scores_refuse_nan(kind):
         node_scores(tree, kind([[np.nan, 1.0, 2.0], [0.0, 1.0, 2.0]]))
 
 
-def test_target_with_nan_weights_is_refused_at_warm_up(pair):
+def test_warm_up_refuses_nan_weights(pair):
     target = copy.deepcopy(pair.target)
     with torch.no_grad():
         target.body.layers[2].mlp.up_proj.weight[0, 0] = torch.nan

@@ -1,4 +1,4 @@
-"""A thread that waits has no OpenMP threads."""
+"""A waiting thread has no OpenMP threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compute() -> None:
 
 
 def in_thread(work):
-    """Return what `work` returns in a thread of its own."""
+    """Run `work` in a new thread and return its result."""
     results: list[int] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -46,7 +46,7 @@ def in_thread(work):
     return results[0]
 
 
-def test_given_back_threads_are_gone_and_come_again():
+def test_given_back_threads_end_and_return():
     def work() -> tuple[int, int, int]:
         before = tasks()
         compute()
@@ -59,7 +59,8 @@ def test_given_back_threads_are_gone_and_come_again():
     assert in_thread(work) == (1, 0, 1)
 
 
-def test_an_idle_engine_and_its_caller_have_none(pair):
+def test_idle_engine_has_no_openmp_threads(pair):
+    """Neither has its caller."""
     compute()
     with closing(LocalEngine(pair.target)) as engine:
         engine.open(0, Trace())

@@ -1,4 +1,4 @@
-"""The algorithm on one page writes what `generate` writes, and so what the engine writes."""
+"""The algorithm on one page writes the same tokens as `generate`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def chain(tokens):
     return Tree(tuple(tokens), tuple(range(-1, len(tokens) - 1)))
 
 
-def nobody(wanted):
-    return lambda said: Tree()
+def nothing(wanted):
+    return lambda tokens: Tree()
 
 
-def prophet(wanted):
-    """Knows all, the end and what would stand behind it."""
-    return lambda said: chain([*wanted[len(said) :], 7, 7])
+def everything(wanted):
+    """Drafts the right tokens to the end, and further tokens."""
+    return lambda tokens: chain([*wanted[len(tokens) :], 7, 7])
 
 
-def bushy(wanted):
-    """Trees of any shape, with the right token among wrong siblings now and then."""
+def random_trees(wanted):
+    """Drafts trees of any shape, in which some tokens are right."""
     rng = random.Random(5)
 
-    def propose(said):
+    def propose(tokens):
         parents = [rng.randrange(max(-1, i - 4), i) for i in range(rng.randrange(16))]
         depths = []
         for parent in parents:
             depths.append(0 if parent < 0 else depths[parent] + 1)
-        rest = [*wanted[len(said) :], *range(3, 20)]
+        rest = [*wanted[len(tokens) :], *range(3, 20)]
         return Tree([rest[d] if rng.random() < 0.7 else rng.randrange(3, 40) for d in depths], parents)
 
     return propose
@@ -47,14 +47,14 @@ def page(pair, window, propose, limit):
     return tuple(tokens), passes
 
 
-@pytest.mark.parametrize("proposer", [nobody, prophet, bushy])
-def test_page_writes_what_generate_writes(pair, windows, proposer):
+@pytest.mark.parametrize("proposer", [nothing, everything, random_trees])
+def test_page_equals_generate(pair, windows, proposer):
     for window, limit in ((windows[0], 64), (windows[1], 9), (windows[2], 1)):
         wanted = generated(pair, window, limit)
         assert page(pair, window, proposer(wanted), limit)[0] == wanted
 
 
-def test_what_is_foreseen_takes_one_pass(pair, windows):
+def test_right_draft_takes_one_pass(pair, windows):
     wanted = generated(pair, windows[0])
-    assert page(pair, windows[0], prophet(wanted), 64) == (wanted, 1)
-    assert page(pair, windows[0], nobody(wanted), 64) == (wanted, len(wanted))
+    assert page(pair, windows[0], everything(wanted), 64) == (wanted, 1)
+    assert page(pair, windows[0], nothing(wanted), 64) == (wanted, len(wanted))

@@ -1,4 +1,4 @@
-"""A robot's side of the link to a target's server."""
+"""The robot's side of the link to a target's server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAME = np.zeros((8, 8, 3), np.uint8)
 
 
 class Quiet(Link):
-    """Is up, and keeps what it should send, unless it is full."""
+    """A link that is up, and records sent messages unless it is full."""
 
     def __init__(self, *arguments):
         self.queued = []
@@ -46,7 +46,7 @@ class Quiet(Link):
 
 
 class Robot:
-    """An engine whose link is quiet, and one window, which is asked for 8 tokens."""
+    """An engine with a quiet link, and one window with an answer of at most 8 tokens."""
 
     def __init__(self):
         self.engine = RemoteEngine(Address("grpc://127.0.0.1:1", "robot"), PATIENCE_S, 5.0, Quiet)
@@ -61,7 +61,7 @@ class Robot:
         return answer
 
     def hear(self, what, number=0):
-        """Take a message about the answer of this number, or the one in work."""
+        """Receive a message about the answer of this number, or about the running one."""
         what.number = number or self.window.answer_number
         down = wire.Down(session=self.window.number)
         (down.piece if isinstance(what, wire.Piece) else down.refused).CopyFrom(what)
@@ -114,7 +114,7 @@ def test_second_question_replaces_first(robot):
     assert (robot.first.tokens, second.tokens) == ((), (2,))
 
 
-def test_server_is_told_of_what_is_cut(robot):
+def test_cut_answer_is_cancelled_on_server(robot):
     assert robot.queued[-1] == "ask"
     robot.first.stop = Stop(deadline_ns=0)
     robot.hear(wire.Piece(token_ids=[1]))
@@ -162,7 +162,7 @@ def test_frame_is_sent_once_a_stream(robot):
 
 
 def test_dropped_window_is_closed_once(robot):
-    """A frame that came later would open a window on the server that nothing closes."""
+    """A later frame would open a window on the server that nothing closes."""
     for _ in range(2):
         robot.engine.drop(robot.window)
     robot.engine.add_frame(robot.window, FRAME, 2)
@@ -179,12 +179,12 @@ def welcome(**other):
 
 
 @contextmanager
-def serving(*said, before=lambda: None):
-    """A server that sends these on each stream, and ends it."""
+def serving(*messages, before=lambda: None):
+    """Run a server that sends these messages on each stream and ends it."""
 
-    def stream(messages, context):
+    def stream(requests, context):
         before()
-        return (one.SerializeToString() for one in said)
+        return (one.SerializeToString() for one in messages)
 
     server = grpc.server(ThreadPoolExecutor(2))
     handler = grpc.stream_stream_rpc_method_handler(stream)
@@ -197,25 +197,25 @@ def serving(*said, before=lambda: None):
         server.stop(None).wait()
 
 
-def test_large_message_of_a_server_is_refused():
+def test_large_message_is_refused():
     large = wire.Down(refused=wire.Refused(sentence="x" * (MAX_SMALL + 1)))
     with serving(large) as address, pytest.raises(InputError, match="resource_exhausted"):
         RemoteEngine(address, 1.0, connect_s=2.0)
 
 
-def test_stream_without_welcome_is_begun_anew(monkeypatch):
+def test_stream_without_welcome_restarts(monkeypatch):
     monkeypatch.setattr("crossspec_ros.engine.link.WELCOME_S", 0.5)
     over, streams, troubles = threading.Event(), count(), set[str]()
 
-    def say_nothing_once():
+    def wait_once():
         if next(streams) == 1:
             over.wait(10.0)
 
-    with serving(wire.Down(welcome=welcome()), before=say_nothing_once) as address:
+    with serving(wire.Down(welcome=welcome()), before=wait_once) as address:
         link = Link(address, lambda message: None, lambda reason: None)
         end_s = time.monotonic() + 10.0
         while link.epoch < 2 and time.monotonic() < end_s:
-            # As the engine's watch does.
+            # The engine's watchdog calls this.
             link.check()
             troubles.add(link.trouble)
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Rows hold what was kept; static passes, as a graph does them, give what passes as usual give."""
+"""KV rows keep the right tokens, and static passes equal dynamic ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from crossspec_ros.engine.runner import Input
 
 
 def states(tokens):
-    """(1, 2 heads, tokens, 3) of values that tell the token."""
+    """Return (1, 2 heads, tokens, 3) values that identify the tokens."""
     return torch.tensor(tokens, dtype=torch.float32)[None, None, :, None].expand(1, 2, -1, 3)
 
 
 def appended(row, tokens):
-    """Keys and values of each layer after a pass over these tokens."""
+    """Return the keys and values of each layer after a pass over these tokens."""
     end = row.length + len(tokens)
     cache = RowCache(row, slice(row.length, end), end)
     row_layers = [cache.update(states(tokens), -states(tokens), layer) for layer in range(row.layers)]
@@ -31,7 +31,7 @@ def appended(row, tokens):
 
 
 @pytest.mark.parametrize("pooled", [None, torch.zeros(2, 2, 2, 4, 3)])
-def test_row_holds_what_a_list_holds(pooled):
+def test_row_equals_list(pooled):
     rng = random.Random(0)
     row = KVRow(2, 4, pooled)
     for _ in range(3):
@@ -75,17 +75,17 @@ def model():
 
 
 def random_pass(rng, length, n):
-    """Inputs, positions and sight of `n` tokens: each sees what was read, itself, and any before it."""
+    """Return embeddings, positions and mask of `n` tokens, each of which attends to some before it."""
     embeds = torch.randn(n, 32, generator=torch.Generator().manual_seed(rng.randrange(10**6)))
-    seen = np.ones((n, length + n), bool)
+    mask = np.ones((n, length + n), bool)
     for i in range(n):
         for j in range(n):
-            seen[i, length + j] = j == i or (j < i and rng.random() < 0.5)
-    return embeds, torch.tensor([[length + rng.randrange(i + 1) for i in range(n)]]), seen
+            mask[i, length + j] = j == i or (j < i and rng.random() < 0.5)
+    return embeds, torch.tensor([[length + rng.randrange(i + 1) for i in range(n)]]), mask
 
 
 class Both:
-    """One sequence in a warm static row, and the same one in memory of its own, which must agree."""
+    """One sequence in a warm static row, and the same sequence outside a pool, with equal outputs."""
 
     def __init__(self, model, capacity, robots=1):
         self.runners = [ModelRunner(model, capacity, is_static) for is_static in (True, False)]
@@ -93,9 +93,9 @@ class Both:
         self.rows = [runner.take() for runner in self.runners]
 
     def read(self, rng, n):
-        given = random_pass(rng, self.length, n)
+        passed = random_pass(rng, self.length, n)
         [static], [usual] = (
-            runner.read([Input(row, *given)]) for runner, row in zip(self.runners, self.rows, strict=True)
+            runner.read([Input(row, *passed)]) for runner, row in zip(self.runners, self.rows, strict=True)
         )
         torch.testing.assert_close(static.hidden, usual.hidden, atol=2e-5, rtol=1e-4)
 
@@ -111,9 +111,9 @@ class Both:
 
 @pytest.mark.parametrize(("robots", "batches"), [(1, 1), (2, 2), (8, 4)])
 @torch.inference_mode()
-def test_static_and_other_passes_agree(model, robots, batches):
+def test_static_passes_equal_dynamic(model, robots, batches):
     rng, both = random.Random(0), Both(model, 256, robots)
-    # The number of graphs does not grow with that of the rows.
+    # The number of graphs does not grow with the number of rows.
     assert len(both.runners[0].static) == batches * len(SIZES)
     for n in [40, *(rng.choice([1, 2, 3, 5, 8, 17, 40, 70]) for _ in range(60)), 130, 3, 1]:
         both.read(rng, n)
@@ -136,7 +136,7 @@ def test_sequence_may_outgrow_its_row(model):
     for n in (3, 1, 4, 40, 2, 2):
         both.read(rng, n)
     assert both.length == 83 and not both.rows[0].is_pooled
-    # In memory of its own it stays where it is short again.
+    # A short sequence does not return to the pool.
     both.keep(10)
     for n in (2, 3):
         both.read(rng, n)

@@ -1,4 +1,4 @@
-"""Sampling with a draft tree gives the target's own distribution, and a defect would be seen."""
+"""Sampling with a draft tree has the target's distribution, and the test detects a defect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from crossspec_ros.engine.sampling import Sampling, drawn
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 VOCAB, LENGTH = 5, 3
-"""The tokens, and how many of them make a sequence whose distribution is compared."""
+"""Size of the vocabulary, and length of the sequences whose distribution is compared."""
 
 
 def plain(logits):
@@ -33,7 +33,7 @@ warped = Sampling(0.7, 0.8, 0).probs
 
 @cache
 def target(tokens, warp):
-    """(VOCAB,) probabilities of a random model's next token."""
+    """Return (VOCAB,) probabilities of a random model's next token."""
     return warp(torch.tensor(np.random.default_rng([1, *tokens]).normal(0, 1.2, VOCAB)))
 
 
@@ -44,7 +44,7 @@ TREE = ((ROOT, 0), (ROOT, 1), (ROOT, 3), (0, 0), (0, 2), (1, 1))
 
 @cache
 def case(shape, tokens, warp):
-    """The tree of this shape, (parent, rank) of each node, after `tokens`, and the target's rows for it."""
+    """Return a tree after `tokens`, with (parent, rank) nodes in `shape`, and the target's probabilities."""
     paths = [tokens]
     for parent, rank in shape:
         path = paths[parent + 1]
@@ -72,7 +72,7 @@ def trusting(tree, probs, generator):
 
 
 def sampled(shape, warp, verify, size):
-    """How often each sequence comes out of the whole loop: draft, verify, take, until it is complete."""
+    """Count the sequences that drafting and verification generate."""
     generator = torch.Generator().manual_seed(4)
     counts = Counter()
     for _ in range(size):
@@ -86,7 +86,7 @@ def sampled(shape, warp, verify, size):
 
 
 def chi_square(counts, warp):
-    """Pearson's statistic against the target's distribution, and its critical value at the 1e-3 level."""
+    """Return Pearson's statistic against the target's distribution, and its critical value at 1e-3."""
     size, cells, rare = counts.total(), [], [0.0, 0.0]
     for tokens in product(range(VOCAB), repeat=LENGTH):
         wanted = size * float(np.prod([target(tokens[:i], warp)[tokens[i]] for i in range(LENGTH)]))
@@ -96,7 +96,7 @@ def chi_square(counts, warp):
             rare[0] += counts[tokens]
             rare[1] += wanted
     if rare[0] or rare[1]:
-        # A sequence that the target never says makes this infinite.
+        # An impossible sequence makes this infinite.
         cells.append((rare[0], max(rare[1], 1e-300)))
     free = len(cells) - 1
     # Wilson and Hilferty (1931); 3.0902 is the normal distribution's quantile.
@@ -109,26 +109,27 @@ def chi_square(counts, warp):
     [(NOTHING, plain, 10_000), (CHAIN, plain, 10_000), (TREE, plain, 10_000), (TREE, warped, 10_000)],
     ids=["nothing", "chain", "tree", "warped"],
 )
-def test_distribution_is_the_targets_for_any_draft(shape, warp, size):
+def test_samples_have_targets_distribution(shape, warp, size):
+    """For any draft tree."""
     statistic, critical = chi_square(sampled(shape, warp, verified, size), warp)
     assert statistic < critical
 
 
 @pytest.mark.parametrize(("shape", "verify"), [(CHAIN, with_parents_probs), (TREE, trusting)])
-def test_defect_in_verification_shows(shape, verify):
+def test_defective_verification_is_detected(shape, verify):
     statistic, critical = chi_square(sampled(shape, plain, verify, 5_000), plain)
     assert statistic > critical
 
 
 @given(alike_trees(), st.data())
-def test_where_the_target_is_certain_the_path_is_the_greedy_one(tree, data):
+def test_certain_distribution_gives_greedy_path(tree, data):
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     probs = torch.nn.functional.one_hot(torch.tensor(choices), 4).float()
     assert verified(tree, probs, torch.Generator()) == greedy_path(tree, choices)
 
 
-def test_a_token_is_drawn_by_one_float64_number_of_the_generator():
+def test_draw_uses_one_float64_number():
     numbers = torch.rand(50, dtype=torch.float64, generator=Sampling(1.0, 1.0, 8).generator())
     generator = Sampling(1.0, 1.0, 8).generator()
     tokens = [verified(DraftTree(), torch.ones(1, 1000), generator)[1] for _ in numbers]
@@ -137,7 +138,7 @@ def test_a_token_is_drawn_by_one_float64_number_of_the_generator():
 
 @pytest.mark.parametrize(
     ("number", "probs", "token"),
-    # Ten shares of 0.1 add up to less than one.
+    # In floating point, the sum of ten times 0.1 is less than one.
     [(0.0, [0, 1, 4e-9, 0], 1), (1 - 2**-53, [0, 1, 4e-9, 0], 2), (1 - 2**-53, [1.0] * 10, 9)],
 )
 def test_ends_of_range_draw_possible_tokens(monkeypatch, number, probs, token):
@@ -154,7 +155,7 @@ SCORES = st.one_of(st.floats(-30, 30, width=32), st.sampled_from([-torch.inf, 0.
     st.floats(1e-6, 1),
     st.integers(0, 9),
 )
-def test_the_probabilities_are_those_of_transformers(logits, temperature, top_p, top_k):
+def test_probabilities_equal_transformers(logits, temperature, top_p, top_k):
     scores = torch.tensor(logits)
     scores[:, 2] = 0.5
     warped = TemperatureLogitsWarper(temperature)(None, scores)
@@ -167,7 +168,7 @@ def test_the_probabilities_are_those_of_transformers(logits, temperature, top_p,
     assert torch.equal(sampling.probs(scores[0]), sampling.probs(scores[:1])[0])
 
 
-def test_a_whole_vocabulary_is_cut_as_transformers_cuts_it():
+def test_top_p_of_32000_tokens_equals_transformers():
     logits = torch.randn(9, 32000, generator=Sampling(1.0, 1.0, 1).generator()) * 4
     for logits_of in (logits, logits.bfloat16()):
         scores = logits_of.float()
@@ -177,7 +178,7 @@ def test_a_whole_vocabulary_is_cut_as_transformers_cuts_it():
         assert torch.equal(Sampling(0.8, 0.9, 0).probs(logits_of), wanted)
 
 
-def test_the_least_temperature_and_the_least_share_are_greedy():
+def test_smallest_temperature_and_top_p_are_greedy():
     logits = torch.tensor([3e4, -3e4, 2.9e4])
     for sampling in (Sampling(sampling_module.MIN_TEMPERATURE, 1, 0), Sampling(1e4, 1e-9, 0)):
         assert sampling.probs(logits).tolist() == [1, 0, 0]

@@ -1,4 +1,4 @@
-"""Which requests are next: a table of what waits, and of what is chosen."""
+"""Table of the scheduler's choices."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ CASES = {
     "a frame": ([request(0, frames=1)], [], [0], None),
     "an answer first": ([answering(0), request(1, frames=3)], [0], [], None),
     "the newest window first": ([answering(0), answering(1)], [1], [], None),
-    "what has begun goes on": ([answering(0, task=BEGUN), answering(1)], [0], [], None),
+    "a begun task continues": ([answering(0, task=BEGUN), answering(1)], [0], [], None),
     "robots share passes": ([answering(0, "a"), answering(1, "b", BEGUN)], [0, 1], [], None),
     "a window's frames wait for its answer": ([answering(0, task=BEGUN, frames=2)], [0], [], None),
     "another robot's frames pile up": ([answering(0, "a", BEGUN), request(1, "b", frames=2)], [0], [1], None),
-    "one frame of another robot waits": ([answering(0, "a", BEGUN), request(1, "b", frames=1)], [0], [], None),
+    "a single frame waits": ([answering(0, "a", BEGUN), request(1, "b", frames=1)], [0], [], None),
     "before a first pass all frames wait": ([answering(0, "a"), request(1, "b", frames=9)], [0], [], None),
     "the window before closes soon": ([request(0, is_read=True), request(1, frames=1)], [], [], None),
     "it does not close soon": ([request(0, is_read=True), request(1, frames=2)], [], [1], None),
-    "it was asked": ([request(0, is_read=True, is_requested=True), request(1, frames=1)], [], [1], None),
+    "it is answered": ([request(0, is_read=True, is_requested=True), request(1, frames=1)], [], [1], None),
     "it has read nothing": ([request(0), request(1, frames=1)], [], [1], None),
     "some questions can wait": ([answering(0, task=CAN_WAIT), request(1, frames=2)], [], [1], None),
     "but not for idle work": ([answering(0, task=CAN_WAIT, has_more=True)], [0], [], None),
@@ -64,7 +64,7 @@ CASES = {
         [request(0, has_more=True), request(1, has_more=True), request(2)], [], [], 1,
     ),
 }  # fmt: skip
-"""Requests, and the windows that are asked, read ahead, or worked on when idle."""
+"""Requests, and the windows that are answering, prefilled, or used for idle work."""
 
 
 @pytest.mark.parametrize(("requests", "answering", "ahead", "idle"), CASES.values(), ids=CASES)

@@ -1,4 +1,4 @@
-"""However frames, question and trees are cut into passes, the target says what it says in one pass."""
+"""Any split of frames, question and trees into passes gives the logits of a single pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def attention(request, pair):
 
 
 class Opened:
-    """A sequence with the window's frames, of which the first `prefilled` were read one by one."""
+    """A sequence with the window's frames, of which the first `prefilled` were prefilled one by one."""
 
     def __init__(self, pair, window, prefilled=0, is_static=False, taps=()):
         target = pair.target
@@ -44,22 +44,22 @@ class Opened:
                 self.read()
 
     def read(self):
-        """Prefill what is there."""
+        """Prefill the queued frames."""
         self.sequence.was_read(self._pass(DraftTree(), 0)[0], DraftTree())
 
     def step(self, tree, path=(), following=9):
-        """A pass in which these nodes and this token are accepted."""
+        """Run a pass with these accepted nodes and this bonus token."""
         input_, output = self._pass(tree, len(tree) + 1)
         self.last = output.logits.clone()
         return self.sequence.keep(input_, tree, path, following, output)
 
     def logits(self, tree, path=(), following=9):
-        """Of a step in which these nodes and this token are accepted."""
+        """Return the logits of a step."""
         self.step(tree, path, following)
         return self.last
 
     def encode(self):
-        """Encode the frames that wait."""
+        """Encode the queued frames."""
         self.sequence.add([self.target.encode(unit)[0] for unit in self.sequence.units()])
 
     def _pass(self, tree, logits):
@@ -75,25 +75,25 @@ def close(a, b):
 
 @pytest.mark.usefixtures("attention")
 @torch.inference_mode()
-def test_every_node_of_a_tree_gets_the_logits_of_its_path(pair, windows):
+def test_tree_nodes_have_logits_of_their_paths(pair, windows):
     rng = random.Random(7)
     for fused in (True, False):
         opened = Opened(pair, windows[1], 8)
         opened.sequence.ask(QUESTION, Trace())
-        said = []
+        first = []
         if not fused:
             opened.logits(DraftTree(), (), 9)
-            said = [9]
+            first = [9]
         tree = random_tree(rng, 14, pair.target.vocabulary)
         got = opened.logits(tree)
         for node in range(ROOT, len(tree)):
-            tokens = [*said, *(tree.token_ids[i] for i in path_to(tree, node))]
+            tokens = [*first, *(tree.token_ids[i] for i in path_to(tree, node))]
             assert close(got[node + 1], logits(pair, windows[1], tokens)[-1])
 
 
 @pytest.mark.parametrize("prefilled", [5, 8])
 @torch.inference_mode()
-def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(pair, windows, prefilled):
+def test_step_has_accepted_tokens_and_hidden_states(pair, windows, prefilled):
     opened = Opened(pair, windows[0], prefilled)
     opened.sequence.ask(QUESTION, Trace())
     opened.encode()
@@ -113,7 +113,7 @@ def test_a_step_tells_what_was_accepted_and_hands_out_its_hidden_states(pair, wi
 
 @torch.inference_mode()
 @pytest.mark.parametrize("is_static", [False, True])
-def test_hidden_states_have_what_goes_into_tapped_layers(pair, windows, is_static):
+def test_hidden_returns_inputs_of_tapped_layers(pair, windows, is_static):
     opened = Opened(pair, windows[0], 8, is_static, (3, 1))
     opened.sequence.ask(QUESTION, Trace())
     ids = pair.target.prompt_ids(QUESTION)
@@ -131,7 +131,7 @@ def test_hidden_states_have_what_goes_into_tapped_layers(pair, windows, is_stati
     states = pair.target.body(inputs_embeds=inputs[None], output_hidden_states=True).hidden_states
     wanted = [states[i][0][len(ids[0]) + len(frames) :] for i in range(4)]
     assert got[0] is not None and close(got[0], torch.cat([wanted[3], wanted[1]], -1)[:-1])
-    # In whichever order a proposer asks for them.
+    # A proposer may request layers in any order.
     assert got[1] is not None and close(got[1], torch.cat([wanted[1], wanted[3], wanted[1]], -1)[-1:])
 
 
@@ -139,7 +139,7 @@ def test_hidden_states_have_what_goes_into_tapped_layers(pair, windows, is_stati
     ("kept", "new"), [((), 1), ((0, 1, 2), 1), ((0, 1, 2, 3, 5, 6, 7), 4), (tuple(range(8)), 1)]
 )
 @torch.inference_mode()
-def test_fit_keeps_frames_before_the_first_other_one(pair, windows, kept, new, monkeypatch):
+def test_fit_keeps_matching_first_frames(pair, windows, kept, new, monkeypatch):
     opened, encoded = Opened(pair, windows[0], 8), list[int]()
     encode = pair.target.encode
     monkeypatch.setattr(
@@ -162,7 +162,7 @@ def test_fit_keeps_frames_before_the_first_other_one(pair, windows, kept, new, m
         pytest.param(2, 6, (False, False, True), id="a frame that completes no unit"),
     ],
 )
-def test_frames_that_end_a_rehearsal(per_unit, read, ends):
+def test_only_completing_late_frames_end_rehearsal(per_unit, read, ends):
     spec = InputSpec(8, per_unit, 224, 800, 4096, (2,))
     sequence = SimpleNamespace(
         _target=SimpleNamespace(spec=spec),

@@ -1,4 +1,4 @@
-"""A draft tree is a set of paths, each node of which sees its path alone; the greedy one is accepted."""
+"""Draft trees: paths, masks, merging, pruning, and acceptance of the greedy path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def paths(tree):
 
 
 @given(trees())
-def test_depth_probability_and_sight_are_those_of_the_path(tree):
+def test_nodes_have_depth_probability_mask_of_path(tree):
     mask = tree.mask()
     for node, (depth, prob) in enumerate(zip(tree.depths(), tree.path_probs(), strict=True)):
         above, product = node, 1.0
@@ -39,7 +39,7 @@ def test_depth_probability_and_sight_are_those_of_the_path(tree):
 
 
 @given(trees("a"), trees("b"))
-def test_merging_unites_the_paths_and_no_siblings_are_equal(a, b):
+def test_merge_unites_paths(a, b):
     merged = DraftTree.merged([a, b])
     assert sorted(paths(merged)) == sorted(set(paths(a)) | set(paths(b)))
     assert all(parent < i for i, parent in enumerate(merged.parents))
@@ -51,7 +51,7 @@ def test_merging_unites_the_paths_and_no_siblings_are_equal(a, b):
 
 
 @given(trees(), st.integers(0, 14))
-def test_pruning_keeps_the_likeliest_nodes_and_their_ancestors(tree, budget):
+def test_pruning_keeps_likeliest_nodes(tree, budget):
     pruned = tree.pruned(budget)
     assert len(pruned) == min(budget, len(tree))
     assert all(parent < i for i, parent in enumerate(pruned.parents))
@@ -63,13 +63,13 @@ def test_pruning_keeps_the_likeliest_nodes_and_their_ancestors(tree, budget):
 
 
 @given(trees(), st.integers(0, 6))
-def test_cutting_keeps_what_is_not_too_deep(tree, depth):
+def test_cut_limits_depth(tree, depth):
     cut = tree.cut(depth)
     assert paths(cut) == [one for one in paths(tree) if len(one) <= depth]
 
 
 @given(trees())
-def test_of_all_paths_the_likeliest_promises_most_tokens(tree):
+def test_likeliest_path_has_most_expected_tokens(tree):
     chosen = tree.likeliest_path()
     assert chosen.parents == tuple(range(ROOT, len(chosen) - 1))
     promised = [
@@ -84,7 +84,7 @@ def probs_of(tree, node):
 
 
 def one_by_one(tree, choices):
-    """The greedy path as plain decoding would find it: token by token, with all nodes that still agree."""
+    """Return the greedy path as plain decoding finds it, token by token."""
     path = []
     last, token = ROOT, choices[0]
     for i in range(len(tree)):
@@ -95,14 +95,14 @@ def one_by_one(tree, choices):
 
 
 @given(alike_trees(), st.data())
-def test_the_path_is_that_of_decoding_token_by_token(tree, data):
+def test_greedy_path_equals_plain_decoding(tree, data):
     size = len(tree) + 1
     choices = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     assert greedy_path(tree, choices) == one_by_one(tree, choices)
 
 
 @given(st.lists(st.integers(0, 1)), st.data())
-def test_a_chain_is_accepted_as_far_as_it_agrees(draft, data):
+def test_chain_is_accepted_up_to_difference(draft, data):
     size = len(draft) + 1
     choices = data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
     kept = agreement(draft, choices)
@@ -110,6 +110,6 @@ def test_a_chain_is_accepted_as_far_as_it_agrees(draft, data):
     assert greedy_path(tree, choices) == (tuple(range(kept)), choices[kept])
 
 
-def test_nodes_beyond_the_vocabulary_go_with_what_follows():
+def test_within_drops_invalid_ids_and_descendants():
     tree = DraftTree((3, 9, 4, -1, 5), (ROOT, 0, 1, 0, 0), (0.5,) * 5, (("a",),) * 5)
     assert tree.within(9).token_ids == (3, 5) and tree.within(9).parents == (ROOT, 0)

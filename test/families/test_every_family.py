@@ -1,4 +1,4 @@
-"""Every target family is as sure of an answer as transformers, on its tiny checkpoint of tiny_targets.py."""
+"""Probabilities of answers equal transformers', for the tiny checkpoint of every target family."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def family(request, tmp_path_factory):
 @pytest.mark.parametrize("runner", ["torch", "llama.cpp"])
 @torch.inference_mode()
 def test_probabilities_of_choices_equal_transformers(family, runner):
-    """Standing questions may be the first to read the frames, or follow the caption."""
+    """A standing question may read the frames first, or follow the caption."""
     (name, folder), seen, answers = family, noise(7, 80, 48, seed=7), list[Any]()
     pair, tiny = load_pair(tiny_models(), target=str(folder), draft=NO_DRAFT), TINY_FAMILIES[name]
     made, target, choices = None, pair.target, ("red car", "the van")

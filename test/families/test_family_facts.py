@@ -1,4 +1,4 @@
-"""Facts of each target family that its configs and its processor's files decide, in tables."""
+"""Tables of specs and refusals that follow from configs and processor files of each target family."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ def folders(tmp_path_factory):
     return {name: family.checkpoint(made / name) for name, family in TINY_FAMILIES.items()}
 
 
+def loaded(folder):
+    architecture = target_architecture(folder)
+    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
+
+
 def changed(folder, to, part, values):
-    """A copy whose config, or a part of it, has these values; None takes one away."""
+    """Copy a checkpoint, and set values in its config or a part of it; None removes a value."""
     shutil.copytree(folder, to)
     config = json.loads((to / "config.json").read_text())
     edit(to / "config.json", **({part: config[part] | values} if part else values))
@@ -55,19 +60,19 @@ TEXT, VISION = "text_config", "vision_config"
      ("smolvlm", "", {VISION: []}, "smolvlm-vision-list"),
      ("smolvlm", "", {"scale_factor": 3}, "smolvlm-scale-factor"),
      ("smolvlm", TEXT, {"model_type": "gpt2"}, "smolvlm-text-type"),
-     # The weights show these.
+     # These are detected with the weights.
      ("smolvlm", "", {"quantization_config": {"bits": 4}}, "smolvlm-quantised"),
      ("smolvlm", TEXT, {"num_hidden_layers": 9}, "smolvlm-layers"),
      ("qwen3_vl", VISION, {"depth": "x"}, "qwen3-vl-library-depth")],
 )  # fmt: skip
-def test_a_config_of_another_model_is_refused(folders, tmp_path, family, part, values, code):
+def test_unsupported_config_is_refused(folders, tmp_path, family, part, values, code):
     folder = changed(folders[family], tmp_path / "changed", part, values)
     with refused(code, library_text="library" in code):
         target_spec(folder)
         target_architecture(folder).load(Placement())
 
 
-def test_a_token_that_text_never_becomes_is_missed(folders, tmp_path):
+def test_unreachable_token_is_refused(folders, tmp_path):
     """An entry of the vocabulary is not enough."""
     folder = shutil.copytree(folders["internvl"], tmp_path / "target")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -85,7 +90,7 @@ def test_a_token_that_text_never_becomes_is_missed(folders, tmp_path):
      ("qwen3_vl", {"longest_edge": 8 * 64 - 1}, "pixels-too-few"), ("qwen3_vl", None, "pixels-of-no-file"),
      ("smolvlm", None, "size-of-no-file")],
 )  # fmt: skip
-def test_the_size_of_frames_is_stated(folders, tmp_path, family, size, code):
+def test_missing_frame_size_is_refused(folders, tmp_path, family, size, code):
     copy = shutil.copytree(folders[family], tmp_path / "target")
     for file in copy.glob("*preprocessor_config.json"):
         file.unlink()
@@ -103,15 +108,15 @@ def test_the_size_of_frames_is_stated(folders, tmp_path, family, size, code):
      ("smolvlm", InputSpec(8, 1, 64, 8 * 19 + 7 * 10, 2048, ()), 2 * 3 * 2 * 16),
      ("video_llava", InputSpec(8, 1, 64, 8 * 17, 1024, ()), 2 * 5 * 4 * 48)],
 )  # fmt: skip
-def test_the_spec_follows_from_the_config(folders, tmp_path, family, spec, cached):
-    known = target_architecture(folders[family])
-    assert InputSpec(**{**vars(known.spec), "eos_ids": ()}) == spec
-    assert target_spec(folders[family]) == known.spec
-    assert cached_numbers(known.text) == cached
-    # Without generation_config.json the text's own end of sequence is the only one.
+def test_spec_follows_config(folders, tmp_path, family, spec, cached):
+    architecture = target_architecture(folders[family])
+    assert InputSpec(**{**vars(architecture.spec), "eos_ids": ()}) == spec
+    assert target_spec(folders[family]) == architecture.spec
+    assert cached_numbers(architecture.text) == cached
+    # Without generation_config.json the language model's end of sequence is the only one.
     copy = shutil.copytree(folders[family], tmp_path / "copy")
     (copy / "generation_config.json").unlink()
-    assert target_spec(copy).eos_ids == known.spec.eos_ids[:1]
+    assert target_spec(copy).eos_ids == architecture.spec.eos_ids[:1]
 
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -122,35 +127,38 @@ SETTINGS = {
     "smolvlm": {"video_processor": {**HALF, "size": {"longest_edge": 256}}},
     "internvl": {
         "image_processor": {"image_mean": [0.485, 0.456, 0.406], "size": {"height": 32, "width": 32}},
-        # As transformers' defaults have it, and with them 3.5's.
+        # transformers' defaults, which InternVL3.5 has.
         "video_processor": {"image_mean": [0.48, 0.46, 0.41], "size": {"height": 384, "width": 384}}},
 }  # fmt: skip
-"""Settings in processor_config.json once transformers 5 has saved it."""
+"""Settings in processor_config.json after saving with transformers 5."""
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_checkpoint_saved_again_is_the_same(folders, tmp_path, name):
+def test_resaved_checkpoint_is_equal(folders, tmp_path, name):
     """Settings of old files are then in processor_config.json, which comes first."""
     AutoModelForImageTextToText.from_pretrained(folders[name]).save_pretrained(tmp_path)
     shutil.copy(folders[name] / "tokenizer.json", tmp_path)
     (tmp_path / "processor_config.json").write_text(json.dumps(SETTINGS[name]))
     for old in ("video_preprocessor_config.json", "preprocessor_config.json"):
         (tmp_path / old).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "size": 7}))
-    known, before = target_architecture(tmp_path), target_architecture(folders[name])
-    assert known.spec == before.spec
-    again, weights = (one.load(Placement()).state_dict() for one in (known, before))
+    architecture, before = target_architecture(tmp_path), target_architecture(folders[name])
+    assert architecture.spec == before.spec
+    again, weights = (one.load(Placement()).state_dict() for one in (architecture, before))
     assert all(torch.equal(again[tensor], weights[tensor]) for tensor in weights)
     (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "Any"}))
-    with refused("internvl-mean" if name == "internvl" else "target-mean", family=known.family):
+    with refused("internvl-mean" if name == "internvl" else "target-mean", family=architecture.family):
         target_spec(tmp_path)
 
 
 @pytest.mark.parametrize("name", TINY_FAMILIES)
 @torch.inference_mode()
-def test_a_window_fits_the_spec(folders, name):
+def test_window_fits_spec(folders, name):
     assert set(TARGETS) == set(TINY_FAMILIES)
-    known = target_architecture(folders[name])
-    target, spec = known.model(known.load(Placement()), known.tokenizer()), known.spec
+    architecture = target_architecture(folders[name])
+    target, spec = (
+        architecture.model(architecture.load(Placement()), architecture.tokenizer()),
+        architecture.spec,
+    )
     features = target.encode(noise(spec.frames, 2 * spec.image_size, spec.image_size))
     units = [target.unit(one, i) for i, one in enumerate(features)]
     assert 0 < sum(map(len, units)) <= spec.frame_tokens

@@ -1,4 +1,4 @@
-"""Specials of one family: its layout, its head, its rope, its text."""
+"""Properties of single families: layout, head, RoPE, prompt."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from crossspec_ros.models.registry import target_architecture, target_spec
 
 
 def loaded(folder):
-    known = target_architecture(folder)
-    return known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(folder)
+    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
 
 
-def test_the_published_layout_of_video_llava(tmp_path):
+def test_video_llava_reads_published_layout(tmp_path):
     plain = target_architecture(TINY / "target").load(Placement()).state_dict()
     folder = copied("target", tmp_path / "target")
     write(folder, hub_weights(), "safetensors shards index")
@@ -31,19 +31,20 @@ def test_the_published_layout_of_video_llava(tmp_path):
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
     assert model.model.image_tower is None
     assert not model.training and not any(p.requires_grad for p in model.parameters())
-    # Not stored, but needed: computed anew.
+    # These buffers are not stored, so they must be computed.
     assert model.model.video_tower.embeddings.position_ids.tolist() == [list(range(17))]
     assert model.model.language_model.rotary_emb.inv_freq[0] == 1
 
 
-def test_the_frames_of_video_llava_follow_from_its_config(tmp_path):
+def test_video_llava_frames_follow_config(tmp_path):
     spec, folder = target_spec(TINY / "target"), copied("target", tmp_path / "target")
     edit(folder / "config.json", video_seq_length=3 * 17 + 5)
     fewer = replace(spec, frames=3, frame_tokens=3 * 17)
     assert target_spec(folder) == target_architecture(folder).spec == fewer
 
 
-def test_dynamic_scaling_of_internvl_is_left_out_for_it_changes_nothing(tmp_path):
+def test_internvl_dynamic_rope_equals_default(tmp_path):
+    """Dynamic scaling is replaced by default RoPE, which has the same frequencies."""
     family = TINY_FAMILIES["internvl"]
     folder = family.checkpoint(tmp_path)
     own = family.loaded(folder).model.language_model.rotary_emb
@@ -61,14 +62,14 @@ QWEN3 = {"model_type": "qwen3", "head_dim": 16, "rope_scaling": None}
     [("internvl", False, QWEN3), ("internvl", True, {}), ("llava_onevision", True, {}),
      ("qwen3_vl", True, {}), ("smolvlm", True, {})],
 )  # fmt: skip
-def test_tied_embeddings_and_other_languages(tmp_path, name, tied, text):
+def test_tied_and_qwen3_variants_equal_transformers(tmp_path, name, tied, text):
     family, frames = TINY_FAMILIES[name], noise(8, 40, 60)
     text = text | ({"tie_word_embeddings": True} if name == "llava_onevision" else {})
     folder = family.checkpoint(tmp_path, tied, **text)
     assert any("lm_head" in key for key in load_file(folder / "model.safetensors")) == (not tied)
-    target, known = loaded(folder), target_architecture(folder)
+    target, architecture = loaded(folder), target_architecture(folder)
     assert (target.module.lm_head.weight is target.module.get_input_embeddings().weight) == tied
-    assert measured_bytes(target.module) == weight_bytes(Placement(), known)
+    assert measured_bytes(target.module) == weight_bytes(Placement(), architecture)
     with torch.inference_mode():
         out = target.module.generate(
             **generate_inputs(target, frames, QUESTION), do_sample=False, max_new_tokens=12
@@ -76,20 +77,20 @@ def test_tied_embeddings_and_other_languages(tmp_path, name, tied, text):
     assert tuple(out[0, -12:].tolist()) == family.generated(folder, frames, QUESTION, 12)
 
 
-def test_the_head_of_internvl_counts_before_its_download(tmp_path):
-    """The released configs set nothing, and so transformers takes the embeddings for tied."""
+def test_internvl_head_counts_before_download(tmp_path):
+    """The released configs do not set tie_word_embeddings, and transformers assumes tied embeddings."""
     folder = TINY_FAMILIES["internvl"].checkpoint(tmp_path)
     edit(folder / "config.json", tie_word_embeddings=None)
     module, stored = loaded(folder).module, load_file(folder / "model.safetensors")
     assert any(torch.equal(module.lm_head.weight, tensor) for tensor in stored.values())
     (folder / "model.safetensors").unlink()
-    known = target_architecture(folder)
-    assert weight_bytes(Placement(), known) == measured_bytes(module)
+    architecture = target_architecture(folder)
+    assert weight_bytes(Placement(), architecture) == measured_bytes(module)
 
 
 @pytest.fixture(scope="module", params=["llava_onevision", "internvl", "smolvlm", "qwen3_vl"])
 def made(request, tmp_path_factory):
-    """A family's name, its tiny checkpoint, and the target from there."""
+    """Return a family's name, its tiny checkpoint, and the loaded target."""
     folder = TINY_FAMILIES[request.param].checkpoint(tmp_path_factory.mktemp(request.param))
     return request.param, folder, loaded(folder)
 
@@ -99,7 +100,7 @@ def made(request, tmp_path_factory):
     [(QUESTION, 1), ("", 8), ("  Où est 日本? \n\n", 8), ("a<|im_end|>b <video><img>", 1)],
 )
 @torch.inference_mode()
-def test_the_pieces_are_the_processors_text(made, question, frames):
+def test_chunks_equal_processors_text(made, question, frames):
     name, folder, target = made
     window = noise(frames, 48, 64)
     units = [target.unit(features, i) for i, features in enumerate(target.encode(window))]

@@ -1,4 +1,4 @@
-"""Pixels of each family are bit for bit those that transformers' processors made; scripts/ recorded them."""
+"""Pixels of each family are bit-equal to those of transformers' processors, recorded by scripts/."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QWEN3_VL = np.load(TEST / "families" / "recorded" / "qwen3_vl_patches.npz")
     ],
 )
 @pytest.mark.parametrize("name", FRAMES)
-def test_pixels_of_llava_are_those_of_its_processor(family, pixels, name):
+def test_llava_pixels_equal_recorded(family, pixels, name):
     recorded = np.load(TEST / "models" / "recorded" / f"{family}_pixels.npz")[name]
     made = pixels(np.stack([FRAMES[name], FRAMES[name][::-1]])).numpy()
     assert made.dtype == recorded.dtype == np.float32
@@ -35,19 +35,19 @@ def test_pixels_of_llava_are_those_of_its_processor(family, pixels, name):
     assert not np.array_equal(made[1], recorded)
 
 
-# Digests of what `InternVLVideoProcessor` makes of these frames, with torchvision 0.29.2.
+# Digests of the output of `InternVLVideoProcessor` for these frames, with torchvision 0.29.2.
 @pytest.mark.parametrize(
     ("height", "width", "side", "digest"),
     [(270, 480, 64, 0xCE7A16D3), (401, 225, 64, 0x77CA10C1), (31, 47, 64, 0xBFDD1327),
      (64, 64, 64, 0x5A93BBAE), (480, 640, 448, 0x4A1E9D14)],
 )  # fmt: skip
-def test_pixels_of_internvl_are_those_of_its_processor(height, width, side, digest):
+def test_internvl_pixels_equal_recorded_digest(height, width, side, digest):
     made = square_pixels(noise(2, height, width, seed=2), side, internvl.MEAN, internvl.STD)
     assert crc32(made.numpy().tobytes()) == digest
 
 
 @pytest.mark.parametrize("name", ["landscape", "portrait", "tiny", "odd", "wide", "square"])
-def test_pixels_of_smolvlm_are_those_of_its_processor(name):
+def test_smolvlm_pixels_equal_recorded(name):
     side = int(SMOLVLM[f"{name}_side"])
     made = smolvlm.frame_pixels(SMOLVLM[f"{name}_frame"][None], side)
     assert made.shape == (1, 3, side, side)
@@ -55,8 +55,8 @@ def test_pixels_of_smolvlm_are_those_of_its_processor(name):
 
 
 @pytest.mark.parametrize("name", ["kept", "shrunk", "portrait", "small"])
-def test_patches_of_qwen3_vl_are_those_of_its_processor(name):
-    """A frame has 4 tokens at most."""
+def test_qwen3_vl_patches_equal_recorded(name):
+    """A frame has at most 4 tokens."""
     frames, levels = QWEN3_VL[f"{name}_frames"], QWEN3_VL[f"{name}_levels"]
     size = read_size(*frames.shape[1:3], 2, 32, 4 * 32 * 32)
     assert [1, size[0] // 16, size[1] // 16] == QWEN3_VL[f"{name}_grid"].tolist()

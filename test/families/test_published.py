@@ -1,7 +1,7 @@
-"""Checkpoints made of published configs, templates and settings say what transformers' pipeline says.
+"""Checkpoints with published configs, templates and settings write the same tokens as transformers.
 
-Their language models and towers are shrunk, with random weights; prompts, vocabularies and pictures have the
-published sizes. Tokenizers are stand-ins with the published special tokens and ids.
+Their language models and towers are small, with random weights. Prompts, vocabularies and pictures have the
+published sizes. Tokenizers are trained here, with the published special tokens and ids.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from asked import ahead_of, answered
 from crossspec_lab.baselines.generate_inputs import generate_inputs
+from scripted_answer import ahead_of, answered
 from tiny_targets import QUESTION, SPLIT, TINY_FAMILIES
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText
@@ -30,7 +30,7 @@ CORPUS = (
     f"user\nFrame1: \nFrame2: {QUESTION} assistant\n The red car. <0.1 seconds> User: You are provided the "
     "following series of eight frames from a 0:00:01 [H:MM:SS] video.\n\nFrame from 00:00:\n\n Assistant:"
 )
-# Language models and towers, as small as their kinds allow.
+# The smallest sizes of language models and towers.
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
         "num_key_value_heads": 1}  # fmt: skip
 TOWER = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -45,11 +45,11 @@ PUBLISHED = {
     "internvl3_1b_hf": ("internvl", {}, TOWER),
     "internvl3_5_1b_hf": ("internvl", {"head_dim": 16}, TOWER),
 }
-"""Family, and what its language model and its tower have beside `TEXT`."""
+"""Family, further values of the language model (in addition to `TEXT`), and values of the tower."""
 
 
 def checkpoint(name, folder):
-    """Write the published files, a stand-in tokenizer, and random weights."""
+    """Write the published files, a tokenizer, and random weights."""
     _, text, tower = PUBLISHED[name]
     shutil.copytree(CHECKPOINTS / name, folder, copy_function=shutil.copyfile)
     file = folder / "config.json"
@@ -63,7 +63,7 @@ def checkpoint(name, folder):
         model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder))
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                # So large that what is said depends on all that was read.
+                # Large, so that the output depends on the entire input.
                 torch.nn.init.normal_(parameter, std=2 * parameter[0].numel() ** -0.5)
     kept = {path: path.read_bytes() for path in folder.glob("*config.json")}
     model.save_pretrained(folder)
@@ -72,13 +72,13 @@ def checkpoint(name, folder):
 
 
 def tokenizer(folder, rows):
-    """Write one with the published special tokens under their ids, and others up to the first of these."""
-    said = json.loads((folder / "tokenizer_config.json").read_text()).get("added_tokens_decoder", {})
-    added = {token["content"]: int(i) for i, token in said.items()}
+    """Write a tokenizer with the published special tokens and ids, and other tokens below them."""
+    published = json.loads((folder / "tokenizer_config.json").read_text()).get("added_tokens_decoder", {})
+    added = {token["content"]: int(i) for i, token in published.items()}
     if (file := folder / "added_tokens.json").is_file():
         added |= json.loads(file.read_text())
     first = min(added.values())
-    # Those of SmolLM2 stand at the beginning.
+    # SmolLM2's special tokens have the first ids.
     inside = [] if "<|im_end|>" in added else ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     made = Tokenizer(models.BPE())
     digits = pre_tokenizers.Digits(individual_digits=True)
@@ -111,16 +111,17 @@ def template(folder):
 @pytest.mark.skipif(not CHECKPOINTS.is_dir(), reason="needs the metadata of published checkpoints")
 @pytest.mark.parametrize("name", PUBLISHED)
 @torch.inference_mode()
-def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path, name):
+def test_published_checkpoint_equals_transformers(tmp_path, name):
+    """Prompt, pixels and greedy tokens are equal."""
     folder = tmp_path / name
     checkpoint(name, folder)
     family = TINY_FAMILIES[PUBLISHED[name][0]]
     frames = np.random.default_rng(1).integers(0, 256, (8, 240, 320, 3), np.uint8)
     wanted = family.inputs(folder, frames, QUESTION, template(folder))
-    known = target_architecture(folder)
-    target = known.model(known.load(Placement()), known.tokenizer())
-    # InternVL3's tokenizer has it behind the last row.
-    assert max(target.prompt_ids("Is a <video> on it?")[1]) < known.text.vocab_size
+    architecture = target_architecture(folder)
+    target = architecture.model(architecture.load(Placement()), architecture.tokenizer())
+    # In InternVL3's tokenizer `<video>` has no embedding.
+    assert max(target.prompt_ids("Is a <video> on it?")[1]) < architecture.text.vocab_size
     ours = generate_inputs(target, frames, QUESTION)
     for value in ours:
         assert torch.equal(ours[value], wanted[value]), value
@@ -129,5 +130,5 @@ def test_prompt_pixels_and_tokens_are_those_of_transformers(tmp_path, name):
     tokens = out[0, wanted["input_ids"].shape[1] :].tolist()
     assert len(set(tokens)) > 5
     with closing(LocalEngine(target)) as engine:
-        said = answered(engine, frames, ahead_of(tuple(tokens)), -(-len(tokens) // 6), question=QUESTION)
-    assert said[: len(tokens)] == tuple(tokens)
+        found = answered(engine, frames, ahead_of(tuple(tokens)), -(-len(tokens) // 6), question=QUESTION)
+    assert found[: len(tokens)] == tuple(tokens)

@@ -1,4 +1,4 @@
-"""Qwen3-VL has pairs of frames, three axes, times in words, and features for several layers."""
+"""Qwen3-VL: pairs of frames, positions on three axes, time stamps, and features for several layers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from asked import WAIT_S, Asked, ahead_of
 from crossspec_lab.baselines.generate_inputs import generate_inputs
+from scripted_answer import WAIT_S, ScriptedAnswer, ahead_of
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 
 from crossspec_ros.engine.local import LocalEngine
@@ -22,7 +22,7 @@ from crossspec_ros.windows.resize import resize_shortest
 
 FAMILY = TINY_FAMILIES["qwen3_vl"]
 SHAPES = {8: (48, 64), 7: (90, 40), 1: (30, 100)}
-"""Sizes of frames by their number: one that is read as it is, and two that are shrunk."""
+"""Sizes of frames by their number; the first keeps its size, the others are shrunk."""
 
 
 def film(count):
@@ -36,16 +36,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def target(folder):
-    known = target_architecture(folder)
-    return known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(folder)
+    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
 
 
-def test_frames_that_turn_out_blind_leave_no_gap(folder, target):
-    """Those behind them move up, and pairs are made anew."""
+def test_removed_frame_leaves_no_gap(folder, target):
+    """A blind frame is removed: later frames move up and form new pairs."""
     frames, kept = film(8), [0, 1, 2, 4, 5, 6, 7]
     tokens = FAMILY.generated(folder, frames[kept], QUESTION, 6)
     with closing(LocalEngine(target)) as engine:
-        request, answer = engine.open(0, Trace()), Asked(ahead_of(tokens), 2)
+        request, answer = engine.open(0, Trace()), ScriptedAnswer(ahead_of(tokens), 2)
         for i, frame in enumerate(frames):
             engine.add_frame(request, frame, i).result(WAIT_S)
         engine.ask(request, answer, (frames[kept], kept)).result(WAIT_S)
@@ -54,7 +54,7 @@ def test_frames_that_turn_out_blind_leave_no_gap(folder, target):
 
 @pytest.mark.parametrize("count", SHAPES)
 @torch.inference_mode()
-def test_ids_and_positions_are_those_of_the_processor(folder, target, count):
+def test_ids_and_positions_equal_processors(folder, target, count):
     frames, prompt = film(count), FAMILY.inputs(folder, film(count), QUESTION)
     units = [target.unit(features, i) for i, features in enumerate(target.encode(frames))]
     read = Chunk.joined([target.opening(), *units, target.closing(QUESTION)])
@@ -71,18 +71,18 @@ def test_ids_and_positions_are_those_of_the_processor(folder, target, count):
     torch.testing.assert_close(read.embeds[is_video], torch.cat(seen.pooler_output), atol=1e-5, rtol=0)
 
 
-def test_the_prompt_in_full(target):
+def test_full_prompt(target):
     """The marks around all units are those of transformers from 5.10 on; see docs/real_models.md."""
     unit = f"<|vision_start|>{'<|video_pad|>' * (6 * 8)}<|vision_end|>"
-    whole = (
+    text = (
         f"<|im_start|>user\n<|vision_start|><0.1 seconds>{unit}<0.3 seconds>{unit}<0.6 seconds>{unit}"
         f"<0.8 seconds>{unit}<|vision_end|>{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
     )
     ids = generate_inputs(target, film(8), QUESTION)["input_ids"][0]
-    assert ids.tolist() == target.tokenizer.encode(whole).ids
+    assert ids.tolist() == target.tokenizer.encode(text).ids
 
 
-def test_a_window_of_the_released_ones(folder, tmp_path):
+def test_released_sizes_of_window(folder, tmp_path):
     values = json.loads((folder / "config.json").read_text())
     values["vision_config"] |= {"patch_size": 16}
     (tmp_path / "config.json").write_text(json.dumps(values))

@@ -1,4 +1,4 @@
-"""Targets of every family with transformers' own captions of their windows, and a window's life."""
+"""Targets of every family with transformers' own captions, and the streaming of a window."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Target:
         self._generated = {}
         self._engines = {}
         self.pair = load_pair(tiny_models(), target=str(self._folder))
-        # Sizes change, one has a frame more than the window before, and one comes again.
+        # Sizes change, one window has a further frame, and one is repeated.
         self.windows = [self._window(i, *of) for i, of in enumerate([(7, 2), (8, 7), (7, 2), (1, 1)])]
         self._head = self._frame_head()
         self.adversary = self._new_adversary()
 
     def _window(self, index, frames, seed):
-        """Return a window of the world that Video-LLaVA was trained on; random targets read noise."""
+        """Return a window of the synthetic world for the trained Video-LLaVA, or noise for random targets."""
         size = (80, 48) if seed % 2 else (48, 80)
         is_random = self._name != "video_llava"
         images = noise(frames, *size, seed) if is_random else frame_window(2_000_000 + seed)[:frames]
@@ -92,7 +92,7 @@ class Target:
 
     @contextmanager
     def decoder(self, runner, proposers, rehearse):
-        """Yield a decoder that verifies whatever these proposers draft."""
+        """Yield a decoder that verifies all drafts of these proposers."""
         engine, self.adversary = self.engine(runner), self._new_adversary()
         self._head.name = HEAD
         ours = {HEAD: self._head, Adversary.name: self.adversary}
@@ -105,7 +105,7 @@ class Target:
 
     @torch.inference_mode()
     def generated(self, window, question=QUESTION, limit=LIMIT, eos_id=None, sampling=None):
-        """Return the tokens that transformers' `generate` writes, greedily or as `sampling` draws them."""
+        """Return the tokens of transformers' `generate`, greedy or with `sampling`."""
         key = window.frames.tobytes(), question, limit, eos_id, sampling
         if key not in self._generated:
             inputs = self._tiny.inputs(self._folder, window.frames, question)
@@ -121,7 +121,7 @@ class Target:
 
 
 class Draws(LogitsProcessor):
-    """Lets `generate` write tokens that are drawn one by one."""
+    """Makes `generate` draw tokens one by one."""
 
     def __init__(self, sampling):
         self._sampling, self._generator = sampling, sampling.generator()
@@ -132,10 +132,10 @@ class Draws(LogitsProcessor):
 
 
 def lived(decoder, window, options, read_ahead, rehearse):
-    """Let a window pass: its event images, so many frames, rehearsals in between, and its close.
+    """Stream a window: event images, `read_ahead` frames, rehearsals between them, and its caption.
 
-    Only here do the lossless tests drive the decoder. The last frame begins the answer, but in every other
-    window it comes unmarked. Frames end rehearsals, but the last one comes to its end.
+    All lossless tests drive the decoder here. In every other window the last frame is marked and starts the
+    answer. Frames interrupt rehearsals, except the last rehearsals, which finish.
     """
     for image in window.event_images:
         if draft := decoder.stream_event_image(window.index, image, options):

@@ -1,7 +1,7 @@
-"""Captions are those of transformers' `generate`, token for token in float32, however they come about.
+"""Captions equal those of transformers' `generate`, token for token in float32.
 
-The matrix: families x runners x proposers x frames read ahead x rehearsals. Cells in which every two values
-meet run by default, all of them nightly.
+The matrix: families x runners x proposers x frames read ahead x rehearsals. By default cells run that cover
+every pair of values; nightly all cells run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _keep = KVRow.keep
 
 
 def covering(cells, together):
-    """Choose few of the cells, in which values of so many factors meet wherever they meet in all."""
+    """Choose few cells that cover all combinations of values of any `together` factors."""
     found = {cell: set(combinations(enumerate(cell), together)) for cell in cells}
     missing, chosen = set().union(*found.values()), []
     while missing:
@@ -45,7 +45,7 @@ def covering(cells, together):
 
 
 def matrix():
-    """Return every cell; those of llama.cpp, which may be missing, are chosen apart."""
+    """Return every cell; the cells of llama.cpp, which may be missing, are covered separately."""
     by_llama = [cell for cell in CELLS if "llama.cpp" in cell]
     daily = {*covering([cell for cell in CELLS if cell not in by_llama], 2), *covering(by_llama, 1)}
     return [
@@ -69,7 +69,7 @@ def targets(tmp_path_factory):
 
 
 def compared(target, decoder, window, read_ahead, rehearse, **how):
-    """Return the decoder's caption, whose tokens `generate` writes as well."""
+    """Return the decoder's caption, and assert that its tokens equal those of `generate`."""
     wanted = target.adversary.answer = target.generated(window, **how)
     options = Options(QUESTION, how.get("limit", LIMIT), how.get("sampling"))
     caption = lived(decoder, window, options, read_ahead, rehearse)
@@ -79,7 +79,7 @@ def compared(target, decoder, window, read_ahead, rehearse, **how):
 
 @pytest.mark.parametrize(("family", "runner", "proposers", "read_ahead", "rehearse"), matrix())
 def test_captions_equal_generate(targets, family, runner, proposers, read_ahead, rehearse):
-    """Windows follow one another on one decoder; of the third one further questions are asked."""
+    """One decoder captions several windows, and answers further questions about the third."""
     target, drafted, ahead = targets(family), Counter[str](), READ_AHEAD[read_ahead]
     *windows, single = target.windows
     with target.decoder(runner, proposers, rehearse) as decoder:
@@ -88,7 +88,7 @@ def test_captions_equal_generate(targets, family, runner, proposers, read_ahead,
             drafted.update(caption.drafted)
         target.adversary.answer = target.generated(window, OTHER_QUESTION)
         assert decoder.ask(Options(OTHER_QUESTION, LIMIT), Trace()).token_ids == target.adversary.answer
-        # Nothing of the proposers is left.
+        # Without proposers the same window must give the same tokens.
         decoder.policy = Policy((), None)
         assert decoder.ask(Options(QUESTION, LIMIT), Trace()).token_ids == caption.token_ids
         compared(target, decoder, single, ahead(1), False)
@@ -98,7 +98,7 @@ def test_captions_equal_generate(targets, family, runner, proposers, read_ahead,
 
 @pytest.mark.parametrize("family", TINY_FAMILIES)
 def test_captions_differ_between_windows(targets, family):
-    """What a target reads decides what it writes, or the matrix would show nothing."""
+    """A target's output must depend on its input, or the matrix would prove nothing."""
     target = targets(family)
     captions = {target.generated(*case) for case in product(target.windows[:2], (QUESTION, OTHER_QUESTION))}
     assert len(captions) == 4 and all(len(set(tokens)) > 4 for tokens in captions)
@@ -115,18 +115,18 @@ def test_captions_differ_between_windows(targets, family):
 )
 @pytest.mark.parametrize("family", TINY_FAMILIES)
 def test_captions_end_where_generate_ends(targets, family, runner, proposers, monkeypatch):
-    """By their length, and by each of their tokens where that ends a sequence."""
+    """Captions end by their length, or by any of their tokens as end of sequence."""
     target = targets(family)
     window, model, spec = target.windows[0], target.pair.target, target.pair.target.spec
-    frames, whole = len(window.frames), target.generated(window)
+    frames, full = len(window.frames), target.generated(window)
     ends = [(limit, spec.eos_ids[0]) for limit in range(1, 6)]
-    ends += [(LIMIT, token) for token in dict.fromkeys(whole)]
+    ends += [(LIMIT, token) for token in dict.fromkeys(full)]
     with target.decoder(runner, proposers, True) as decoder:
         for i, (limit, eos_id) in enumerate(ends):
             monkeypatch.setattr(model, "spec", replace(spec, eos_ids=(*spec.eos_ids, eos_id)))
             again, ahead = replace(window, index=i), frames - i % 3
             caption = compared(target, decoder, again, ahead, True, limit=limit, eos_id=eos_id)
-            assert len(caption.token_ids) == (limit if limit < LIMIT else whole.index(eos_id) + 1)
+            assert len(caption.token_ids) == (limit if limit < LIMIT else full.index(eos_id) + 1)
 
 
 @pytest.mark.parametrize("family", TINY_FAMILIES)
@@ -150,7 +150,7 @@ def test_sampled_captions_equal_sampling_one_by_one(targets, family):
     ],
     ids=["acceptance", "positions", "cache"],
 )
-def test_broken_part_is_noticed(targets, monkeypatch, owner, name, broken):
+def test_broken_part_is_detected(targets, monkeypatch, owner, name, broken):
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError):
         test_captions_equal_generate(targets, "internvl", "torch", "adversary", "all but one", False)

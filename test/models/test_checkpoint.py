@@ -1,4 +1,4 @@
-"""Every layout of a checkpoint is read; damaged files are refused by name, and no file's code runs."""
+"""Every layout of a checkpoint is read, damaged files are refused by name, and no pickled code runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYOUTS = ("safetensors", "safetensors shards index", "bin", "bin shards index",
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_holds_the_same(tmp_path, layout):
+def test_layouts_have_same_tensors(tmp_path, layout):
     """A truncated file or a missing shard is named."""
     tensors = {
         "a.weight": torch.arange(600.0).view(2, 300),
@@ -61,19 +61,19 @@ READERS = {
         ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code>', "is a server's answer"),
     ],
 )
-def test_placeholders_of_a_checkpoint_are_named(tmp_path, name, content, meaning):
+def test_placeholder_files_are_refused(tmp_path, name, content, meaning):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=f"'{tmp_path / name}' {meaning}: "):
         READERS[name](tmp_path / name)
 
 
-def test_json_may_begin_with_a_byte_order_mark(tmp_path):
+def test_json_may_have_byte_order_mark(tmp_path):
     (tmp_path / "config.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert read_json(tmp_path / "config.json") == {"a": 1}
 
 
 class Payload:
-    """Pickled code: whoever unpickles it writes a file."""
+    """Pickled code that writes a file when it is unpickled."""
 
     def __init__(self, proof):
         self._proof = str(proof)
@@ -88,13 +88,13 @@ def test_pickled_code_is_never_run(tmp_path):
     with refused("weights-with-code", library_text=True):
         read_tensors(tmp_path)
     assert not proof.exists()
-    # The control: it would have run.
+    # As a control, torch runs it without `weights_only`.
     torch.load(file, weights_only=False)
     assert proof.exists()
 
 
 def changed(**changes):
-    """The shipped draft's tensors with these instead; None takes one away."""
+    """Return the shipped draft's tensors with changes; None removes a tensor."""
     return {name: one for name, one in (weights("draft") | changes).items() if one is not None}
 
 
@@ -106,7 +106,7 @@ def changed(**changes):
         ({"model.layers.2.mlp.up_proj.weight": torch.zeros(384, 128)}, "tensor-surplus"),
     ],
 )
-def test_tensors_that_do_not_fit(tmp_path, changes, code):
+def test_misfitting_tensors_are_refused(tmp_path, changes, code):
     folder = copied("draft", tmp_path / "draft")
     write(folder, changed(**changes), "safetensors")
     with refused(code):
@@ -114,7 +114,8 @@ def test_tensors_that_do_not_fit(tmp_path, changes, code):
 
 
 @pytest.mark.parametrize("name", TINY_FAMILIES)
-def test_no_family_runs_with_a_random_head(tmp_path, name):
+def test_missing_head_is_refused(tmp_path, name):
+    """Otherwise transformers would run the family with a random head."""
     if name == "video_llava":
         pytest.skip("the shipped one is not written here")
     folder = TINY_FAMILIES[name].checkpoint(tmp_path / "untied")
@@ -134,7 +135,7 @@ def test_no_family_runs_with_a_random_head(tmp_path, name):
      ({"vision_config": None, "hidden_size": None}, "config-without-sizes"),
      ({"text_config": {"hidden_size": "wide"}, "hidden_size": "wide"}, "config-width-text")],
 )  # fmt: skip
-def test_an_invalid_config_is_named(tmp_path, name, change, code):
+def test_invalid_config_file_is_refused(tmp_path, name, change, code):
     folder = copied(name, tmp_path / name)
     file = folder / "config.json"
     file.write_text(change) if isinstance(change, str) else edit(file, **change)
@@ -144,7 +145,7 @@ def test_an_invalid_config_is_named(tmp_path, name, change, code):
         (target_architecture if name == "target" else draft_architecture)(folder)
 
 
-def test_nf4_needs_widths_of_whole_blocks(tmp_path):
+def test_nf4_needs_widths_of_full_blocks(tmp_path):
     """bitsandbytes computes wrong products of other widths."""
     pytest.importorskip("bitsandbytes")
     folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target")
@@ -152,8 +153,8 @@ def test_nf4_needs_widths_of_whole_blocks(tmp_path):
         target_architecture(folder).load(Placement("nf4"))
 
 
-def test_a_head_that_contradicts_the_config_is_refused(tmp_path):
-    """transformers would use it, and only warn."""
+def test_tied_config_with_own_head_is_refused(tmp_path):
+    """transformers would use the head, and only warn."""
     folder = TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "target", False)
     edit(folder / "config.json", tie_word_embeddings=True)
     with refused("head-tied-but-stored"):
@@ -163,8 +164,8 @@ def test_a_head_that_contradicts_the_config_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_fsdp_wrapped_module."])
-def test_names_lose_the_prefixes_of_wrappers(tmp_path, prefix):
-    """DDP, torch.compile and FSDP add them, FSDP and compiled layers within names, too."""
+def test_names_lose_wrapper_prefixes(tmp_path, prefix):
+    """DDP, torch.compile and FSDP add them; FSDP and compiled layers also inside names."""
     one, two = torch.ones(1), torch.ones(1)
     save(tmp_path / "model.safetensors", {f"{prefix}a.0._orig_mod.w": one, f"{prefix}module": two})
     assert read_tensors(tmp_path).keys() == {"a.0.w", "module"}
@@ -172,13 +173,13 @@ def test_names_lose_the_prefixes_of_wrappers(tmp_path, prefix):
     assert read_tensors(tmp_path).keys() == {"module.a", "b"}
 
 
-def test_a_file_that_a_fine_tune_lacks_is_in_its_base_model(tmp_path):
+def test_missing_processor_file_names_base_model(tmp_path):
     (tmp_path / "config.json").write_text('{"_name_or_path": "Qwen/Qwen3-VL-2B-Instruct"}')
     with refused("processor-of-base"):
         processor_settings(tmp_path, "Qwen3-VL", needed=["size"])
 
 
-def test_a_single_file_wins_over_old_shards(tmp_path):
+def test_single_file_precedes_shards(tmp_path):
     write(tmp_path, {str(i): torch.zeros(1) for i in range(6)}, "safetensors shards index")
     save(tmp_path / "model.safetensors", {"0": torch.ones(1)})
     assert set(read_tensors(tmp_path)) == {"0"}
@@ -193,7 +194,7 @@ def test_a_single_file_wins_over_old_shards(tmp_path):
         ("quantised/model-Q4.gguf", "checkpoint-holds-gguf"),
     ],
 )
-def test_other_files_are_named_with_a_remedy(tmp_path, name, code):
+def test_unsupported_files_have_remedy(tmp_path, name, code):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("{}")

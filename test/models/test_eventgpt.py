@@ -1,4 +1,4 @@
-"""EventGPT against outputs of the published code, from a checkpoint's folder and its events."""
+"""EventGPT equals the outputs of the published code, for a checkpoint and its events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.preprocess import clip_pixels
 
 EVENT_TOKEN_ID = -200
-"""Stands in the `input_ids` of the published code where the event tokens go."""
+"""Placeholder for the event tokens in `input_ids` of the published code."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def model(reference):
 
 @pytest.fixture(scope="module")
 def drawn(reference, expected):
-    """Event images of equal counts."""
+    """Return event images with equal numbers of events."""
     count, height, width = expected["event_images"].shape[:3]
     with np.load(reference / "events.npz") as arrays:
         t, x, y, p = (arrays[name] for name in "txyp")
@@ -57,8 +57,8 @@ def test_from_events_to_greedy_tokens(model, expected, drawn):
     inputs = torch.cat([words(ids[:at]), tokens, words(ids[at + 1 :])])[None]
     np.testing.assert_allclose(model(inputs_embeds=inputs).logits[0].numpy(), expected["logits"], atol=1e-4)
     length = len(expected["greedy"])
-    said = model.generate(inputs_embeds=inputs, do_sample=False, max_new_tokens=length, min_new_tokens=length)
-    assert said[0].tolist() == expected["greedy"].tolist()
+    out = model.generate(inputs_embeds=inputs, do_sample=False, max_new_tokens=length, min_new_tokens=length)
+    assert out[0].tolist() == expected["greedy"].tolist()
 
 
 @torch.inference_mode()
@@ -70,9 +70,9 @@ def test_windows_may_be_encoded_together(model):
 
 
 @torch.inference_mode()
-def test_the_events_stand_in_the_middle_of_the_prompt():
-    known = EventGPTArchitecture.of_folder(TINY / "draft")
-    draft = known.model(known.load(Placement()), known.tokenizer())
+def test_prompt_contains_event_tokens():
+    architecture = EventGPTArchitecture.of_folder(TINY / "draft")
+    draft = architecture.model(architecture.load(Placement()), architecture.tokenizer())
     images = np.random.default_rng(0).integers(0, 256, (5, 70, 90, 3), np.uint8)
     events = draft.encode(images)
     torch.testing.assert_close(events, draft.module.encode_events(clip_pixels(images, 64)))
@@ -83,8 +83,8 @@ def test_the_events_stand_in_the_middle_of_the_prompt():
     assert torch.equal(prompt.embeds, torch.cat(parts))
     assert prompt.positions.tolist() == [list(range(len(before) + len(events) + len(after)))]
     hidden = draft.body(inputs_embeds=prompt.embeds[None]).last_hidden_state[0]
-    whole = draft.module(inputs_embeds=prompt.embeds[None]).logits[0]
-    torch.testing.assert_close(draft.logits(hidden[-1:]), whole[-1:])
+    logits = draft.module(inputs_embeds=prompt.embeds[None]).logits[0]
+    torch.testing.assert_close(draft.logits(hidden[-1:]), logits[-1:])
     assert (draft.event_images, draft.image_size, draft.eos_ids) == (5, 64, (2,))
 
 
@@ -104,14 +104,14 @@ def assert_loads(folder, plain):
     assert all(torch.equal(loaded[name], tensor) for name, tensor in plain.items())
 
 
-def test_spare_tensors_and_code_are_left_out(folder, plain):
+def test_spare_tensors_and_code_are_ignored(folder, plain):
     spare = {
         "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(16),
         TOWER + "vision_model.embeddings.position_ids": torch.arange(17)[None],
         "model.query_embeddings": torch.zeros(4, 128),
         "model.attention_layers.0.self_attn.in_proj_weight": torch.zeros(384, 128),
     }
-    # The published code makes and applies the adaptor whatever the flag is.
+    # The published code ignores this flag.
     edit(folder / "config.json", event_feature_adaptor=False)
     edit(folder / "config.json", auto_map={"AutoConfig": "evil.Config"}, trust_remote_code=True)
     (folder / "evil.py").write_text("raise SystemExit")
@@ -119,7 +119,7 @@ def test_spare_tensors_and_code_are_left_out(folder, plain):
     assert_loads(folder, plain)
 
 
-def test_the_head_may_be_the_embeddings(folder, plain):
+def test_head_may_be_tied(folder, plain):
     tensors = weights("draft")
     del tensors["lm_head.weight"]
     edit(folder / "config.json", tie_word_embeddings=True)
@@ -127,12 +127,12 @@ def test_the_head_may_be_the_embeddings(folder, plain):
     assert_loads(folder, plain | {"lm_head.weight": plain["model.embed_tokens.weight"]})
 
 
-@pytest.mark.parametrize("is_whole_clip", [True, False])
-def test_a_tower_in_its_own_folder(folder, plain, is_whole_clip):
-    whole, inner, to = weights("draft"), TOWER + "vision_model.", folder / "clip"
-    tower = {name.removeprefix(TOWER): whole.pop(name) for name in list(whole) if name.startswith(inner)}
-    write(folder, whole, "safetensors")
-    if is_whole_clip:
+@pytest.mark.parametrize("is_full_clip", [True, False])
+def test_tower_may_have_own_folder(folder, plain, is_full_clip):
+    tensors, inner, to = weights("draft"), TOWER + "vision_model.", folder / "clip"
+    tower = {name.removeprefix(TOWER): tensors.pop(name) for name in list(tensors) if name.startswith(inner)}
+    write(folder, tensors, "safetensors")
+    if is_full_clip:
         tower |= {"text_model.final_layer_norm.weight": torch.zeros(7), "logit_scale": torch.zeros(())}
         values = (to / "config.json").read_text()
         (to / "config.json").write_text(f'{{"text_config": {{}}, "vision_config": {values}}}')
@@ -142,7 +142,7 @@ def test_a_tower_in_its_own_folder(folder, plain, is_whole_clip):
     assert_loads(folder, plain)
 
 
-def test_the_tower_of_the_release_is_known_by_name(folder):
+def test_released_tower_needs_no_config(folder):
     (folder / "clip" / "config.json").unlink()
     edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
     vision = EventGPTArchitecture.of_folder(folder).config.vision_config
@@ -159,7 +159,7 @@ def test_the_tower_of_the_release_is_known_by_name(folder):
     ("value", "code"),
     [({"num_attention_heads": 7}, "eventgpt-heads"), ({"hidden_act": "os.system"}, "eventgpt-activation")],
 )
-def test_an_invalid_config_is_refused(folder, file, value, code):
+def test_invalid_eventgpt_config_is_refused(folder, file, value, code):
     edit(folder / file, **value)
     with refused(code, library_text=True, file=file):
         assert EventGPTArchitecture.of_folder(folder).skeleton

@@ -1,4 +1,4 @@
-"""Estimates from configs alone are what loaded models take, and what is known of the 7B models."""
+"""Estimates from configs equal the memory of loaded models and the published sizes of the 7B models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = tiny_models()
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @torch.inference_mode()
-def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype):
+def test_loaded_pair_has_estimated_weights_and_dtype(dtype):
     placement = Placement(dtype)
     pair = load_pair(TINY, 1, placement)
     estimated = estimate(placement, target_architecture(TINY / "target"), draft_architecture(TINY / "draft"))
@@ -35,7 +35,7 @@ def test_a_loaded_pair_has_its_dtype_and_the_estimated_weights(dtype):
         assert torch.isfinite(model.logits(hidden)).all()
 
 
-def test_caches_and_devices_of_the_7b_pair():
+def test_7b_pair_has_expected_caches():
     choices = Placement("bf16", "cuda:0", "cuda:1"), Placement("bf16", "cuda:0"), Placement("nf4", "cuda:0")
     pair = released_pair()
     apart, together, nf4 = (estimate(choice, *pair) for choice in choices)
@@ -54,7 +54,7 @@ def test_caches_and_devices_of_the_7b_pair():
     assert 14e9 < nf4.by_device()["cuda:0"] < 20e9
 
 
-def test_the_estimate_counts_the_caches_of_the_decoder():
+def test_estimate_has_decoders_cache_sizes():
     from crossspec_ros.captioning import live_windows
     from crossspec_ros.drafting import draft_model
 
@@ -62,7 +62,7 @@ def test_the_estimate_counts_the_caches_of_the_decoder():
     assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 
-def test_a_container_limits_the_memory(monkeypatch, tmp_path):
+def test_container_limits_memory(monkeypatch, tmp_path):
     free, total = memory("cpu")
     assert 0 < free <= total
     for name, text in {
@@ -77,10 +77,10 @@ def test_a_container_limits_the_memory(monkeypatch, tmp_path):
     assert memory("cpu")[1] == total
 
 
-def test_smaller_dtypes_by_llama_cpp_need_less():
+def test_smaller_llama_dtypes_need_less():
     pair = released_pair()
     found = [estimate(Placement(dtype, engine=LLAMA_CPP), *pair) for dtype in LLAMA_KINDS]
     needed = [one.by_device()["cpu"] for one in found]
     assert needed == sorted(needed, reverse=True)
-    # torch runs the draft, in float32.
+    # The draft runs in torch, in float32.
     assert {one.draft.weights for one in found} == {estimate(Placement(), *pair).draft.weights}

@@ -1,4 +1,4 @@
-"""A GGUF target answers as llama.cpp's own loop, whatever is drafted; invalid files are refused."""
+"""A GGUF target writes the same tokens as llama.cpp for any drafts, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from asked import answered
+from scripted_answer import answered
 from tiny_targets import TINY_FAMILIES, noise
 
 from crossspec_ros.captioning.models_digest import models_digest
@@ -53,8 +53,8 @@ def file(checkpoint, tmp_path_factory):
 
 
 def loaded(file):
-    known = target_architecture(file)
-    return known.model(known.load(Placement()), known.tokenizer())
+    found = target_architecture(file)
+    return found.model(found.load(Placement()), found.tokenizer())
 
 
 def frames(target, count=8):
@@ -62,7 +62,7 @@ def frames(target, count=8):
 
 
 def own_answer(target, seen, limit):
-    """Greedy tokens by the library's own calls: its prompt, its reading of chunks, a token a pass."""
+    """Return greedy tokens by llama.cpp's own calls, with one token per pass."""
     before, behind = target.facts.prompt
     content = before + mtmd_cpp.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
     shape = llama_cpp.llama_context_default_params()
@@ -87,7 +87,7 @@ def own_answer(target, seen, limit):
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
-def test_answers_are_the_librarys_own(checkpoint, tmp_path, kind):
+def test_answers_equal_llama_cpp(checkpoint, tmp_path, kind):
     target, rng = loaded(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
     assert target.spec == target_spec(tmp_path / f"tiny-{kind}.gguf")
     runner = llama_runner(target, "gguf", 1)
@@ -95,14 +95,14 @@ def test_answers_are_the_librarys_own(checkpoint, tmp_path, kind):
     with closing(LocalEngine(target, runner=runner)) as engine, torch.inference_mode():
         for count in (8, 5):
             seen = frames(target, count)
-            alone = answered(engine, seen, lambda known: DraftTree(), LIMIT, 0, QUESTION)[:LIMIT]
+            alone = answered(engine, seen, lambda tokens: DraftTree(), LIMIT, 0, QUESTION)[:LIMIT]
             assert len(set(alone)) > 3
             if kind == "F32":
-                # Of fewer bits the library's own passes over one row are summed in another order.
+                # With fewer bits, llama.cpp sums its passes over one row in another order.
                 assert own_answer(target, seen, LIMIT) == [*alone]
 
-            def draft(known, alone=alone):
-                right = [*alone[len(known) : len(known) + rng.randrange(6)]]
+            def draft(tokens, alone=alone):
+                right = [*alone[len(tokens) : len(tokens) + rng.randrange(6)]]
                 wrong = [rng.randrange(300) for _ in range(3)]
                 chains = [right, right[:1] + wrong] if runner.branches else [right + wrong]
                 return DraftTree.merged([DraftTree.chain(ids, [0.5] * len(ids), "guess") for ids in chains])
@@ -112,9 +112,9 @@ def test_answers_are_the_librarys_own(checkpoint, tmp_path, kind):
 
 
 @torch.inference_mode()
-def test_inputs_are_the_checkpoints(checkpoint, file):
-    target, known = loaded(file), target_architecture(checkpoint)
-    own = known.model(known.load(Placement()), known.tokenizer())
+def test_gguf_inputs_equal_checkpoints(checkpoint, file):
+    target, found = loaded(file), target_architecture(checkpoint)
+    own = found.model(found.load(Placement()), found.tokenizer())
     assert np.array_equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds.numpy())
     assert target.prompt_ids(QUESTION)[1] == own.prompt_ids(QUESTION)[1][1:]
     assert target.tokenizer.decode(own.tokenizer.encode(QUESTION).ids) == QUESTION
@@ -131,13 +131,13 @@ def test_inputs_are_the_checkpoints(checkpoint, file):
 
 def test_command_captions(tmp_path, capsys):
     file = write_pair(share_dir() / "models" / "tiny_qwen3_vl", tmp_path / "pair", "Q8_0")
-    drive, said = str(share_dir() / "rosbags" / "synthetic_drive"), []
+    drive, captions = str(share_dir() / "rosbags" / "synthetic_drive"), []
     for draft in ("none", ""):
         out = tmp_path / f"{draft}.json"
         options = ["--draft", draft] if draft else []
         assert main(["caption", drive, "--target", str(file), "--json", str(out), *options]) == 0
-        said.append([line for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()])
-    assert said[0] == said[1] and len(said[0]) == 9
+        captions.append([line for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()])
+    assert captions[0] == captions[1] and len(captions[0]) == 9
     assert main(["doctor", "--target", str(file), "--draft", "none"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("gguf on cpu by llama.cpp") == 1 and "recommended: --device cpu" in printed
@@ -190,19 +190,20 @@ from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
-asked = {"target": sys.argv[1], "draft": "none", "memory": "none", "question": "What is there?"}
-decoder = load_decoder(CaptionerSettings.of(asked), is_live=True)
+values = {"target": sys.argv[1], "draft": "none", "memory": "none", "question": "Describe the scene."}
+decoder = load_decoder(CaptionerSettings.of(values), is_live=True)
 frames, stamps = np.load(sys.argv[2]), tuple(i * 125_000_000 for i in range(8))
 for frame, stamp in zip(frames[:7], stamps):
     decoder.stream_frame(0, frame, stamp).result(20)
 window = Window(0, 0, 10**9, frames[:0], frames, stamps)
-caption = decoder.caption(window, Options(asked["question"]), Trace())
+caption = decoder.caption(window, Options(values["question"]), Trace())
 decoder.close()
 print(len(caption.token_ids) > 5, "torch" in sys.modules, psutil.Process().memory_info().rss < 400e6)
 """
 
 
-def test_a_captioner_needs_no_torch_and_little_memory(file, tmp_path):
+def test_gguf_captioner_needs_no_torch(file, tmp_path):
+    """It needs less than 400 MB."""
     np.save(tmp_path / "frames.npy", noise(8, 32, 40))
     command = [sys.executable, "-c", ALONE, str(file), str(tmp_path / "frames.npy")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
@@ -210,13 +211,13 @@ def test_a_captioner_needs_no_torch_and_little_memory(file, tmp_path):
     assert done.stdout.split() == ["True", "False", "True"]
 
 
-def test_its_digest_is_that_of_both_files(file, tmp_path):
+def test_digest_covers_both_files(file, tmp_path):
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes())
     projector = tmp_path / "mmproj-other.gguf"
     projector.write_bytes((file.parent / "mmproj-tiny.gguf").read_bytes())
     before = models_digest([copy])
-    (tmp_path / "beside.gguf").touch()
+    (tmp_path / "other.gguf").touch()
     assert models_digest([copy]) == before
     cut(projector)
     assert models_digest([copy]) != before

@@ -1,4 +1,4 @@
-"""A model by its hub id: from the hub or its cache."""
+"""Models by hub id, from the hub or its cache."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_old_weights_are_fetched_without_safetensors(tmp_path, monkeypatch):
     [({"target": "ORG/NAME", "draft": "ORG/NAME"}, "hub-target-as-draft"),
      ({"target": "ORG/DRAFT", "draft": "ORG/DRAFT"}, "hub-draft-as-target")],
 )  # fmt: skip
-def test_weights_of_another_model_are_not_fetched(online, models, code):
+def test_weights_of_wrong_model_are_not_fetched(online, models, code):
     with refused(code):
         load_pair("/nowhere", **models)
     assert "model.safetensors" not in online.sent
 
 
-def test_the_offer_of_the_hub(online):
+def test_offer_has_sizes_licence_and_commit(online):
     online.pretended = {"model-00002.safetensors": 10**10, "README.md": 10**4, "pytorch_model.bin": 10**10}
     sizes = online.sizes("ORG/NAME")
     download = sum(sizes.values()) - sizes["README.md"] - sizes["pytorch_model.bin"]
@@ -69,28 +69,28 @@ def test_the_offer_of_the_hub(online):
 
 
 @pytest.mark.parametrize("name", ["ORG/OTHER", "ORG/NAME@v2.0"])
-def test_an_unknown_hub_id_is_refused(online, name):
+def test_missing_hub_id_is_refused(online, name):
     with refused("hub-id-unknown", name=name):
         target_folder(name)
     assert offer(name) is None
 
 
 @pytest.mark.parametrize("revision", ["v1.0", "1" * 40])
-def test_a_revision_of_a_model(online, monkeypatch, revision):
+def test_revision_is_fetched_and_cached(online, monkeypatch, revision):
     name, commit = f"ORG/NAME@{revision}", REVISIONS["v1.0"]
     found = offer(name)
     assert is_hub_id(name) and found and found.revision == commit
     pair = load_pair("/nowhere", target=name, draft="ORG/DRAFT")
     assert pair.model_ids == {"target": f"ORG/NAME@{commit}", "draft": f"ORG/DRAFT@{COMMIT}"}
     assert online.commits == {commit, COMMIT}
-    # What was fetched is still there without the hub.
+    # Fetched files need no hub.
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert model_id(target_folder(f"ORG/NAME@{commit}")) == f"ORG/NAME@{commit}"
     with refused("hub-offline"):
         target_folder("ORG/NAME")
 
 
-def test_weights_are_of_the_revision_of_their_configs(online, monkeypatch):
+def test_weights_have_revision_of_configs(online, monkeypatch):
     folder = target_folder("ORG/NAME")
     monkeypatch.setitem(REVISIONS, "main", REVISIONS["v1.0"])
     fetch_weights(folder)
@@ -98,25 +98,25 @@ def test_weights_are_of_the_revision_of_their_configs(online, monkeypatch):
     assert online.commits == {COMMIT} and "model.safetensors" in online.sent
 
 
-def test_hub_is_asked_only_for_missing_weights(online, monkeypatch):
-    """A path inside the cache needs no network if the weights are there."""
+def test_hub_is_contacted_only_for_missing_weights(online, monkeypatch):
+    """A path inside the cache needs no network if the weights exist."""
     folder = target_folder("ORG/NAME")
     fetch_weights(folder)
     (folder / "model.safetensors").unlink()
     fetch_weights(target_folder(str(folder)))
     assert (folder / "model.safetensors").is_file()
-    asked = []
-    monkeypatch.setattr(hub, "_fetched", lambda *names: asked.append(names))
+    fetched = []
+    monkeypatch.setattr(hub, "_fetched", lambda *names: fetched.append(names))
     assert load_pair("/nowhere", target=str(folder), draft="none").model_ids == {"target": model_id(folder)}
-    assert not asked
+    assert not fetched
 
 
 @pytest.mark.parametrize("name", ["ORG/NAME@", "ORG/NAME@../x", "ORG/NAME@-x", "NAME@main", "ORG/NAME@a b"])
-def test_invalid_hub_ids(name):
+def test_invalid_hub_ids_are_rejected(name):
     assert not is_hub_id(name)
 
 
-def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):
+def test_folder_precedes_hub(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert target_folder("org/name") == Path("org/name")

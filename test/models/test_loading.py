@@ -1,4 +1,4 @@
-"""The pair, from one folder or from two; missing files are named."""
+"""Pairs of models from one folder or two, and refusals of missing files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def models(tmp_path):
     return Path(shutil.copytree(TINY, tmp_path / "models"))
 
 
-def test_the_shipped_pair_fits_together():
+def test_shipped_pair_fits():
     pair = load_pair(TINY)
     assert pair.draft is not None and pair.translation is not None and pair.translation.unchanged
     assert (pair.target.spec.frames, pair.target.spec.image_size) == (8, 64)
     assert (pair.draft.event_images, pair.draft.image_size) == (5, 64)
 
 
-def test_the_models_may_lie_apart(tmp_path):
+def test_models_may_have_separate_folders(tmp_path):
     target, draft = copied("target", tmp_path / "a"), copied("draft", tmp_path / "b")
     write(target, hub_weights(), "safetensors")
     write(draft, weights("draft"), "safetensors")
@@ -49,7 +49,7 @@ def test_each_model_has_its_own_end_tokens(models):
         target_spec(models / "target")
 
 
-def test_a_config_does_not_choose_the_attention(models):
+def test_config_cannot_choose_attention(models):
     for name in ("target", "draft", "draft/clip"):
         edit(models / name / "config.json", attn_implementation="a/b", _attn_implementation="a/b")
     pair = load_pair(models)

@@ -23,7 +23,7 @@ def gpus(monkeypatch):
     return monkeypatch
 
 
-def test_a_missing_library_is_refused(monkeypatch):
+def test_missing_library_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with refused("bitsandbytes-missing"):
         available("nf4", "cpu")
@@ -39,7 +39,8 @@ def test_llama_cpp_runs_on_the_cpu(gpus):
             available(*wrong, "", LLAMA_CPP)
 
 
-def test_modules_beside_the_language_model_are_not_quantised():
+def test_quantization_skips_other_modules():
+    """Only the language model is quantised."""
     assert [Placement(dtype).torch_dtype for dtype in DTYPES] == [torch.float32, *[torch.bfloat16] * 3]
     kept = ("lm_head", "model.tower")
     assert Placement("bf16").quantization(kept) is None
@@ -60,11 +61,11 @@ def test_modules_beside_the_language_model_are_not_quantised():
         (("float32", "cpu"), Placement("float32", "cpu")),
     ],
 )
-def test_names_become_devices(gpus, requested, placement):
+def test_device_names_become_placement(gpus, requested, placement):
     assert available(*requested) == placement
 
 
-def test_a_missing_device_is_refused(gpus):
+def test_missing_device_is_refused(gpus):
     for code, wrong in (("device-beyond-last", ("cuda:3", "")), ("draft-beyond-last", ("cuda", "cuda:2"))):
         with refused(code):
             available("bf16", *wrong)
@@ -72,6 +73,6 @@ def test_a_missing_device_is_refused(gpus):
     assert available("float32") == Placement("float32", "cpu")
 
 
-def test_parameters_are_checked_without_torch():
+def test_parameter_checks_need_no_torch():
     code = "import sys, crossspec_ros.captioning.replay_setup; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

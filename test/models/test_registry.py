@@ -1,4 +1,4 @@
-"""Which family a checkpoint is of, and what is known of it before anything is loaded."""
+"""Families of checkpoints, and their sizes without weights."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from crossspec_ros.models.registry import (
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "read"),
     [("target", target_spec), ("target", target_architecture), ("draft", event_image_size),
      ("draft", draft_architecture)],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["gpt2", 7])
-def test_another_type_is_refused(tmp_path, name, known, kind):
+def test_unsupported_type_is_refused(tmp_path, name, read, kind):
     folder = copied(name, tmp_path / name)
     edit(folder / "config.json", model_type=kind)
     with refused("target-of-unknown-type" if name == "target" else "draft-of-unknown-type", kind=kind):
-        known(folder)
+        read(folder)
 
 
-def test_the_reason_against_a_known_type_is_given(tmp_path):
+def test_refused_type_has_reason(tmp_path):
     folder = copied("target", tmp_path / "target")
     edit(folder / "config.json", model_type="molmo2")
     with refused("target-sees-frames-both-ways"):
         target_spec(folder)
 
 
-def test_sizes_are_known_without_torch(tmp_path):
+def test_sizes_need_no_torch(tmp_path):
     targets = [str(family.checkpoint(tmp_path / name)) for name, family in TINY_FAMILIES.items()]
     code = f"""
 import sys
@@ -55,7 +55,7 @@ assert not {{"torch", "transformers", "tokenizers"}} & set(sys.modules)
 
 
 @pytest.mark.parametrize("size", [48, 224, 336])
-def test_the_image_size_of_a_draft_is_that_of_its_tower(tmp_path, size):
+def test_event_image_size_equals_towers(tmp_path, size):
     folder = copied("draft", tmp_path / "draft")
     config = folder / "clip" / "config.json"
     if size == 336:

@@ -1,4 +1,4 @@
-"""The checkpoint that ships as changes of another model fits the model that its config describes."""
+"""The adapter in models/smol fits the model that its config describes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SMOL = share_dir() / "models" / "smol"
 BASE_WORDS = 49_152
 
 
-def test_every_change_has_its_place():
-    known = target_architecture(SMOL)
-    assert isinstance(known, TransformersTarget)
+def test_shipped_changes_fit_model():
+    architecture = target_architecture(SMOL)
+    assert isinstance(architecture, TransformersTarget)
     with torch.device("meta"):
-        places = known.module_class()(known.config).state_dict()
+        places = architecture.module_class()(architecture.config).state_dict()
     changed = set()
     with safe_open(SMOL / smol_base.WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""Tokenizers of both kinds give the ids that sentencepiece and the published code give."""
+"""Tokenizers of both kinds give the same ids as sentencepiece and the published code."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EVENT_TOKENS = ("<ev_patch>", "<ev_start>", "<ev_end>")
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory):
-    """A folder with a `tokenizer.model` of LLaMA's kind: BPE with bytes for what it does not know."""
+    """Return a folder with a `tokenizer.model` like LLaMA's: BPE with fallback to bytes."""
     folder = tmp_path_factory.mktemp("llama")
-    # Lines, so that the end of a line is a byte to it, as to LLaMA's.
+    # Trained on lines, so that a line break is a byte token, as in LLaMA's.
     corpus = " ".join([*draft_prompt(QUESTION), *target_prompt(QUESTION), *TEXTS]).splitlines() * 20
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus), model_prefix=str(folder / "tokenizer"), model_type="bpe",
@@ -45,7 +45,7 @@ def pieces(llama):
     return sentencepiece.SentencePieceProcessor(model_file=str(llama / "tokenizer.model"))
 
 
-def test_the_ids_are_those_of_sentencepiece(folder, pieces):
+def test_ids_equal_sentencepiece(folder, pieces):
     tokenizer = load_tokenizer(folder, 500, EVENT_TOKENS)
     for text in TEXTS:
         ids = tokenizer.encode(text).ids
@@ -64,12 +64,12 @@ def test_prompts_have_the_spaces_of_sentencepiece(folder, pieces, legacy):
     text, rest = draft_prompt(QUESTION)[0].removesuffix("<ev_start>"), f"\n{QUESTION} ASSISTANT:"
     assert before == [pieces.bos_id(), *pieces.encode(text), start]
     ids = pieces.encode(rest)
-    # The dummy space before a text: only newer tokenizers leave it out behind a special token.
+    # The dummy space before a text: only newer tokenizers omit it after a special token.
     assert pieces.id_to_piece(ids[0]) == "▁"
     assert after == [end, *(ids[1:] if legacy is False else ids)]
     before, after = VideoLlava.texts(tokenizer, QUESTION)
-    whole = tokenizer.encode(f"USER: <video>\n{QUESTION} ASSISTANT:").ids
-    assert whole == [*before, video, *after]
+    ids = tokenizer.encode(f"USER: <video>\n{QUESTION} ASSISTANT:").ids
+    assert ids == [*before, video, *after]
     assert (tokenizer.id_to_token(after[0]) == "▁") is (legacy is not False)
 
 
@@ -91,7 +91,7 @@ def test_added_tokens_keep_their_ids(folder, pieces):
      ({"mm_use_im_start_end": True}, EVENT_TOKENS),
      ({"mm_use_im_start_end": True, "mm_use_im_patch_token": False}, EVENT_TOKENS[1:])],
 )  # fmt: skip
-def test_the_config_of_eventgpt_adds_tokens(tmp_path, llama, flags, added):
+def test_eventgpt_config_adds_tokens(tmp_path, llama, flags, added):
     draft = copied("draft", tmp_path / "draft")
     (draft / "tokenizer.json").unlink()
     (draft / "tokenizer.model").write_bytes((llama / "tokenizer.model").read_bytes())
@@ -103,8 +103,8 @@ def test_the_config_of_eventgpt_adds_tokens(tmp_path, llama, flags, added):
     ]
 
 
-def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path):
-    """InternVL3's has one id more than rows."""
+def test_added_tokens_without_row_are_text(tmp_path):
+    """InternVL3's tokenizer has one id more than there are rows."""
     made = Tokenizer.from_file(str(TINY / "draft" / "tokenizer.json"))
     made.add_special_tokens(["<one>", "<video>"])
     made.save(str(tmp_path / "tokenizer.json"))
@@ -112,9 +112,9 @@ def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path):
     (tmp_path / "added_tokens.json").write_text(json.dumps(added))
     rows = added["<video>"]
     assert rows is not None
-    whole, cut = load_tokenizer(tmp_path, rows + 1), load_tokenizer(tmp_path, rows)
+    full, cut = load_tokenizer(tmp_path, rows + 1), load_tokenizer(tmp_path, rows)
     for content in ("<video>", "a <video> b", "\n<video>"):
-        assert whole.encode(content).ids == made.encode(content).ids
+        assert full.encode(content).ids == made.encode(content).ids
         assert max(cut.encode(content).ids) < rows
     assert cut.encode("<one>").ids == made.encode("<one>").ids
     with refused("tokenizer-added-too-large", size=rows + 1, rows=rows):
@@ -127,7 +127,7 @@ def test_tokens_added_behind_the_last_row_are_ordinary_text(tmp_path):
      ("tokenizer.model", b"no model", "tokenizer-no-model"),
      ("tokenizer_config.json", b"{", "tokenizer-config-no-json")],
 )  # fmt: skip
-def test_a_damaged_tokenizer(folder, file, content, code):
+def test_damaged_tokenizer_is_refused(folder, file, content, code):
     (folder / file).write_bytes(content)
     with refused(code, library_text=True):
         load_tokenizer(folder, 500)

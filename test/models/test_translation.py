@@ -1,4 +1,4 @@
-"""Drafts in another vocabulary: the tokens that the target gets, and their probabilities."""
+"""Translation of drafts into another vocabulary: tokens and probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [("pieces", "tiny"), ("tiny", "pieces"), ("pieces", "chatml"), ("tiny", 
 
 @cache
 def tokenizer(name):
-    """LLaMA's kind, the shipped one, or the same behind a prompt that ends with a line break."""
+    """Return a tokenizer like LLaMA's ("pieces"), the shipped one ("tiny"), or one for ChatML prompts."""
     if name != "pieces":
         folder = {"tiny": "tiny/target", "chatml": "tiny_qwen3_vl"}[name]
         return Tokenizer.from_file(str(share_dir() / "models" / folder / "tokenizer.json"))
@@ -56,7 +56,7 @@ used = cache(make)
 
 
 def response(name, text):
-    """The tokens of a response behind the model's prompt, from one encoding of everything."""
+    """Return the tokens of a response, encoded together with the model's prompt."""
     before = tokenizer(name).encode(PROMPTS[name]).ids
     text = text.removeprefix(" ") if name == "chatml" else text
     return [*tokenizer(name).encode(PROMPTS[name] + text).ids[len(before) :], EOS[name]]
@@ -67,8 +67,8 @@ def probs(tokens):
 
 
 @pytest.mark.parametrize(("draft", "target"), PAIRS)
-def test_a_caption_becomes_the_targets_own_tokens(draft, target):
-    """A part of it becomes whole words, as probable as they are in the draft."""
+def test_caption_becomes_target_tokens(draft, target):
+    """A part of it becomes complete words, with the probabilities that they have in the draft."""
     for sentence in SENTENCES[:20]:
         tokens, own = response(draft, f" {sentence}"), response(target, f" {sentence}")
         products = [math.prod(probs(tokens)[:i]) for i in range(len(tokens) + 1)]
@@ -82,26 +82,27 @@ def test_a_caption_becomes_the_targets_own_tokens(draft, target):
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(PAIRS), st.lists(st.integers(0, 600), max_size=24))
-def test_any_tokens_give_words_of_the_target_only(pair, tokens):
+def test_translation_has_only_target_words(pair, tokens):
     draft, target = pair
     translated, likely = used(draft, target)(tokens, probs(tokens))
     assert len(translated) == len(likely) and all(0 < p <= 1 for p in likely)
     words = set(tokenizer(target).get_vocab(with_added_tokens=False).values()) - {0, 1, 2}
     assert words.issuperset(translated[:-1]) and words | {EOS[target]} >= set(translated[-1:])
-    # Remembered words make no difference.
+    # Cached words make no difference.
     assert make(draft, target)(tokens, probs(tokens)) == (translated, likely)
     grown, _ = used(draft, target)([*tokens, *tokens], probs(tokens * 2))
     assert grown[: len(translated)] == translated
 
 
-def test_a_broken_letter_ends_it():
+def test_translation_ends_at_broken_letter():
     *tokens, end = response("tiny", " a é b")
     half = tokens.index(response("tiny", " é")[-2])
     broken = [*tokens[:half], *tokens[half + 1 :], end]
     assert list(used("tiny", "pieces")(broken, [1.0] * 9)[0]) == response("pieces", " a")[:-1]
 
 
-def test_text_that_the_target_would_change_ends_it():
+def test_translation_ends_at_changed_text():
+    """The target's tokenizer would change the text to lower case."""
     layout = json.loads(tokenizer("tiny").to_str()) | {"normalizer": {"type": "Lowercase"}}
     lower = Tokenizer.from_str(json.dumps(layout))
     translation = Translation(tokenizer("pieces"), lower, 2, 2, lower.encode("ASSISTANT:").ids)
@@ -120,7 +121,7 @@ def test_shared_ids_pass_unchanged():
             assert translation(mixed, [0.5] * 99) == (tuple(tokens[:5]), (0.5,) * 5)
 
 
-def test_no_vocabulary_that_differs_passes_unchanged():
+def test_different_vocabulary_is_translated():
     layout = json.loads(tokenizer("tiny").to_str())
     vocabulary = layout["model"]["vocab"]
     vocabulary["a"], vocabulary["e"] = vocabulary["e"], vocabulary["a"]

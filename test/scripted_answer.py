@@ -1,4 +1,4 @@
-"""Answers that an engine makes in tests, and windows as it is given them."""
+"""Scripted answers for tests of an engine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from crossspec_ros.windows.window import Window
 WAIT_S = 60
 
 
-class Asked:
-    """An answer that proposes what `guess` makes of its tokens, for at most `limit` passes."""
+class ScriptedAnswer:
+    """An answer of at most `limit` passes, with draft trees from `guess` for its tokens."""
 
     max_new_tokens = 10**6
     sampling = None
@@ -64,7 +64,7 @@ class Asked:
         self.rests += 1
 
 
-def given(window: Window) -> tuple[list[np.ndarray], list[int]]:
+def frames_of(window: Window) -> tuple[list[np.ndarray], list[int]]:
     return list(window.frames), list(window.frame_stamps_ns)
 
 
@@ -82,8 +82,8 @@ def answered(
     ahead: int = 0,
     question: str = QUESTION,
 ) -> tuple[int, ...]:
-    """Tokens about these frames, of which the first `ahead` are prefilled, in at most `limit` passes."""
-    request, answer = engine.open(0, Trace()), Asked(guess, limit, question)
+    """Return tokens about these frames from at most `limit` passes; prefill the first `ahead` frames."""
+    request, answer = engine.open(0, Trace()), ScriptedAnswer(guess, limit, question)
     for i, frame in enumerate(frames[:ahead]):
         engine.add_frame(request, frame, i).result(WAIT_S)
     engine.ask(request, answer, (list(frames), list(range(len(frames))))).result(WAIT_S)
@@ -92,10 +92,10 @@ def answered(
 
 
 def ahead_of(tokens: tuple[int, ...], count: int = 5) -> Callable[[tuple[int, ...]], DraftTree]:
-    """A guess that has the next `count` of these tokens."""
+    """Return a guess that drafts the next `count` of these tokens."""
 
-    def guess(known: tuple[int, ...]) -> DraftTree:
-        right = tokens[len(known) : len(known) + count]
+    def guess(verified: tuple[int, ...]) -> DraftTree:
+        right = tokens[len(verified) : len(verified) + count]
         return DraftTree.chain(right, [0.9] * len(right), "guess")
 
     return guess
