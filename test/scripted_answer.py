@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from plain_target import QUESTION
 
-from crossspec_ros.engine.accept import accepted
+from crossspec_ros.engine.accept import accept_tokens
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.request import Request
@@ -35,7 +35,7 @@ class ScriptedAnswer:
         limit: int = 1,
         question: str = QUESTION,
         on_step: Callable[[], None] = lambda: None,
-        accept: Callable[[DraftTree, Any], tuple[tuple[int, ...], int]] = accepted,
+        accept: Callable[[DraftTree, Any], tuple[tuple[int, ...], int]] = accept_tokens,
     ) -> None:
         self._guess, self._limit, self._on_step, self.question = guess, limit, on_step, question
         self.trace, self.accept = Trace(), accept

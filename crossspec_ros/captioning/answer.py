@@ -16,7 +16,7 @@ from crossspec_ros.captioning.caption import Caption, Rehearsal
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import Context, Draft, PassResult
 from crossspec_ros.drafting.proposers.chain import align
-from crossspec_ros.engine.accept import accepted
+from crossspec_ros.engine.accept import accept_tokens
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import failures_logged
@@ -125,7 +125,7 @@ class Answer:
             return self._policy.propose(self._known, unread, left, branches)
 
     def accept(self, tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], int]:
-        return accepted(tree, logits, self._draw, self.grammar)
+        return accept_tokens(tree, logits, self._draw, self.grammar)
 
     def take(self, tree: DraftTree, step: Step) -> bool:
         self.ended_ns = time.perf_counter_ns()

@@ -21,7 +21,7 @@ from crossspec_ros.captioning.caption import Holding, Listener, Options, Outcome
 from crossspec_ros.captioning.standing import Told
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
-from crossspec_ros.engine.json_grammar import checked_schema
+from crossspec_ros.engine.json_grammar import check_schema
 from crossspec_ros.engine.request import settle
 from crossspec_ros.errors import InputError, LinkError, failures_logged, tried
 from crossspec_ros.telemetry.pulse import Pulse
@@ -201,7 +201,7 @@ class Captioner:
         """
         check_length(question)
         if schema:
-            checked_schema(schema)
+            check_schema(schema)
         with self.changed:
             if self._stopping.is_set():
                 raise InputError(_DEACTIVATED)

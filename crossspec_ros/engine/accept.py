@@ -21,7 +21,7 @@ def agreement(draft: Sequence[int], choices: Sequence[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, choices, strict=False)))
 
 
-def greedy_tokens(logits: Any) -> list[int]:
+def choose_greedily(logits: Any) -> list[int]:
     """Return the likeliest token of each row of (n, vocabulary) logits, in torch or numpy.
 
     Raises NonFiniteError if a row's highest logit is NaN or infinite. One copy from the device brings both
@@ -44,7 +44,7 @@ def greedy_path(tree: DraftTree, choices: Sequence[int]) -> tuple[tuple[int, ...
     return follow(tree, lambda node: choices[1 + node])
 
 
-def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
+def score_nodes(tree: DraftTree, logits: Any) -> tuple[float, ...]:
     """Return the log-probability of each node after its parent; 0 for children of the root.
 
     `logits` are (nodes, vocabulary). Raises NonFiniteError if a log-probability is NaN.
@@ -60,7 +60,7 @@ def node_scores(tree: DraftTree, logits: Any) -> tuple[float, ...]:
     return tuple(0.0 if row == ROOT else one for row, one in zip(rows, probs, strict=True))
 
 
-def accepted(
+def accept_tokens(
     tree: DraftTree,
     logits: Any,
     draw: Callable[[Any], int] | None = None,
@@ -77,7 +77,7 @@ def accepted(
     Raises NonFiniteError if logits are not finite.
     """
     # The check includes rejected nodes, because their keys stay in the row.
-    choices = greedy_tokens(logits)
+    choices = choose_greedily(logits)
     if grammar is None and draw is None:
         return greedy_path(tree, choices)
 
@@ -89,7 +89,7 @@ def accepted(
             allowed = grammar.allowed()
             n = min(len(row), len(allowed))
             row = np.where(allowed[:n], row[:n], -np.inf)
-        return greedy_tokens(row[None])[0] if draw is None else draw(row)
+        return choose_greedily(row[None])[0] if draw is None else draw(row)
 
     if grammar is None:
         return follow(tree, token)

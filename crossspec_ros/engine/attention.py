@@ -18,7 +18,7 @@ FEW_TOKENS = 64
 _NAME = "crossspec_products"
 
 
-def products(
+def attend_by_products(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -41,8 +41,8 @@ def products(
 
 
 @contextmanager
-def attending_by_products(model: PreTrainedModel) -> Iterator[None]:
-    """Set the model's attention to `products` inside the `with` block."""
+def use_products(model: PreTrainedModel) -> Iterator[None]:
+    """Set the model's attention to `attend_by_products` inside the `with` block."""
     before = model.config._attn_implementation
     model.set_attn_implementation(_NAME)
     try:
@@ -51,4 +51,4 @@ def attending_by_products(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-AttentionInterface.register(_NAME, products)
+AttentionInterface.register(_NAME, attend_by_products)

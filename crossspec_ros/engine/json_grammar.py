@@ -57,7 +57,7 @@ class GrammarCompiler:
                 "a schema needs the target's logits, but the target runs on a server: set target to a model "
                 "on this machine, or leave schema empty"
             )
-        text = checked_schema(schema)
+        text = check_schema(schema)
         try:
             from llguidance import LLMatcher
         except ImportError:
@@ -89,11 +89,11 @@ class GrammarCompiler:
 def read_schema(value: str) -> str:
     """Return the schema for a parameter's value: JSON, the path of a JSON file, or nothing.
 
-    Raises InputError as `checked_schema` does, and if the file is unreadable.
+    Raises InputError as `check_schema` does, and if the file is unreadable.
     """
     value = value.strip()
     if not value or value[0] in '{["':
-        return checked_schema(value) if value else ""
+        return check_schema(value) if value else ""
     try:
         text = read_small(Path(value)).decode("utf-8-sig")
     except (OSError, ValueError) as error:
@@ -101,10 +101,10 @@ def read_schema(value: str) -> str:
         raise InputError(
             f"the schema '{value[:200]}' cannot be read ({reason}): set schema to JSON or to a JSON file"
         ) from None
-    return checked_schema(text)
+    return check_schema(text)
 
 
-def checked_schema(schema: str) -> str:
+def check_schema(schema: str) -> str:
     """Return the closed schema as JSON without spaces.
 
     Raises InputError if the schema is not an object or is too large. llguidance checks the keywords.

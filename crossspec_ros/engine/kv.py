@@ -35,7 +35,7 @@ class KVRow:
         """Whether the memory belongs to the pool."""
         return self._pooled is not None and self.states is self._pooled
 
-    def room(self, like: torch.Tensor, length: int) -> torch.Tensor:
+    def reserve(self, like: torch.Tensor, length: int) -> torch.Tensor:
         """Return memory for `length` tokens of the kind of `like` (1, heads, n, head size)."""
         before = self.states
         if before is None or length > before.shape[3]:
@@ -77,7 +77,7 @@ class RowCache(Cache):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = self._row.room(key_states, self._seen)[:, layer_idx, None]
+        keys, values = self._row.reserve(key_states, self._seen)[:, layer_idx, None]
         keys[:, :, self._at], values[:, :, self._at] = key_states, value_states
         return keys[:, :, : self._seen], values[:, :, : self._seen]
 

@@ -24,7 +24,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, VERIFIED, llama_cells
 from crossspec_ros.models.gguf import GgufTarget
-from crossspec_ros.models.gguf_file import written_model
+from crossspec_ros.models.gguf_file import convert_model
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 
@@ -270,7 +270,7 @@ def llama_runner(
         target: its vision tower stays in torch, unless it is a GGUF target.
         dtype: float32, bf16 or int8; ignored for GGUF targets.
         threads: threads of llama.cpp.
-        digest: of the weights, see `written_model`.
+        digest: of the weights, see `convert_model`.
         frees: delete the converted layers in torch.
         text_room: tokens of a window in addition to its frames.
 
@@ -279,7 +279,7 @@ def llama_runner(
     capacity = target.spec.frame_tokens + text_room
     if isinstance(target, GgufTarget):
         return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, is_own=True)
-    model = written_model(target, LLAMA_KINDS[dtype], digest)
+    model = convert_model(target, LLAMA_KINDS[dtype], digest)
     if frees:
         from torch import nn
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.loop import Loop
 from crossspec_ros.engine.openmp import give_back
-from crossspec_ros.engine.pass_cost import PassCost, measured_cost
+from crossspec_ros.engine.pass_cost import PassCost, measure_cost
 from crossspec_ros.engine.request import Ask, Frame, Frames, Request, Score, settle
 from crossspec_ros.engine.runner import BATCHES, Runner
 from crossspec_ros.engine.scheduler import schedule
@@ -140,7 +140,7 @@ class LocalEngine:
             noise = self._loop.noise(max(batches, default=1))
             try:
                 read = lambda rows, tokens: self._loop.noise_pass(noise[:rows], tokens - 1)  # noqa: E731
-                return measured_cost(read, self.runner.is_static, batches)
+                return measure_cost(read, self.runner.is_static, batches)
             finally:
                 for sequence in noise:
                     sequence.close()

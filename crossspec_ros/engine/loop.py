@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossspec_ros.engine.accept import accepted, node_scores
+from crossspec_ros.engine.accept import accept_tokens, score_nodes
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.pass_cost import PassCost
 from crossspec_ros.engine.request import Ask, Frame, Request, Score, settle
@@ -72,12 +72,12 @@ class Loop:
         """Run one turn. An error ends the work of its request only."""
         if self.cost is not None:
             self.cost.rows = max(1, len(batch.answering))
-        turns = self._turns(batch)
-        self._each(turns, self._begin)
-        self._tried(turns, self._encode)
-        self._each(turns, self._propose)
-        for group in self._groups([turn for turn in turns if not turn.is_over]):
-            self._tried(group, self._read)
+        turns = self._collect(batch)
+        self._try_each(turns, self._begin)
+        self._try_all(turns, self._encode)
+        self._try_each(turns, self._propose)
+        for group in self._group([turn for turn in turns if not turn.is_over]):
+            self._try_all(group, self._read)
 
     def reset(self, request: Request, is_valid: bool = True) -> None:
         """Free the KV row and the rehearsal of a request."""
@@ -112,21 +112,21 @@ class Loop:
         outputs = self._runner.read(inputs)
         ended = self._stream.mark()
         for sequence, input_, output in zip(sequences, inputs, outputs, strict=True):
-            sequence.keep(input_, tree, *accepted(tree, output.logits), output)
+            sequence.keep(input_, tree, *accept_tokens(tree, output.logits), output)
         return self._stream.seconds(begun, ended)
 
-    def _turns(self, batch: Batch) -> list[_Turn]:
+    def _collect(self, batch: Batch) -> list[_Turn]:
         with self.lock:
             # Another thread may have cancelled a task.
             turns = [_Turn(request, request.tasks[0]) for request in batch.answering if request.tasks]
             for request in batch.ahead:
                 count = round(min(len(request.frames), self._joined))
                 turns.append(_Turn(request, frames=[request.frames.popleft() for _ in range(count)]))
-        if batch.idle is not None and (rehearsal := self._rehearsal(batch.idle)) is not None:
+        if batch.idle is not None and (rehearsal := self._next_rehearsal(batch.idle)) is not None:
             turns.append(_Turn(batch.idle, rehearsal))
         return turns
 
-    def _rehearsal(self, request: Request) -> Ask | None:
+    def _next_rehearsal(self, request: Request) -> Ask | None:
         """Return the rehearsal to continue. If there is none, let the proposers prepare."""
         sequence, spec = request.sequence, self._target.spec
         try:
@@ -147,7 +147,7 @@ class Loop:
             _LOG.warning("preparing for window %d failed: %s", request.window, described(error))
         return None
 
-    def _tried(self, turns: Sequence[_Turn], do: Callable[[list[_Turn]], None]) -> None:
+    def _try_all(self, turns: Sequence[_Turn], do: Callable[[list[_Turn]], None]) -> None:
         """Do this for all turns at once. If it fails, do it for each turn to find the faulty ones."""
         working = [turn for turn in turns if not turn.is_over]
         try:
@@ -160,12 +160,12 @@ class Loop:
                 return
         # After the `except` block, because its error holds the tensors of the failed pass.
         for turn in working:
-            self._tried([turn], do)
+            self._try_all([turn], do)
 
-    def _each(self, turns: Sequence[_Turn], do: Callable[[_Turn], None]) -> None:
+    def _try_each(self, turns: Sequence[_Turn], do: Callable[[_Turn], None]) -> None:
         """Do this for each turn separately."""
         for turn in turns:
-            self._tried([turn], lambda alone: do(*alone))
+            self._try_all([turn], lambda alone: do(*alone))
 
     def _begin(self, turn: _Turn) -> None:
         """Add the frames and the question of the work to its sequence."""
@@ -225,7 +225,7 @@ class Loop:
             return
         turn.input = sequence.next_input(turn.tree, logits)
 
-    def _groups(self, turns: Sequence[_Turn]) -> list[list[_Turn]]:
+    def _group(self, turns: Sequence[_Turn]) -> list[list[_Turn]]:
         """Group the turns into passes of minimal total cost."""
         if self.cost is None:
             return [[turn] for turn in turns]
@@ -241,7 +241,7 @@ class Loop:
         most = max(len(turn.input) for turn in turns)
         done = _Pass(len(turns), most, begun, self._stream.mark(), begun_ns)
         for turn, output in zip(turns, outputs, strict=True):
-            self._each([turn], partial(self._finish, done, output))
+            self._try_each([turn], partial(self._finish, done, output))
 
     def _finish(self, done: _Pass, output: Output, turn: _Turn) -> None:
         """Accept tokens or scores from the output of a pass."""
@@ -255,7 +255,7 @@ class Loop:
             # A cancelled answer is over, too.
             is_over = task.future.done() or not task.answer.take(tree, step)
         elif task is not None:
-            result = node_scores(tree, output.logits)
+            result = score_nodes(tree, output.logits)
             sequence.forget()
         else:
             sequence.was_read(turn.input, tree)

@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaModel
 
-from crossspec_ros.engine.attention import FEW_TOKENS, attending_by_products
+from crossspec_ros.engine.attention import FEW_TOKENS, use_products
 from crossspec_ros.engine.kv import KVRow, RowCache, RowsCache
 from crossspec_ros.engine.pass_cost import SIZES
 from crossspec_ros.engine.runner import BATCHES, Input, Output
@@ -97,7 +97,7 @@ class ModelRunner:
         positions = torch.zeros(self.axes, 1, dtype=torch.long)
         self.read([Input(first, weight.new_zeros(1, weight.shape[1]), positions, np.ones((1, 1), bool))])
         if count > len(self.pooled):
-            like = first.room(weight, 1)
+            like = first.reserve(weight, 1)
             of_two, layers, heads, _, size = like.shape
             # Zeros, because attention also multiplies masked keys and values, and 0 x NaN is NaN.
             self._states = like.new_zeros(of_two, layers, count, heads, self.capacity, size)
@@ -165,7 +165,7 @@ class ModelRunner:
         """Run a pass without a graph, see `forward`."""
         embeds = pad_sequence([input_.embeds for input_ in inputs], batch_first=True)
         seen = max(input_.end for input_ in inputs)
-        positions, mask, *indices = padded(inputs, embeds.shape[:2], seen, self.capacity)
+        positions, mask, *indices = pad_inputs(inputs, embeds.shape[:2], seen, self.capacity)
         cache: RowCache | RowsCache
         if len(inputs) == 1:
             cache = RowCache(inputs[0].row, slice(inputs[0].row.length, seen), seen)
@@ -199,7 +199,7 @@ class StaticPass:
         self.graph: torch.cuda.CUDAGraph | None = None
         if like.is_cuda:
             is_short = shape[0] * shape[1] <= FEW_TOKENS
-            with _capturing, attending_by_products(runner.model) if is_short else nullcontext():
+            with _capturing, use_products(runner.model) if is_short else nullcontext():
                 self._capture()
 
     def fits(self, inputs: Sequence[Input]) -> bool:
@@ -213,7 +213,7 @@ class StaticPass:
         self._embeds.zero_()
         for i, input_ in enumerate(inputs):
             self._embeds[i, : len(input_)] = input_.embeds
-        host = padded(inputs, self._shape, self._capacity, self._capacity)
+        host = pad_inputs(inputs, self._shape, self._capacity, self._capacity)
         buffers = self._positions, self._mask, self._at, self._rows
         for buffer, values in zip(buffers, host, strict=True):
             buffer.copy_(to_device(values, buffer.device))
@@ -241,7 +241,7 @@ class StaticPass:
         self.graph = graph
 
 
-def padded(
+def pad_inputs(
     inputs: Sequence[Input], shape: Sequence[int], seen: int, capacity: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return inputs padded to `shape` (b, n), on the host.

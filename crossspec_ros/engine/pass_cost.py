@@ -97,9 +97,7 @@ class PassCost:
         return max(1.0, rows / self._rows[-1]) * (left + at % 1 * (right - left))
 
 
-def measured_cost(
-    read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()
-) -> PassCost:
+def measure_cost(read: Callable[[int, int], float], is_static: bool, batches: Sequence[int] = ()) -> PassCost:
     """Measure the cost model as medians: `read(sequences, tokens)` runs a pass and returns its seconds.
 
     Long passes run fewer times, because disturbances are a smaller part of them.

@@ -91,7 +91,7 @@ class Answering(Protocol):
         """
 
     def accept(self, tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], int]:
-        """Return the accepted nodes and the bonus token, see `accept.accepted`."""
+        """Return the accepted nodes and the bonus token, see `accept.accept_tokens`."""
 
     def take(self, tree: DraftTree, step: Step) -> bool:
         """Take the result of a pass; return whether the answer needs another pass."""

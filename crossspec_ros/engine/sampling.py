@@ -47,7 +47,7 @@ class Sampling:
     def draws(self) -> Callable[[Any], int]:
         """Return a function that draws a token for (vocab,) logits, with a new generator."""
         generator = self.generator()
-        return lambda logits: drawn(self.probs(logits), generator)
+        return lambda logits: draw_token(self.probs(logits), generator)
 
     def probs(self, logits: Any) -> torch.Tensor:
         """Return the probabilities, float32 on the CPU, for (..., vocab) logits in torch or numpy.
@@ -65,7 +65,7 @@ class Sampling:
         return scores.masked_fill(outside.scatter(-1, order, outside), -torch.inf).softmax(-1)
 
 
-def drawn(probs: torch.Tensor, generator: torch.Generator) -> int:
+def draw_token(probs: torch.Tensor, generator: torch.Generator) -> int:
     """Draw a token from (vocab,) probabilities with a generator on the CPU.
 
     Verification accepts the node with the drawn token. So captions have the target's distribution, for any

@@ -88,7 +88,7 @@ class EventGPT(TransformersModel):
         self.eos_ids = eos_ids
 
     def encode(self, images: np.ndarray) -> Tensor:
-        return self.module.encode_events(self.own(clip_pixels(images, self.image_size)))
+        return self.module.encode_events(self.to_model(clip_pixels(images, self.image_size)))
 
     def prompt(self, question: str, event_tokens: Tensor) -> Chunk:
         before, after = (self.words(tuple(ids)).embeds for ids in draft_prompt_ids(self.tokenizer, question))

@@ -133,7 +133,7 @@ class GgufArchitecture:
             return convert_gguf_tokenizer(metadata["general.architecture"], values)[0]
         # The libraries raise errors of many kinds for an unsupported vocabulary.
         except Exception as error:
-            raise _unfit(self.file, f"has an unsupported vocabulary ({first_line(error)})") from error
+            raise _error(self.file, f"has an unsupported vocabulary ({first_line(error)})") from error
 
     def load(self, placement: Placement) -> LlamaModel:
         return LlamaModel(self.file, _COPY)
@@ -148,10 +148,10 @@ FAMILY = GgufArchitecture
 def projector_of(file: Path) -> Path:
     """Return the projector in a model's folder; raises InputError unless there is exactly one."""
     if fnmatch(file.name, PROJECTOR):
-        raise _unfit(file, "is a projector", "set target to the file of the language model")
+        raise _error(file, "is a projector", "set target to the file of the language model")
     found = sorted(file.parent.glob(PROJECTOR))
     if len(found) != 1:
-        raise _unfit(
+        raise _error(
             file,
             f"needs one projector in its folder, a file with mmproj in its name, but there are {len(found)}",
             "put the model and its published projector into a folder of their own",
@@ -162,17 +162,17 @@ def projector_of(file: Path) -> Path:
 @lru_cache
 def _read(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
     with closing(LlamaModel(files[0], _COPY)) as model:
-        return _found(model, *files)
+        return _architecture(model, *files)
 
 
-def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
+def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
     library, handle, metadata = model.library, model.handle, read_header(file)[0]
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
-        raise _unfit(file, "has recurrent layers, which cannot roll back")
+        raise _error(file, "has recurrent layers, which cannot roll back")
     if metadata.get("split.count", 1) > 1:
-        raise _unfit(file, "is a part of a model", "join the parts with llama.cpp's llama-gguf-split --merge")
+        raise _error(file, "is a part of a model", "join the parts with llama.cpp's llama-gguf-split --merge")
     if not _takes_embeddings(file, model):
-        raise _unfit(file, "gives other logits for embeddings than for token ids")
+        raise _error(file, "gives other logits for embeddings than for token ids")
     projector = LlamaProjector(projector_file, model)
     image_size = min(read_header(projector_file)[0]["clip.vision.image_size"] or _MAX_SIZE, _MAX_SIZE)
 
@@ -186,12 +186,12 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
     single, double = ([one for one in parts(frames) if isinstance(one, Picture)] for frames in (1, 2))
     per_unit = 2 if len(double) == len(single) else 1
     if not all(picture.is_causal for picture in single):
-        raise _unfit(file, "has frames that attend to later frames, so it cannot prefill them one by one")
+        raise _error(file, "has frames that attend to later frames, so it cannot prefill them one by one")
     unit_tokens = max(map(tokens, _SHAPES))
     most_tokens = library.llama_model_n_ctx_train(handle)
     frame_tokens = FRAMES // per_unit * unit_tokens
     if frame_tokens + TEXT_ROOM > most_tokens:
-        raise _unfit(file, f"was trained with {most_tokens} tokens, but {FRAMES} frames need {frame_tokens}")
+        raise _error(file, f"was trained with {most_tokens} tokens, but {FRAMES} frames need {frame_tokens}")
     return GgufArchitecture(
         file=file,
         bytes=file.stat().st_size + projector_file.stat().st_size,
@@ -201,7 +201,7 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
             image_size=image_size,
             frame_tokens=frame_tokens,
             most_tokens=most_tokens,
-            eos_ids=_ends(file, model),
+            eos_ids=_eos_ids(file, model),
             axes=3 if model.axes > 1 else 1,
             added_layers=model.width // library.llama_model_n_embd(handle) - 1,
         ),
@@ -218,7 +218,7 @@ def _found(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitect
     )
 
 
-def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
+def _eos_ids(file: Path, model: LlamaModel) -> tuple[int, ...]:
     """Return the ids that end a response, the language model's own first."""
     library, vocabulary = model.library, model.vocabulary
     own = library.llama_vocab_eos(vocabulary), library.llama_vocab_eot(vocabulary)
@@ -226,7 +226,7 @@ def _ends(file: Path, model: LlamaModel) -> tuple[int, ...]:
     others = (i for i in range(model.words) if library.llama_vocab_is_eog(vocabulary, i))
     ends = tuple(dict.fromkeys(end for end in (*own, *others) if end >= 0))
     if not ends:
-        raise _unfit(file, "has no token that ends a response", "use the file of a chat model")
+        raise _error(file, "has no token that ends a response", "use the file of a chat model")
     return ends
 
 
@@ -264,7 +264,7 @@ def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, s
         return library.llama_vocab_get_text(vocabulary, token).decode() if token >= 0 else ""
 
     if not template:
-        raise _unfit(file, "has no chat template", _ANOTHER_FILE)
+        raise _error(file, "has no chat template", _ANOTHER_FILE)
     # llama.cpp adds the first token itself if the file has this flag.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
     written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
@@ -279,8 +279,8 @@ def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, s
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:
             before, behind = prompt.split(MARKER)
             return before, behind
-    raise _unfit(file, "has a chat template that does not take a question", _ANOTHER_FILE)
+    raise _error(file, "has a chat template that does not take a question", _ANOTHER_FILE)
 
 
-def _unfit(file: Path, reason: str, remedy: str = "use another target") -> InputError:
+def _error(file: Path, reason: str, remedy: str = "use another target") -> InputError:
     return InputError(f"'{file}' {reason}: {remedy}")

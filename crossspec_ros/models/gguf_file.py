@@ -39,7 +39,7 @@ def check_llama(config: Any) -> None:
         )
 
 
-def written_model(target: VideoTarget, kind: str, digest: str = "") -> LlamaModel:
+def convert_model(target: VideoTarget, kind: str, digest: str = "") -> LlamaModel:
     """Load a target's language model in llama.cpp with weights of this `kind`, through a GGUF.
 
     With a `digest` of the weights, the file stays in the user's cache. Raises InputError if the file cannot

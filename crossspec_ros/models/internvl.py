@@ -21,7 +21,7 @@ from crossspec_ros.models.transformers_family import (
     TransformersTarget,
     Values,
     config_values,
-    parted,
+    split_ids,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class InternVL(FrameByFrameModel):
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Return the ids of the released chat template before the frames, with a name, and after them."""
         before, after = f"{START}user\n{_frame_name(0)}", f"\n{question}{END}\n{START}assistant\n"
-        return parted(tokenizer, f"{before}{BEGIN}{CLOSE}{after}", BEGIN, _AROUND_TOKENS)
+        return split_ids(tokenizer, f"{before}{BEGIN}{CLOSE}{after}", BEGIN, _AROUND_TOKENS)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         return list(self.module.model.get_image_features(self.pixels(frames)).pooler_output)
@@ -63,7 +63,7 @@ class InternVL(FrameByFrameModel):
     def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
-        return self.own(square_pixels(frames, self.spec.image_size, MEAN, STD))
+        return self.to_model(square_pixels(frames, self.spec.image_size, MEAN, STD))
 
 
 class InternVLArchitecture(TransformersTarget):
@@ -71,11 +71,11 @@ class InternVLArchitecture(TransformersTarget):
 
     config: InternVLConfig
 
-    family, behind = "InternVL", InternVL
+    family, model_class = "InternVL", InternVL
     transformers_class = "InternVLForConditionalGeneration"
-    needs = (START, END, BEGIN, CLOSE)
+    special_tokens = (START, END, BEGIN, CLOSE)
     # Tree masks do not support sliding windows, and pixel shuffle needs patches without a class token.
-    only = (
+    supported = (
         ("text_config", "model_type", ("qwen2", "qwen3")),
         ("text_config", "use_sliding_window", (False,)),
         ("vision_config", "model_type", ("internvl_vision",)),

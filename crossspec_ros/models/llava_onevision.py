@@ -12,7 +12,7 @@ from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     Values,
-    parted,
+    split_ids,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LlavaOnevision(FrameByFrameModel):
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Return the ids of the released chat template before and after the video tokens."""
         text = f"<|im_start|>user {VIDEO}\n{question}<|im_end|><|im_start|>assistant\n"
-        return parted(tokenizer, text, VIDEO)
+        return split_ids(tokenizer, text, VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         features = self.module.model.get_video_features(self.pixels(frames)[:, None]).pooler_output
@@ -50,7 +50,7 @@ class LlavaOnevision(FrameByFrameModel):
     def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import square_pixels
 
-        return self.own(square_pixels(frames, self.spec.image_size))
+        return self.to_model(square_pixels(frames, self.spec.image_size))
 
 
 class LlavaOnevisionArchitecture(TransformersTarget):
@@ -58,11 +58,11 @@ class LlavaOnevisionArchitecture(TransformersTarget):
 
     config: LlavaOnevisionConfig
 
-    family, behind = "LLaVA-OneVision", LlavaOnevision
+    family, model_class = "LLaVA-OneVision", LlavaOnevision
     transformers_class = "LlavaOnevisionForConditionalGeneration"
-    needs = (VIDEO, "<|im_start|>", "<|im_end|>")
+    special_tokens = (VIDEO, "<|im_start|>", "<|im_end|>")
     # Tree masks do not support sliding windows, and pooling needs the full square of patches.
-    only = (
+    supported = (
         ("text_config", "model_type", ("qwen2",)),
         ("text_config", "use_sliding_window", (False,)),
         ("vision_config", "model_type", ("siglip_vision_model",)),

@@ -42,9 +42,9 @@ class Qwen3VL(TransformersVideoModel):
     axes = 3
     module: Qwen3VLForConditionalGeneration
 
-    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, most_pixels: int) -> None:
+    def __init__(self, module: Any, tokenizer: Tokenizer, spec: InputSpec, max_pixels: int) -> None:
         super().__init__(module, tokenizer, spec)
-        self._most_pixels = most_pixels
+        self._max_pixels = max_pixels
         self._merged = module.model.visual.spatial_merge_size
 
     @staticmethod
@@ -88,10 +88,10 @@ class Qwen3VL(TransformersVideoModel):
 
         patch, per_unit = self.module.model.visual.patch_size, self.spec.frames_per_unit
         _, height, width, _ = frames.shape
-        size = read_size(height, width, per_unit, patch * self._merged, self._most_pixels)
+        size = read_size(height, width, per_unit, patch * self._merged, self._max_pixels)
         starts = range(0, len(frames), per_unit)
         units = [unit_patches(frames[i : i + per_unit], size, per_unit, patch, self._merged) for i in starts]
-        return self.own(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
+        return self.to_model(torch.cat(units)), (len(units), size[0] // patch, size[1] // patch)
 
     def _text(self, text: str) -> Chunk:
         return self.words(tuple(self.tokenizer.encode(text).ids))
@@ -105,14 +105,14 @@ class Qwen3VLArchitecture(TransformersTarget):
     family = "Qwen3-VL"
     transformers_class = "Qwen3VLForConditionalGeneration"
     unquantized = ("lm_head", "model.visual")
-    needs = (VIDEO, BEGIN, END, _TURN, _TURN_END)
-    only = (("text_config", "model_type", ("qwen3_vl_text",)),)
+    special_tokens = (VIDEO, BEGIN, END, _TURN, _TURN_END)
+    supported = (("text_config", "model_type", ("qwen3_vl_text",)),)
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:
         factor = int(vision.get("patch_size", 16)) * int(vision.get("spatial_merge_size", 2))
         per_unit = int(vision.get("temporal_patch_size", 2))
-        tokens = cls.most_pixels(folder, factor) // factor**2
+        tokens = cls.max_pixels(folder, factor) // factor**2
         if min(tokens, per_unit) < 1:
             raise ValueError(f"{tokens} tokens for {per_unit} frames")
         # The tower reads a 16:9 frame of this size without another resize.
@@ -124,7 +124,7 @@ class Qwen3VLArchitecture(TransformersTarget):
         return InputSpec(FRAMES, per_unit, size, frame_tokens, room, (), Qwen3VL.axes, layers)
 
     @classmethod
-    def most_pixels(cls, folder: Path, factor: int) -> int:
+    def max_pixels(cls, folder: Path, factor: int) -> int:
         """Return the largest number of pixels in a frame; a token has an edge of `factor` pixels.
 
         The checkpoint's processor limits it for a video of a window's frames, and `_MAX_TOKENS` does.
@@ -135,7 +135,7 @@ class Qwen3VLArchitecture(TransformersTarget):
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Qwen3VL:
         vision: Any = self.config.vision_config
-        most = self.most_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
+        most = self.max_pixels(self.folder, vision.patch_size * vision.spatial_merge_size)
         return Qwen3VL(module, tokenizer, self.spec, most)
 
 

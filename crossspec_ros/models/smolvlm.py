@@ -55,7 +55,7 @@ class SmolVLM(FrameByFrameModel):
         return self._around_next if i else self._around_next[-_AROUND_TOKENS:]
 
     def pixels(self, frames: np.ndarray) -> Tensor:
-        return self.own(frame_pixels(frames, self.spec.image_size))
+        return self.to_model(frame_pixels(frames, self.spec.image_size))
 
 
 class SmolVLMArchitecture(TransformersTarget):
@@ -63,12 +63,12 @@ class SmolVLMArchitecture(TransformersTarget):
 
     config: SmolVLMConfig
 
-    family, behind = "SmolVLM2", SmolVLM
+    family, model_class = "SmolVLM2", SmolVLM
     transformers_class = "SmolVLMForConditionalGeneration"
     unquantized = ("lm_head", "model.vision_model", "model.connector")
-    needs = (START, END, AROUND, GLOBAL, IMAGE)
+    special_tokens = (START, END, AROUND, GLOBAL, IMAGE)
     default_eos = 2
-    only = (("text_config", "model_type", ("llama",)),)
+    supported = (("text_config", "model_type", ("llama",)),)
 
     @classmethod
     def read_spec(cls, folder: Path, values: Values, vision: Values, text: Values) -> InputSpec:

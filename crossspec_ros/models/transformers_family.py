@@ -1,4 +1,4 @@
-"""Base classes of the families in transformers. Only weights need torch."""
+"""Base classes of the families in transformers. Supported weights need torch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TransformersModel:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.module.lm_head(hidden)
 
-    def own(self, pixels: torch.Tensor) -> torch.Tensor:
+    def to_model(self, pixels: torch.Tensor) -> torch.Tensor:
         """Move pixels to the model's device and dtype."""
         return to_device(pixels, self.device).to(self.dtype)
 
@@ -104,7 +104,7 @@ class FrameByFrameModel(TransformersVideoModel):
 
 Values = Mapping[str, Any]
 """Values of a config."""
-Only = tuple[str, str, tuple[Any, ...]]
+Supported = tuple[str, str, tuple[Any, ...]]
 """Part of a config (empty: the top level), name of a value, and allowed values, the default first."""
 
 
@@ -115,20 +115,20 @@ class TransformersTarget(Checkpoint):
     Attributes:
         family: name in messages.
         transformers_class: class of the module in transformers.
-        behind: class of the `VideoTarget`.
-        needs: special tokens of the prompt.
+        model_class: class of the `VideoTarget`.
+        special_tokens: special tokens of the prompt.
         default_eos: transformers' default for the end of sequence.
-        only: config values for which the family was compared with transformers.
+        supported: config values for which the family was compared with transformers.
     """
 
     spec: InputSpec
     family: ClassVar[str]
     transformers_class: ClassVar[str]
-    behind: ClassVar[type[TransformersVideoModel]]
+    model_class: ClassVar[type[TransformersVideoModel]]
     unquantized: ClassVar[tuple[str, ...]] = ("lm_head", "model.vision_tower", "model.multi_modal_projector")
-    needs: ClassVar[tuple[str, ...]]
+    special_tokens: ClassVar[tuple[str, ...]]
     default_eos: ClassVar[Any] = None
-    only: ClassVar[tuple[Only, ...]] = ()
+    supported: ClassVar[tuple[Supported, ...]] = ()
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
@@ -142,7 +142,7 @@ class TransformersTarget(Checkpoint):
         values = config_values(folder)
         try:
             vision, text = values["vision_config"], values["text_config"]
-            for part, name, allowed in cls.only:
+            for part, name, allowed in cls.supported:
                 found = (values[part] if part else values).get(name, allowed[0])
                 if found not in allowed:
                     raise ValueError(f"{name} is {found}, not {' or '.join(map(str, allowed))}")
@@ -163,7 +163,7 @@ class TransformersTarget(Checkpoint):
         """
 
     def model(self, module: Any, tokenizer: Tokenizer) -> Any:
-        return self.behind(module, tokenizer, self.spec)
+        return self.model_class(module, tokenizer, self.spec)
 
     @classmethod
     def module_class(cls) -> Any:
@@ -177,7 +177,7 @@ class TransformersTarget(Checkpoint):
         tokenizer = load_tokenizer(self.folder, self.text.vocab_size)
         added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         # Text reliably becomes a token only if the token is an added one.
-        if lacking := [token for token in self.needs if token not in added]:
+        if lacking := [token for token in self.special_tokens if token not in added]:
             raise InputError(
                 f"the tokenizer in '{self.folder}' lacks '{lacking[0]}': copy it from the original checkpoint"
             )
@@ -196,7 +196,7 @@ def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any
     return config
 
 
-def parted(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:
+def split_ids(tokenizer: Tokenizer, text: str, begin: str, tokens: int = 1) -> Prompt:
     """Encode a text, and return the ids before the token `begin` and after `tokens` tokens from there."""
     encoded = tokenizer.encode(text)
     at = encoded.tokens.index(begin)

@@ -13,7 +13,7 @@ from crossspec_ros.models.transformers_family import (
     Prompt,
     TransformersTarget,
     Values,
-    parted,
+    split_ids,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class VideoLlava(FrameByFrameModel):
     @staticmethod
     def texts(tokenizer: Tokenizer, question: str) -> Prompt:
         """Return the ids of the text in one piece; LLaMA's tokenizer would add a space to a second part."""
-        return parted(tokenizer, VIDEO.join(target_prompt(question)), VIDEO)
+        return split_ids(tokenizer, VIDEO.join(target_prompt(question)), VIDEO)
 
     def encode(self, frames: np.ndarray) -> list[Tensor]:
         return list(self.module.model.get_video_features(self.pixels(frames)[None]).pooler_output)
@@ -41,7 +41,7 @@ class VideoLlava(FrameByFrameModel):
     def pixels(self, frames: np.ndarray) -> Tensor:
         from crossspec_ros.models.preprocess import clip_pixels
 
-        return self.own(clip_pixels(frames, self.spec.image_size))
+        return self.to_model(clip_pixels(frames, self.spec.image_size))
 
 
 class VideoLlavaArchitecture(TransformersTarget):
@@ -49,9 +49,9 @@ class VideoLlavaArchitecture(TransformersTarget):
 
     config: VideoLlavaConfig
 
-    family, behind = "Video-LLaVA", VideoLlava
+    family, model_class = "Video-LLaVA", VideoLlava
     unquantized = ("lm_head", "model.video_tower", "model.multi_modal_projector")
-    needs = (VIDEO,)
+    special_tokens = (VIDEO,)
     default_eos = 2
 
     @classmethod

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel
 
-from crossspec_ros.engine.attention import attending_by_products
+from crossspec_ros.engine.attention import use_products
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
@@ -30,8 +30,8 @@ def test_products_equal_fused_kernel(heads, key_heads):
         return model(inputs_embeds=hidden, attention_mask=mask).last_hidden_state
 
     fused = states()
-    with attending_by_products(model):
+    with use_products(model):
         torch.testing.assert_close(states(), fused, atol=1e-5, rtol=1e-5)
-    with pytest.raises(ZeroDivisionError), attending_by_products(model):
+    with pytest.raises(ZeroDivisionError), use_products(model):
         raise ZeroDivisionError
     assert model.config._attn_implementation == "sdpa"

@@ -18,8 +18,8 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.drafting.proposer import Context, make_proposers
 from crossspec_ros.engine import json_grammar as module
-from crossspec_ros.engine.accept import accepted
-from crossspec_ros.engine.json_grammar import GrammarCompiler, checked_schema, read_schema
+from crossspec_ros.engine.accept import accept_tokens
+from crossspec_ros.engine.json_grammar import GrammarCompiler, check_schema, read_schema
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.telemetry.trace import Trace
@@ -112,7 +112,7 @@ def test_acceptance_obeys_and_advances_grammar(pair, state, make):
     logits[:, 70] = 8  # never allowed here
     for row, token in enumerate(words[:4]):
         logits[row, token] = 4
-    assert accepted(tree, make(logits), None, place) == ((0, 1, 2), words[3])
+    assert accept_tokens(tree, make(logits), None, place) == ((0, 1, 2), words[3])
     assert place.allowed()[words[4]] and not place.allowed()[words[0]]
 
 
@@ -124,7 +124,7 @@ def test_samples_follow_target_within_grammar(pair, state):
     rng = np.random.default_rng(0)
     logits = torch.as_tensor(rng.normal(size=(1, len(place.allowed()))).astype(np.float32))
     draw = Sampling(1.0, 1.0, 7).draws()
-    drawn = [accepted(DraftTree(), logits, draw, place.copy())[1] for _ in range(2000)]
+    drawn = [accept_tokens(DraftTree(), logits, draw, place.copy())[1] for _ in range(2000)]
     allowed = place.allowed().nonzero()[0]
     probs = logits[0, allowed].softmax(-1).numpy()
     counts = np.array([drawn.count(token) for token in allowed])
@@ -188,7 +188,7 @@ def test_closing_reaches_only_inner_schemas():
     """Names of properties and constant values are not schemas."""
     inner = {"properties": {"additionalProperties": {"type": "object"}}}
     schema = {"type": "array", "items": {"anyOf": [inner, {"const": {"properties": 1}}]}}
-    (closed, constant) = json.loads(checked_schema(json.dumps(schema)))["items"]["anyOf"]
+    (closed, constant) = json.loads(check_schema(json.dumps(schema)))["items"]["anyOf"]
     assert closed == {**inner, "additionalProperties": False} and constant == {"const": {"properties": 1}}
 
 

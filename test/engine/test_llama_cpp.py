@@ -21,7 +21,7 @@ from crossspec_ros.engine.runner import Input
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf_file
-from crossspec_ros.models.gguf_file import written_model
+from crossspec_ros.models.gguf_file import convert_model
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 
@@ -78,7 +78,7 @@ def test_llama_tree_logits_equal_torch(pair, engine):
 def test_llama_path_logits_are_equal_across_passes(pair, kind, caplog):
     rng, target = random.Random(3), pair.target
     words = target.tokenizer.get_vocab_size()
-    runner, alone = (LlamaRunner(written_model(target, kind), 600, 1, branches=False) for _ in range(2))
+    runner, alone = (LlamaRunner(convert_model(target, kind), 600, 1, branches=False) for _ in range(2))
     assert "depend on drafts" not in caplog.text
     row, other, plain = runner.take(), runner.take(), alone.take()
 

@@ -17,7 +17,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from crossspec_ros.engine import sampling as sampling_module
 from crossspec_ros.engine.accept import greedy_path
-from crossspec_ros.engine.sampling import Sampling, drawn
+from crossspec_ros.engine.sampling import Sampling, draw_token
 from crossspec_ros.engine.tree import ROOT, DraftTree, follow
 
 VOCAB, LENGTH = 5, 3
@@ -54,11 +54,11 @@ def case(shape, tokens, warp):
 
 
 def verified(tree, probs, generator):
-    return follow(tree, lambda node: drawn(probs[1 + node], generator))
+    return follow(tree, lambda node: draw_token(probs[1 + node], generator))
 
 
 def with_parents_probs(tree, probs, generator):
-    return follow(tree, lambda node: drawn(probs[1 + max(node - 1, -1)], generator))
+    return follow(tree, lambda node: draw_token(probs[1 + max(node - 1, -1)], generator))
 
 
 def trusting(tree, probs, generator):
@@ -66,7 +66,7 @@ def trusting(tree, probs, generator):
 
     def choose(node):
         guesses = (tree.token_ids[i] for i, parent in enumerate(tree.parents) if parent == node)
-        return next(guesses, None) or drawn(probs[1 + node], generator)
+        return next(guesses, None) or draw_token(probs[1 + node], generator)
 
     return follow(tree, choose)
 

@@ -154,11 +154,7 @@ def test_resaved_checkpoint_is_equal(folders, tmp_path, name):
 @torch.inference_mode()
 def test_window_fits_spec(folders, name):
     assert set(TARGETS) == set(TINY_FAMILIES)
-    architecture = target_architecture(folders[name])
-    target, spec = (
-        architecture.model(architecture.load(Placement()), architecture.tokenizer()),
-        architecture.spec,
-    )
+    target, spec = loaded(folders[name]), target_spec(folders[name])
     features = target.encode(noise(spec.frames, 2 * spec.image_size, spec.image_size))
     units = [target.unit(one, i) for i, one in enumerate(features)]
     assert 0 < sum(map(len, units)) <= spec.frame_tokens

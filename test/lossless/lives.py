@@ -19,7 +19,7 @@ from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.policy import Policy
 from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.sampling import drawn
+from crossspec_ros.engine.sampling import draw_token
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.settings import REHEARSAL
@@ -127,7 +127,7 @@ class Draws(LogitsProcessor):
         self._sampling, self._generator = sampling, sampling.generator()
 
     def __call__(self, input_ids, scores):
-        token = drawn(self._sampling.probs(scores[0]), self._generator)
+        token = draw_token(self._sampling.probs(scores[0]), self._generator)
         return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([token]), 0.0)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
-from crossspec_ros.models.gguf_file import is_llama, written_model
+from crossspec_ros.models.gguf_file import convert_model, is_llama
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import has_llama
 from crossspec_ros.telemetry.trace import Trace
@@ -24,7 +24,7 @@ class LlamaCpp:
 
     def __init__(self, pair: ModelPair, kind: str) -> None:
         self._pair = pair
-        self._model = written_model(pair.target, kind)
+        self._model = convert_model(pair.target, kind)
         self._library = llama_cpp = self._model.library
         shape = llama_cpp.llama_context_default_params()
         shape.n_ctx = shape.n_batch = shape.n_ubatch = pair.target.spec.frame_tokens + TEXT_ROOM

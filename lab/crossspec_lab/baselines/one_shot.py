@@ -12,7 +12,7 @@ from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
-from crossspec_ros.engine.accept import accepted
+from crossspec_ros.engine.accept import accept_tokens
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.sampling import Sampling
@@ -45,7 +45,7 @@ class GuessedAnswer:
         trace: Trace,
         guess: Guess,
         max_new_tokens: int = LIMIT,
-        accept: Accept = accepted,
+        accept: Accept = accept_tokens,
     ) -> None:
         self.question, self.trace, self.max_new_tokens = question, trace, max_new_tokens
         self._guess, self.accept = guess, accept
@@ -83,7 +83,7 @@ class OneShot:
     Subclasses begin a caption in `drafter`, and may accept nodes in another way than greedily.
     """
 
-    accept: Accept = staticmethod(accepted)
+    accept: Accept = staticmethod(accept_tokens)
 
     def __init__(self, pair: ModelPair) -> None:
         self.pair, self._engine = pair, LocalEngine(pair.target)
