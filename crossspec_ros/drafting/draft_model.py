@@ -16,7 +16,7 @@ from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.openmp import give_back
-from crossspec_ros.engine.runner import Input, Output
+from crossspec_ros.engine.runner import Input
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import NonFiniteError, failures_logged
 from crossspec_ros.models.base import Chunk, EventModel
@@ -79,7 +79,11 @@ class EventDraft:
 
     def _append(self, row: KVRow, chunk: Chunk) -> None:
         self._drafts.pulse.beat()
-        best = self._read(row, chunk).logits.float().softmax(-1).max(-1)
+        mask = attention_mask(row.length, len(chunk), DraftTree())
+        [output] = self._drafts.runner.read(
+            [Input(row, chunk.embeds, row.length + chunk.positions, mask, logits=1)]
+        )
+        best = output.logits.float().softmax(-1).max(-1)
         # One copy from the device for both. float32 represents every token id exactly.
         prob, token = torch.cat([best.values, best.indices.float()]).tolist()
         if not math.isfinite(prob):
@@ -87,11 +91,6 @@ class EventDraft:
         # Another thread may call `proposal` between these lines, so the probability comes first.
         self._probs.append(prob)
         self._tokens.append(int(token))
-
-    def _read(self, row: KVRow, chunk: Chunk) -> Output:
-        seen = attention_mask(row.length, len(chunk), DraftTree())
-        input_ = Input(row, chunk.embeds, row.length + chunk.positions, seen, logits=1)
-        return self._drafts.runner.read([input_])[0]
 
 
 class DraftModel:

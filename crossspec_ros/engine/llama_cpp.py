@@ -38,7 +38,6 @@ _MAX_SEQUENCES = 256
 class LlamaRow:
     """Sequence `index` in llama.cpp's cache; the counterpart of `KVRow`."""
 
-    is_pooled = False
     is_valid = True
 
     def __init__(self, runner: LlamaRunner, index: int) -> None:

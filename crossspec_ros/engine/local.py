@@ -76,11 +76,7 @@ class LocalEngine:
         return sum(bool(request.tasks) for request in list(self._requests))
 
     def open(
-        self,
-        window: int,
-        trace: Trace,
-        robot: str = "",
-        plan: Callable[[], Answering | None] = lambda: None,
+        self, window: int, trace: Trace, robot: str = "", plan: Callable[[], Answering | None] = lambda: None
     ) -> Request:
         # The caller may have loaded the models, and now waits for the engine.
         give_back()
@@ -100,12 +96,7 @@ class LocalEngine:
         return answer.future
 
     def score(
-        self,
-        window: Request,
-        tree: DraftTree,
-        trace: Trace,
-        frames: Frames,
-        can_wait: bool = False,
+        self, window: Request, tree: DraftTree, trace: Trace, frames: Frames, can_wait: bool = False
     ) -> Future[tuple[float, ...]]:
         task = Score(tree, trace, frames, can_wait)
         self._add(window, task)
@@ -119,7 +110,6 @@ class LocalEngine:
         with self._wake(window):
             if window in self._requests:
                 self._requests.remove(window)
-                window.is_closed = True
                 # `plan` holds the caller's window, which holds this one and its frames.
                 window.plan = lambda: None
                 self._calls.append((lambda: self._loop.reset(window), Future()))
@@ -165,7 +155,7 @@ class LocalEngine:
         cancelled: list[Frame | Ask | Score] = []
         with self._changed:
             yield cancelled
-            if window.is_closed or self._is_closing:
+            if window not in self._requests or self._is_closing:
                 _move(window.tasks, cancelled)
                 _move(window.frames, cancelled)
             self._changed.notify()

@@ -126,11 +126,7 @@ class Engine(Protocol):
         """Measure the cost of passes, with some 60 passes over noise; None from a server."""
 
     def open(
-        self,
-        window: int,
-        trace: Trace,
-        robot: str = "",
-        plan: Callable[[], Answering | None] = lambda: None,
+        self, window: int, trace: Trace, robot: str = "", plan: Callable[[], Answering | None] = lambda: None
     ) -> Any:
         """Return a handle on the window with index `window` of this robot; its spans go to `trace`.
 

@@ -105,11 +105,7 @@ class RemoteEngine:
         return None
 
     def open(
-        self,
-        window: int,
-        trace: Trace,
-        robot: str = "",
-        plan: Callable[[], Answering | None] = lambda: None,
+        self, window: int, trace: Trace, robot: str = "", plan: Callable[[], Answering | None] = lambda: None
     ) -> RemoteWindow:
         opened = RemoteWindow(next(self._numbers))
         self._windows[opened.number] = opened
@@ -150,12 +146,7 @@ class RemoteEngine:
         return answer.future
 
     def score(
-        self,
-        window: RemoteWindow,
-        tree: DraftTree,
-        trace: Trace,
-        frames: Frames,
-        can_wait: bool = False,
+        self, window: RemoteWindow, tree: DraftTree, trace: Trace, frames: Frames, can_wait: bool = False
     ) -> Future[tuple[float, ...]]:
         raise AssertionError("a remote engine does not score")
 

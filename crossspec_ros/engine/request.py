@@ -80,7 +80,6 @@ class Request:
     tasks: deque[Ask | Score] = field(default_factory=deque)
     is_requested: bool = False
     has_more: bool = False
-    is_closed: bool = False
     sequence: TargetSequence | None = None
     rehearsal: Ask | None = None
     rehearsed: int = 0

@@ -28,17 +28,17 @@ class Sampling:
     def __post_init__(self) -> None:
         if not MIN_TEMPERATURE <= self.temperature < float("inf"):
             raise InputError(
-                f"temperature {self.temperature} is out of range: set it to {MIN_TEMPERATURE:g} or more, or "
-                "to 0 for greedy decoding"
+                f"temperature {self.temperature} is out of range for sampling: use {MIN_TEMPERATURE:g} or "
+                "more, or greedy decoding"
             )
         if not 0 < self.top_p <= 1:
             raise InputError(
-                f"top_p {self.top_p} is out of range: set it above 0 and at most to 1 (all tokens)"
+                f"top_p {self.top_p} is out of range: use a share above 0 and up to 1 (all tokens)"
             )
         if self.top_k < 0:
-            raise InputError(f"top_k {self.top_k} is negative: set it to 1 or more, or to 0 for all tokens")
+            raise InputError(f"top_k {self.top_k} is negative: use 1 or more, or 0 for all tokens")
         if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed {self.seed} is out of range: set it to 0 to 2**63 - 1")
+            raise InputError(f"seed {self.seed} is out of range: use 0 to 2**63 - 1")
 
     def generator(self) -> torch.Generator:
         """Return a new random generator on the CPU with the seed."""
