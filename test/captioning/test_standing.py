@@ -189,7 +189,7 @@ def test_failed_first_questions_cost_no_caption(pair, windows, decoder, monkeypa
 
     first, _ = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)])
     options = Options(QUESTION, first=first)
-    monkeypatch.setattr(loop, "node_scores", fail)
+    monkeypatch.setattr(loop, "score_nodes", fail)
     for index, window in enumerate(windows[:2]):
         told, window = list[object](), replace(window, index=index)
         stream(decoder, window)
