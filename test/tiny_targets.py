@@ -68,9 +68,9 @@ def stretched(frames, side, mean=0.5, deviation=0.5):
 class TinyFamily:
     """A target family. Subclasses have three more methods.
 
-    `config(ids, text)` returns transformers' config with the language model's values `text`,
-    `text(frames, question, template, values)` the prompt with the video's tokens, and
-    `pixels(frames, folder, values)` the other inputs.
+    `config(ids, text)` returns transformers' config with the language model's values `text`.
+    `text(frames, question, template, values)` returns the prompt with the video's tokens.
+    `pixels(frames, folder, values)` returns the other inputs.
     """
 
     model: str

@@ -3,9 +3,9 @@
 The code is compiled, because a tree of 128 nodes needs a hundred distributions. It is one file, because
 numba's cache does not notice changes in other files.
 
-A caption is an array of tokens after START. All captions lie one after the other in an array. A table maps
-the hash of each context to its latest index, and each index to the previous one with the same context.
-Indices only grow, so that the limit `oldest` removes captions.
+A caption is an array of tokens after START. All captions are consecutive in one array. A table maps the hash
+of each context to its latest index. Each index is linked to the previous one with the same context. Indices
+only grow, so that the limit `oldest` removes captions.
 """
 
 from __future__ import annotations

@@ -135,10 +135,11 @@ class Policy:
 
     A pass reads `r` other tokens and `n` nodes, and takes `T(r + n)` seconds. With path probabilities `p` in
     falling order, the tree has the `n` nodes that maximise `(1 + p_1 + ... + p_n) / T(r + n)`, up to
-    `limits.max_nodes`. (To price nodes at the mean rate gave fewer tokens per second on recorded captions,
-    because trees were too small for poor drafts.) A proposer is used if its tokens are worth more than its
-    time, at the mean rate of passes after the first of a response. Without a cost model, the tree has all
-    nodes above `limits.least_prob`.
+    `limits.max_nodes`. Pricing nodes at the mean rate was worse on recorded captions, because trees were too
+    small for poor drafts. Without a cost model, the tree has all nodes above `limits.least_prob`.
+
+    A proposer is used if its tokens are worth more than its time. The exchange rate is the mean rate of
+    passes after the first of a response.
 
     `proposers` are sorted by speed, the fastest first. `limits` may be replaced at any time.
     """

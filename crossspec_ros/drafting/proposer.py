@@ -65,8 +65,8 @@ class PassResult:
 class Proposer(ABC):
     """Drafts the continuation of a response. A wrong draft costs time and changes no output.
 
-    For each window the policy calls `prepare` any number of times while the window is open, then `propose`
-    and `observe` in turn. It calls them in the engine's thread, in torch's inference mode.
+    While a window is open, the policy calls `prepare` any number of times. Afterwards it calls `propose` and
+    `observe` in turn. It calls them in the engine's thread, in torch's inference mode.
     """
 
     name: str

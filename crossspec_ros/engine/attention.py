@@ -29,7 +29,7 @@ def attend_by_products(
 ) -> tuple[torch.Tensor, None]:
     """Return the attention output (b, n, heads, size).
 
-    Queries are (b, heads, n, size), keys and values (b, groups, all, size), the additive mask is
+    Queries are (b, heads, n, size), keys and values (b, groups, all, size). The additive mask is
     (b, 1, n, all). The heads of a group are rows of one product.
     """
     b, heads, n, size = query.shape

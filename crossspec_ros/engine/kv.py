@@ -12,10 +12,10 @@ from crossspec_ros.models.base import to_device
 
 
 class KVRow:
-    """Keys and values of one sequence in all layers, in row `index` of a pool or in memory of its own.
+    """Keys and values of one sequence in all layers, in row `index` of a pool or in separate memory.
 
     `pooled` is the row's part (2, layers, heads, capacity, head size) of the pool. A sequence that outgrows
-    it moves to memory of its own, with twice the needed length.
+    it moves to separate memory with twice the needed length.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Runner of a target's language model in llama.cpp, which verifies draft trees without a custom kernel.
 
-A token in llama.cpp's batch may belong to several sequences. Each leaf of the tree is a sequence, and a
-token has the ids of all leaves that attend to it. Accepting a path renames its sequence and copies no data.
+A token in llama.cpp's batch may belong to several sequences. Each leaf of the tree is a sequence. A token has
+the ids of all leaves that attend to it. Accepting a path renames its sequence and copies no data.
 
 With trees, the order of a row's tokens in memory changes the rounding of sums over them. That is harmless
 in float32. Weights with fewer bits also round their inputs, and then a caption may change. So drafts for such

@@ -91,7 +91,7 @@ class ModelRunner:
         """See `Runner`. Captures the graphs of all sizes, which takes a second for each.
 
         The graphs of a single robot read its row in place. The graphs of a fleet copy the rows that they
-        read, so that their number does not grow with the number of robots.
+        read. So the number of graphs does not grow with the number of robots.
         """
         weight, first = self.model.embed_tokens.weight, KVRow(self.model.config.num_hidden_layers, 1)
         positions = torch.zeros(self.axes, 1, dtype=torch.long)

@@ -15,7 +15,7 @@ def give_back() -> None:
     """Free the OpenMP threads of the calling thread, which is about to wait. It gets new ones on demand.
 
     Each computing thread has a pool of OpenMP threads. If all pools together have more threads than there
-    are processors, GNU's OpenMP sleeps at every barrier, and a pass over few tokens takes twice as long.
+    are processors, GNU's OpenMP sleeps at every barrier. Then a pass over few tokens takes twice as long.
     """
     for pause in _pauses():
         pause(_HARD)

@@ -1,6 +1,6 @@
 """Engine for a target on a server: the robot sends frames at once and receives answers in pieces.
 
-The server drafts and verifies. So a window takes one round trip, not one for each pass, and the robot needs
+The server drafts and verifies. So a window takes one round trip, not one for each pass. The robot needs
 neither weights nor a tokenizer.
 """
 

@@ -45,7 +45,7 @@ class Output(NamedTuple):
     """Output of a pass for one sequence, valid until the next pass.
 
     `logits` (k, vocabulary) are the requested ones, in torch or numpy. A runner in torch also returns the
-    last `hidden` states (n, width) and the inputs of `tapped` layers (n, taps * width), if there are any.
+    last `hidden` states (n, width), and the inputs of any `tapped` layers (n, taps * width).
     """
 
     logits: Any

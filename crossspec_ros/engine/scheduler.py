@@ -26,8 +26,8 @@ class Batch:
 def schedule(requests: Sequence[Request]) -> Batch:
     """Return the next batch for `requests` in the order of their opening.
 
-    While answers are running, frames of another robot are prefilled only if several are queued and every
-    answer has finished its first pass. The answering robot's own frames wait: together they cost less, and
+    While answers are running, frames of another robot are prefilled only if several are queued. Before that,
+    every answer finishes its first pass. The answering robot's own frames wait: together they cost less, and
     they cost nothing if their window is skipped. While the engine is idle, a rehearsal continues until a
     frame of its window ends it.
     """

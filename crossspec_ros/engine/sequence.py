@@ -40,8 +40,8 @@ class TargetSequence:
     """The frames of a window, then a tail with the question and the answer. Not thread-safe.
 
     The first pass reads the question and the tree together: fused prefill and verification. Each unit of
-    frames records its cache length and position. A further frame or question rolls back to a unit, so that
-    nothing is prefilled twice and no old tail stays in the cache.
+    frames records its cache length and position. A further frame or question rolls back to a unit. So
+    nothing is prefilled twice, and no old tail stays in the cache.
     """
 
     def __init__(self, target: VideoTarget, runner: Runner, trace: Trace) -> None:

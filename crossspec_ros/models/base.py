@@ -25,8 +25,8 @@ class Chunk:
     """Part of a language model's input: `embeds` (n, width) on its device, `positions` (axes, n) on the host.
 
     Both are torch tensors, or numpy arrays for llama.cpp. Positions start at 0, and the next chunk starts
-    after the largest position. `layers` (k, n, width) are features of the vision tower, which are added to
-    the hidden states after each of the first k layers.
+    after the largest position. `layers` (k, n, width) are features of the vision tower. They are added to the
+    hidden states after each of the first k layers.
     """
 
     embeds: Any

@@ -84,8 +84,7 @@ class Checkpoint(ABC):
         """Load the module for inference.
 
         Raises InputError if the config is invalid, if the dtype does not support the widths of its layers, or
-        if the stored tensors do not fit, such as a head that differs from the embeddings to which config.json
-        ties it.
+        if the stored tensors do not fit. A head must not differ from embeddings to which config.json ties it.
         """
         from transformers.utils.logging import disable_progress_bar
 

@@ -67,7 +67,7 @@ class EventGPTModule(LlamaForCausalLM):
 
         Returns:
             (k + patches + 1, hidden), or with a leading batch axis: for each image the mean over space, then
-            for each output of the tower (its class token and the patches) the mean over time.
+            for each output of the tower (class token and patches) the mean over time.
         """
         k = pixels.shape[-4]
         features = self.model.visual_tower.visual_tower(pixels.flatten(0, -4)).last_hidden_state

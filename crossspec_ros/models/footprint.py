@@ -25,8 +25,8 @@ SESSIONS = 3
 SPARE_SESSIONS = 3
 """Further windows in llama.cpp, whose cache cannot grow, because a dropped window may end late."""
 LLAMA_AT_ONCE = 128
-"""Batch size of llama.cpp in tokens. Attention over larger batches needs more time and memory, because every
-token of a batch attends, under a mask, up to the last one."""
+"""Batch size of llama.cpp in tokens. Every token of a batch attends, under a mask, up to the last one, so
+larger batches need more time and memory."""
 DRAFT_TOKENS = 1024
 """Capacity of the draft's KV cache in tokens."""
 VERIFIED = 129

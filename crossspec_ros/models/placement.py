@@ -107,7 +107,7 @@ def available(
     """Return the placement on this machine; `device` "auto" means the first GPU, or else the CPU.
 
     A `target` in llama.cpp's format sets engine and dtype. Raises InputError for an invalid or missing
-    device, a dtype without its library, and options that the engine does not support.
+    device, a dtype without its library, and unsupported options.
     """
     if is_gguf(target) or engine == LLAMA_CPP:
         reason = f"'{target}' is a GGUF" if is_gguf(target) else "models.engine is llama.cpp"

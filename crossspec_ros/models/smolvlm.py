@@ -1,7 +1,7 @@
 """SmolVLM2: a SigLIP tower that encodes each frame, and a LLaMA.
 
-The prompt has the number of frames and the video's duration before the frames, and a time stamp before each
-frame. These are fixed (eight frames in a second, at nominal times), also for an incomplete window.
+The prompt has the number of frames and the duration before the frames, and a time stamp before each frame.
+These are fixed (eight frames in a second, at nominal times), also for an incomplete window.
 """
 
 from __future__ import annotations

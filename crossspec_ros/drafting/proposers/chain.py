@@ -34,8 +34,8 @@ def align(verified: tuple[int, ...], draft: tuple[int, ...]) -> int:
     """Return the index of the draft's continuation after `verified`, or the draft's length.
 
     A draft that differs is aligned by the longest run of last verified tokens that it contains; of equal runs
-    by the run nearest to the same index. If no run matches, the last one or two verified tokens count as
-    replaced, and the tokens before them are matched.
+    by the run nearest to the same index. If no run matches, the last one or two verified tokens replace the
+    draft's, and the tokens before them are matched.
     """
     if draft[: len(verified)] == verified:
         return len(verified)

@@ -48,8 +48,8 @@ class CaptionMemory(Proposer):
     def restore(self, state: Any, vocabulary: int) -> None:
         """Replace all captions by a `state` from a file.
 
-        Raises ValueError, TypeError or AttributeError, and changes nothing, if it is not a state of a target
-        with `vocabulary` token ids.
+        Raises ValueError, TypeError or AttributeError for an invalid state, and changes nothing. The target
+        has `vocabulary` token ids.
         """
         restored = CaptionMemory(self._capacity)
         for question, captions in state.items():
