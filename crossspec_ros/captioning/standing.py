@@ -134,7 +134,7 @@ def shared_passes(
     Raises InputError for an engine that cannot score, for a choice that the target cannot write, and if a
     question and its choices are too long.
     """
-    if questions and not engine.scores:
+    if questions and not engine.supports_scores:
         raise InputError(
             "standing questions need draft trees: name a target on this machine, in torch or in float32, "
             "or leave questions empty"

@@ -52,7 +52,7 @@ class GrammarCompiler:
         """
         if not schema:
             return None
-        if not self._engine.masks:
+        if not self._engine.supports_grammar:
             raise InputError(
                 "a schema needs the target's logits, but the target runs on a server: set target to a model "
                 "on this machine, or leave schema empty"

@@ -277,7 +277,7 @@ def llama_runner(
     """
     capacity = target.spec.frame_tokens + text_room
     if isinstance(target, GgufTarget):
-        return LlamaRunner(target.llama, capacity, threads, target.facts.is_float32, is_own=True)
+        return LlamaRunner(target.llama, capacity, threads, target.architecture.is_float32, is_own=True)
     model = convert_model(target, LLAMA_KINDS[dtype], digest)
     if frees:
         from torch import nn

@@ -40,7 +40,7 @@ class LocalEngine:
     thread and need no locks. By default a `ModelRunner` runs the target's language model.
     """
 
-    masks = True
+    supports_grammar = True
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LocalEngine:
             room = spec.frame_tokens + TEXT_ROOM
             runner = ModelRunner(target.body, room, is_static, spec.axes, target.logits)
         self.runner: Runner = runner
-        self.scores = runner.branches
+        self.supports_scores = runner.branches
         self._loop = Loop(target, runner, self._stream, robots)
         self._changed = self._loop.lock
         self._requests: list[Request] = []

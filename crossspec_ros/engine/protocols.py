@@ -111,9 +111,9 @@ class Engine(Protocol):
 
     pulses: tuple[Pulse, ...]
     """Pulses of the engine's threads."""
-    masks: bool
+    supports_grammar: bool
     """Whether answers may follow a grammar."""
-    scores: bool
+    supports_scores: bool
     """Whether the engine can score trees."""
 
     def tap(self, layers: Sequence[int]) -> None:

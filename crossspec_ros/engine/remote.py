@@ -73,7 +73,7 @@ class RemoteEngine:
     An answer fails if no piece arrives within `patience_s`, or if the connection breaks.
     """
 
-    masks = scores = False
+    supports_grammar = supports_scores = False
 
     def __init__(
         self, address: Address, patience_s: float, connect_s: float, connect: Callable[..., Link] = Link

@@ -135,7 +135,7 @@ def processor_settings(
     return values
 
 
-def no_config(file: Path, family: str, error: Exception) -> InputError:
+def config_error(file: Path, family: str, error: Exception) -> InputError:
     """Return the error for an invalid config of the family; an InputError keeps its sentence."""
     if isinstance(error, InputError):
         return InputError(str(error))

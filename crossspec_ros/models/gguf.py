@@ -50,7 +50,8 @@ class GgufTarget:
     module: Any = None
 
     def __init__(self, model: LlamaModel, tokenizer: Tokenizer, architecture: GgufArchitecture) -> None:
-        self.llama, self.tokenizer, self.spec, self.facts = model, tokenizer, architecture.spec, architecture
+        self.llama, self.tokenizer = model, tokenizer
+        self.architecture, self.spec = architecture, architecture.spec
         self.vocabulary: int = architecture.text.vocab_size
         self.device: Any = "cpu"
         self.dtype: Any = "float32"
@@ -60,7 +61,7 @@ class GgufTarget:
         return Chunk.in_a_row(self._embeddings(token_ids), self.spec.axes)
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        before, behind = self.facts.prompt
+        before, behind = self.architecture.prompt
         return self.llama.ids(before, True), self.llama.ids(behind.replace(QUESTION, question), False)
 
     def opening(self) -> Chunk:
@@ -81,7 +82,7 @@ class GgufTarget:
     @cached_property
     def _projector(self) -> LlamaProjector:
         """The projector; the first frame loads it, and the model closes it."""
-        return LlamaProjector(projector_of(self.facts.file), self.llama)
+        return LlamaProjector(projector_of(self.architecture.file), self.llama)
 
     def _picture(self, picture: Picture) -> Chunk:
         embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)

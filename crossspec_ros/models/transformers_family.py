@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import Chunk, InputSpec, to_device
 from crossspec_ros.models.checkpoint import Checkpoint
-from crossspec_ros.models.config_files import eos_ids, no_config, read_config
+from crossspec_ros.models.config_files import config_error, eos_ids, read_config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +150,7 @@ class TransformersTarget(Checkpoint):
             if spec.frame_tokens < 1:
                 raise ValueError("a frame has no tokens")
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            raise no_config(folder / "config.json", cls.family, error) from error
+            raise config_error(folder / "config.json", cls.family, error) from error
         return replace(spec, eos_ids=eos_ids(folder, text.get("eos_token_id", cls.default_eos)))
 
     @classmethod
@@ -190,7 +190,7 @@ def make_config(kind: type[Any], file: Path, family: str, values: Values) -> Any
         config = kind.from_dict(values)
     # transformers' validation raises errors of many kinds.
     except Exception as error:
-        raise no_config(file, family, error) from error
+        raise config_error(file, family, error) from error
     # Other attention implementations do not support tree masks, or are downloaded code.
     config._attn_implementation = "sdpa"
     return config

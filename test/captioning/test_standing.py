@@ -178,7 +178,7 @@ def test_choices_are_refused_where_they_cannot_be_made(decoder, monkeypatch):
     ):
         with refused(code):
             decoder.standing([Standing(question, choices)])
-    monkeypatch.setattr(decoder.engine, "scores", False)
+    monkeypatch.setattr(decoder.engine, "supports_scores", False)
     with refused("choices-without-branches"):
         decoder.standing([Standing(PERSON, ("red", "green"))])
 

@@ -63,7 +63,7 @@ def frames(target, count=8):
 
 def own_answer(target, seen, limit):
     """Return greedy tokens by llama.cpp's own calls, with one token per pass."""
-    before, behind = target.facts.prompt
+    before, behind = target.architecture.prompt
     content = before + mtmd_cpp.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
     shape = llama_cpp.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 2048
