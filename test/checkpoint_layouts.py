@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from crossspec_ros.models.placement import Placement
+from crossspec_ros.models.registry import target_architecture
 from crossspec_ros.paths import tiny_models
 
 TINY = tiny_models()
 TOWER = "model.visual_tower.visual_tower."
 
 Tensors = dict[str, torch.Tensor]
+
+
+def load_target(folder: Path) -> Any:
+    """Load the target in `folder` on the CPU in float32."""
+    architecture = target_architecture(folder)
+    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
 
 
 def copied(name: str, to: Path) -> Path:

@@ -41,9 +41,13 @@ SCHEMA = json.dumps(
 ANSWER = '{"vehicle": "van", "person": true, "words": "a"}'
 
 
+def compiled(pair, schema, supports_grammar=True):
+    return GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=supports_grammar)).compiled(schema)
+
+
 @pytest.fixture(scope="module")
 def state(pair):
-    found = GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=True)).compiled(SCHEMA)
+    found = compiled(pair, SCHEMA)
     assert found is not None
     return found
 
@@ -151,7 +155,7 @@ OWN_TEXTS = "schema-list", "schema-missing", "schema-remainders", "schema-too-lo
 def test_bad_schema_is_refused(pair, schema):
     is_of_library = REFUSED[schema] not in OWN_TEXTS
     with refused(REFUSED[schema], library_text=is_of_library) as error:
-        GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=True)).compiled(read_schema(schema))
+        compiled(pair, read_schema(schema))
     assert len(str(error.value)) < 600
 
 
@@ -178,7 +182,7 @@ def test_schema_is_text_or_file(tmp_path):
 def test_schema_without_additional_properties_is_closed(pair, schema, is_open):
     """As in OpenAI's strict mode and xgrammar; JSON Schema itself would leave it open."""
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **schema}
-    begun = GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=True)).compiled(json.dumps(schema))
+    begun = compiled(pair, json.dumps(schema))
     begun.take(*ids(pair, '{"a": true')[:-1])
     comma = ids(pair, '{"a": true, "')[len(ids(pair, '{"a": true')) - 1]
     assert begun.allowed()[comma] == is_open
@@ -193,12 +197,12 @@ def test_closing_reaches_only_inner_schemas():
 
 
 def test_schema_needs_local_target_and_llguidance(pair, monkeypatch):
-    assert GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=False)).compiled("") is None
+    assert compiled(pair, "", supports_grammar=False) is None
     with refused("schema-remote-target"):
-        GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=False)).compiled(SCHEMA)
+        compiled(pair, SCHEMA, supports_grammar=False)
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
     with refused("llguidance-missing"):
-        GrammarCompiler(pair.target, SimpleNamespace(supports_grammar=True)).compiled(SCHEMA)
+        compiled(pair, SCHEMA)
 
 
 def test_captions_and_answers_follow_schema(pair, windows):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from checkpoint_layouts import edit
+from checkpoint_layouts import edit, load_target
 from refusals import refused
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 from transformers import AutoModelForImageTextToText
@@ -23,11 +23,6 @@ from crossspec_ros.models.registry import TARGETS, target_architecture, target_s
 def folders(tmp_path_factory):
     made = tmp_path_factory.mktemp("families")
     return {name: family.checkpoint(made / name) for name, family in TINY_FAMILIES.items()}
-
-
-def loaded(folder):
-    architecture = target_architecture(folder)
-    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
 
 
 def changed(folder, to, part, values):
@@ -154,7 +149,7 @@ def test_resaved_checkpoint_is_equal(folders, tmp_path, name):
 @torch.inference_mode()
 def test_window_fits_spec(folders, name):
     assert set(TARGETS) == set(TINY_FAMILIES)
-    target, spec = loaded(folders[name]), target_spec(folders[name])
+    target, spec = load_target(folders[name]), target_spec(folders[name])
     features = target.encode(noise(spec.frames, 2 * spec.image_size, spec.image_size))
     units = [target.unit(one, i) for i, one in enumerate(features)]
     assert 0 < sum(map(len, units)) <= spec.frame_tokens

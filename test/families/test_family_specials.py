@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from checkpoint_layouts import TINY, copied, edit, hub_weights, write
+from checkpoint_layouts import TINY, copied, edit, hub_weights, load_target, write
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from safetensors.torch import load_file
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
@@ -14,11 +14,6 @@ from tiny_targets import QUESTION, TINY_FAMILIES, noise
 from crossspec_ros.models.footprint import measured_bytes, weight_bytes
 from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.registry import target_architecture, target_spec
-
-
-def loaded(folder):
-    architecture = target_architecture(folder)
-    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
 
 
 def test_video_llava_reads_published_layout(tmp_path):
@@ -48,7 +43,7 @@ def test_internvl_dynamic_rope_equals_default(tmp_path):
     family = TINY_FAMILIES["internvl"]
     folder = family.checkpoint(tmp_path)
     own = family.loaded(folder).model.language_model.rotary_emb
-    ours = loaded(folder).module.model.language_model.rotary_emb
+    ours = load_target(folder).module.model.language_model.rotary_emb
     assert (own.rope_type, ours.rope_type) == ("dynamic", "default")
     torch.testing.assert_close(ours.inv_freq, own.inv_freq, rtol=0, atol=0)
     assert ours.inv_freq[1] == 1000000.0 ** (-2 / 16) and ours.attention_scaling == own.attention_scaling
@@ -67,7 +62,7 @@ def test_tied_and_qwen3_variants_equal_transformers(tmp_path, name, tied, text):
     text = text | ({"tie_word_embeddings": True} if name == "llava_onevision" else {})
     folder = family.checkpoint(tmp_path, tied, **text)
     assert any("lm_head" in key for key in load_file(folder / "model.safetensors")) == (not tied)
-    target, architecture = loaded(folder), target_architecture(folder)
+    target, architecture = load_target(folder), target_architecture(folder)
     assert (target.module.lm_head.weight is target.module.get_input_embeddings().weight) == tied
     assert measured_bytes(target.module) == weight_bytes(Placement(), architecture)
     with torch.inference_mode():
@@ -81,7 +76,7 @@ def test_internvl_head_counts_before_download(tmp_path):
     """The released configs do not set tie_word_embeddings, and transformers assumes tied embeddings."""
     folder = TINY_FAMILIES["internvl"].checkpoint(tmp_path)
     edit(folder / "config.json", tie_word_embeddings=None)
-    module, stored = loaded(folder).module, load_file(folder / "model.safetensors")
+    module, stored = load_target(folder).module, load_file(folder / "model.safetensors")
     assert any(torch.equal(module.lm_head.weight, tensor) for tensor in stored.values())
     (folder / "model.safetensors").unlink()
     architecture = target_architecture(folder)
@@ -92,7 +87,7 @@ def test_internvl_head_counts_before_download(tmp_path):
 def made(request, tmp_path_factory):
     """Return a family's name, its tiny checkpoint, and the loaded target."""
     folder = TINY_FAMILIES[request.param].checkpoint(tmp_path_factory.mktemp(request.param))
-    return request.param, folder, loaded(folder)
+    return request.param, folder, load_target(folder)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkpoint_layouts import load_target
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from scripted_answer import ahead_of, answered
 from tiny_targets import QUESTION, SPLIT, TINY_FAMILIES
@@ -21,8 +22,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import target_architecture
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "data" / "checkpoints"
 TOKENS = 24
@@ -118,10 +117,9 @@ def test_published_checkpoint_equals_transformers(tmp_path, name):
     family = TINY_FAMILIES[PUBLISHED[name][0]]
     frames = np.random.default_rng(1).integers(0, 256, (8, 240, 320, 3), np.uint8)
     wanted = family.inputs(folder, frames, QUESTION, template(folder))
-    architecture = target_architecture(folder)
-    target = architecture.model(architecture.load(Placement()), architecture.tokenizer())
+    target = load_target(folder)
     # In InternVL3's tokenizer `<video>` has no embedding.
-    assert max(target.prompt_ids("Is a <video> on it?")[1]) < architecture.text.vocab_size
+    assert max(target.prompt_ids("Is a <video> on it?")[1]) < target.vocabulary
     ours = generate_inputs(target, frames, QUESTION)
     for value in ours:
         assert torch.equal(ours[value], wanted[value]), value

@@ -8,15 +8,15 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
+from checkpoint_layouts import load_target
 from crossspec_lab.baselines.generate_inputs import generate_inputs
 from scripted_answer import WAIT_S, ScriptedAnswer, ahead_of
 from tiny_targets import QUESTION, TINY_FAMILIES, noise
 
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.models.base import Chunk
-from crossspec_ros.models.placement import Placement
 from crossspec_ros.models.qwen3_vl import read_size
-from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.models.registry import target_spec
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.resize import resize_shortest
 
@@ -36,8 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def target(folder):
-    architecture = target_architecture(folder)
-    return architecture.model(architecture.load(Placement()), architecture.tokenizer())
+    return load_target(folder)
 
 
 def test_removed_frame_leaves_no_gap(folder, target):

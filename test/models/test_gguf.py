@@ -11,6 +11,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
+from checkpoint_layouts import load_target
 from scripted_answer import answered
 from tiny_targets import TINY_FAMILIES, noise
 
@@ -20,8 +21,7 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf
-from crossspec_ros.models.placement import Placement
-from crossspec_ros.models.registry import target_architecture, target_spec
+from crossspec_ros.models.registry import target_spec
 from crossspec_ros.paths import share_dir
 
 pytest.importorskip("llama_cpp")
@@ -50,11 +50,6 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture(scope="module")
 def file(checkpoint, tmp_path_factory):
     return write_pair(checkpoint, tmp_path_factory.mktemp("pair"))
-
-
-def loaded(file):
-    found = target_architecture(file)
-    return found.model(found.load(Placement()), found.tokenizer())
 
 
 def frames(target, count=8):
@@ -88,7 +83,7 @@ def own_answer(target, seen, limit):
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_0"])
 def test_answers_equal_llama_cpp(checkpoint, tmp_path, kind):
-    target, rng = loaded(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
+    target, rng = load_target(write_pair(checkpoint, tmp_path, kind)), random.Random(3)
     assert target.spec == target_spec(tmp_path / f"tiny-{kind}.gguf")
     runner = llama_runner(target, "gguf", 1)
     assert runner.branches == (kind == "F32")
@@ -113,8 +108,7 @@ def test_answers_equal_llama_cpp(checkpoint, tmp_path, kind):
 
 @torch.inference_mode()
 def test_gguf_inputs_equal_checkpoints(checkpoint, file):
-    target, found = loaded(file), target_architecture(checkpoint)
-    own = found.model(found.load(Placement()), found.tokenizer())
+    target, own = load_target(file), load_target(checkpoint)
     assert np.array_equal(target.words((5, 7, 300)).embeds, own.words((5, 7, 300)).embeds.numpy())
     assert target.prompt_ids(QUESTION)[1] == own.prompt_ids(QUESTION)[1][1:]
     assert target.tokenizer.decode(own.tokenizer.encode(QUESTION).ids) == QUESTION
