@@ -27,6 +27,14 @@ LANCZOS = 1
 BICUBIC = 3
 """PIL's numbers of resampling filters."""
 
+TOWER_FOLDER = "clip"
+"""Folder of EventGPT's vision tower in its checkpoint."""
+_RELEASED_TOWER = "clip-vit-large-patch14-336"
+_RELEASED_VALUES = dict(
+    hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
+    image_size=336, patch_size=14,
+)  # fmt: skip
+
 
 def read_json(file: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     """Return the object in a JSON file; raises InputError, also if it lacks a `needed` value."""
@@ -133,6 +141,25 @@ def processor_settings(
                 f"from the original checkpoint"
             )
     return values
+
+
+def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the config file of EventGPT's vision tower and its values; raises InputError.
+
+    Without that file, `mm_visual_tower` in config.json must be the tower of the release.
+    """
+    file = folder / TOWER_FOLDER / "config.json"
+    if not file.is_file():
+        name = str(read_json(folder / "config.json").get("mm_visual_tower"))
+        if Path(name).name == _RELEASED_TOWER:
+            return folder / "config.json", dict(_RELEASED_VALUES)
+        raise InputError(
+            f"the vision tower '{name}' of '{folder}' has no config.json in '{file.parent}': copy the "
+            f"tower's files there"
+        )
+    values = read_json(file)
+    # The config of a complete CLIP has the tower's in a part.
+    return file, values.get("vision_config", values)
 
 
 def config_error(file: Path, family: str, error: Exception) -> InputError:

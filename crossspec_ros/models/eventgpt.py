@@ -18,8 +18,7 @@ from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaFo
 
 from crossspec_ros.models.base import Chunk
 from crossspec_ros.models.checkpoint import Checkpoint, read_tensors
-from crossspec_ros.models.config_files import eos_ids, read_config, read_json
-from crossspec_ros.models.eventgpt_config import TOWER_FOLDER, tower_values
+from crossspec_ros.models.config_files import TOWER_FOLDER, eos_ids, read_config, read_json, tower_values
 from crossspec_ros.models.preprocess import clip_pixels
 from crossspec_ros.models.text_tokenizer import load_tokenizer
 from crossspec_ros.models.transformers_family import TransformersModel, make_config

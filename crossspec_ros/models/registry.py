@@ -1,7 +1,7 @@
 """Registry: the family of a checkpoint by `model_type` in its config.json.
 
 A target's family is the module with the name of its type, which is imported on demand. Specs and sizes are
-read without torch: a target's module imports it only for weights, and EventGPT has `eventgpt_config.py`.
+read without torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import InputSpec
-from crossspec_ros.models.config_files import read_config
+from crossspec_ros.models.config_files import read_config, tower_values
 from crossspec_ros.models.placement import is_gguf
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def target_architecture(folder: Path) -> TargetArchitecture:
 
 def event_image_size(folder: Path) -> int:
     """Return the size of event images in pixels, for the draft in `folder`; raises InputError."""
-    from crossspec_ros.models.eventgpt_config import tower_values
-
     _type(folder, _DRAFTS, "event draft")
     # transformers' default.
     return int(tower_values(folder)[1].get("image_size", 224))
