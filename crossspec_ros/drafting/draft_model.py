@@ -15,7 +15,7 @@ from crossspec_ros.drafting.proposer import Draft
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.kv import KVRow
 from crossspec_ros.engine.model_runner import ModelRunner
-from crossspec_ros.engine.openmp import give_back
+from crossspec_ros.engine.openmp import free_threads
 from crossspec_ros.engine.runner import Input
 from crossspec_ros.engine.tree import DraftTree, attention_mask
 from crossspec_ros.errors import NonFiniteError, failures_logged
@@ -149,4 +149,4 @@ class DraftModel:
             with self.pulse.busy(), self._stream():
                 return work(*args)
         finally:
-            give_back()
+            free_threads()

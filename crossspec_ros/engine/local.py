@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from crossspec_ros.engine.cuda_stream import CudaStream
 from crossspec_ros.engine.loop import Loop
-from crossspec_ros.engine.openmp import give_back
+from crossspec_ros.engine.openmp import free_threads
 from crossspec_ros.engine.pass_cost import PassCost, measure_cost
 from crossspec_ros.engine.request import Ask, Frame, Frames, Request, Score, settle
 from crossspec_ros.engine.runner import BATCHES, Runner
@@ -79,7 +79,7 @@ class LocalEngine:
         self, window: int, trace: Trace, robot: str = "", plan: Callable[[], Answering | None] = lambda: None
     ) -> Request:
         # The caller may have loaded the models, and now waits for the engine.
-        give_back()
+        free_threads()
         request = Request(window, robot, trace, plan)
         with self._changed:
             self._requests.append(request)
@@ -174,7 +174,7 @@ class LocalEngine:
     def _call(self, do: Callable[[], _Result]) -> _Result:
         """Run `do` in the engine's thread and return its result."""
         future: Future[_Result] = Future()
-        give_back()
+        free_threads()
         with self._changed:
             if self._is_closing:
                 raise CancelledError
@@ -210,7 +210,7 @@ class LocalEngine:
         """Wait for the next call or turn; return None when the engine closes."""
         with self._changed:
             while not self._calls and not self._is_closing and not (batch := schedule(self._requests)):
-                give_back()
+                free_threads()
                 self._changed.wait()
             if self._calls:
                 return partial(_done, *self._calls.popleft())

@@ -11,7 +11,7 @@ _HARD = 2
 """`omp_pause_hard`: free everything that OpenMP can create again."""
 
 
-def give_back() -> None:
+def free_threads() -> None:
     """Free the OpenMP threads of the calling thread, which is about to wait. It gets new ones on demand.
 
     Each computing thread has a pool of OpenMP threads. If all pools together have more threads than there

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from crossspec_ros.engine.local import LocalEngine
-from crossspec_ros.engine.openmp import give_back
+from crossspec_ros.engine.openmp import free_threads
 from crossspec_ros.telemetry.trace import Trace
 
 pytestmark = pytest.mark.skipif(
@@ -46,12 +46,12 @@ def in_thread(work):
     return results[0]
 
 
-def test_given_back_threads_end_and_return():
+def test_freed_threads_end_and_return():
     def work() -> tuple[int, int, int]:
         before = tasks()
         compute()
         made = tasks() - before
-        give_back()
+        free_threads()
         left = tasks() - before
         compute()
         return made, left, tasks() - before
