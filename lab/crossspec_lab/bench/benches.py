@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
         "device": args.device,
         **origin,
     }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    log = Log(args.json.with_suffix(".jsonl"), {name: around[name] for name in around if name != "command"})
+    log = Log(args.json.with_suffix(""), {name: around[name] for name in around if name != "command"})
     with progress_bars() as progress:
         setting = prepared(args, args.json.parent / "work", origin, progress)
         bench.measure(setting, log)

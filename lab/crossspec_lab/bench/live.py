@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -105,23 +106,32 @@ def sleep_until(at_ns: int) -> None:
     time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
 
 
-def timed(decoder: Any, stack: ExitStack, options: Options = OPTIONS) -> Decoder[Window]:
+@dataclass
+class Lived:
+    """Captioning by a decoder of crossspec_ros that lives through the window."""
+
+    decoder: PrefillHiddenDecoder
+    options: Options = OPTIONS
+
+    def __call__(self, window: Window, trace: Trace) -> Written:
+        caption = live(self.decoder, window, trace, self.options)
+        return Written(caption.token_ids, caption.accept_lengths)
+
+    def close(self) -> None:
+        """Close the decoder."""
+        self.decoder.close()
+
+
+def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
     """Return captioning in real time: ours lives through the window, others begin at its last frame.
 
     The decoder is closed with the stack.
     """
     if hasattr(decoder, "close"):
         stack.enter_context(closing(decoder))
-    is_ours = isinstance(decoder, PrefillHiddenDecoder)
-    return _lived(decoder, options) if is_ours else _begun_at_last_frame(decoder)
-
-
-def _lived(decoder: PrefillHiddenDecoder, options: Options) -> Decoder[Window]:
-    def run(window: Window, trace: Trace) -> Written:
-        caption = live(decoder, window, trace, options)
-        return Written(caption.token_ids, caption.accept_lengths)
-
-    return run
+    if isinstance(decoder, PrefillHiddenDecoder):
+        return Lived(decoder)
+    return decoder if isinstance(decoder, Lived) else _begun_at_last_frame(decoder)
 
 
 def _begun_at_last_frame(answer: Baseline) -> Decoder[Window]:

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from crossspec_lab.bench.decoders import Models
 from crossspec_lab.bench.held_out import held_out_windows
-from crossspec_lab.bench.live import OPTIONS, take_turns, timed
+from crossspec_lab.bench.live import take_turns, timed
 from crossspec_lab.bench.real_time import paced
 from crossspec_lab.bench.recorded import recorded_windows
 from crossspec_lab.bench.records import Log
@@ -22,7 +22,6 @@ from crossspec_lab.bench.trained import Trained
 from crossspec_lab.heads.head_files import fitting_heads
 from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import Scene
-from crossspec_ros.captioning.caption import Options
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.loading import load_pair
 from crossspec_ros.models.pair import ModelPair
@@ -103,7 +102,6 @@ def compare(
     log: Log,
     condition: str,
     makers: Mapping[str, Callable[[], Any]],
-    options: Options = OPTIONS,
 ) -> None:
     """Let decoders take turns on the windows, unless that was done; they are closed then."""
     windows = setting.windows
@@ -111,7 +109,7 @@ def compare(
         return
     task = setting.progress.add_task(condition, total=len(makers) * len(windows))
     with ExitStack() as stack:
-        decoders = {name: timed(make(), stack, options) for name, make in makers.items()}
+        decoders = {name: timed(make(), stack) for name, make in makers.items()}
         for decoder in decoders.values():
             decoder(setting.warm, Trace())
         for record in take_turns(decoders, (window for window, _ in windows), condition):

@@ -7,9 +7,8 @@ and faster: a window has the target's own number of frames, so 30 frames a secon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
 from crossspec_lab.bench.setting import Bench, Setting
 from crossspec_lab.bench.tables import Cell, Table
-from crossspec_ros.windows.window import Window
 
 FRAME_RATES = (8, 16, 30, 60)
 _PREDICTED = 30
@@ -52,22 +50,10 @@ def _run(setting: Setting, log: Log, condition: str, names: Sequence[str], perio
         for shown in ([setting.warm], windows):
             decoder = make()
             with closing(decoder) if hasattr(decoder, "close") else nullcontext():
-                for record in captioned(decoder, shown, period_s, name, condition):
+                for record in caption_stream(decoder, shown, period_s, name, condition):
                     if shown is windows:
                         log.add(record)
                         setting.progress.advance(task)
-
-
-def captioned(
-    decoder: Any, windows: Sequence[Window], period_s: float, name: str, condition: str = ""
-) -> Iterator[Record]:
-    """Caption windows that open every `period_s`; yield a record of each, also of the dropped ones."""
-    due = 0
-    for one in caption_stream(decoder, windows, period_s):
-        for dropped in range(due, one.window):
-            yield Record(condition, name, dropped, more={"dropped": True})
-        due = one.window + 1
-        yield one.record(condition, name)
 
 
 def row(records: Sequence[Record], alone: Sequence[Record], period_s: float) -> dict[str, Cell]:

@@ -40,7 +40,7 @@ def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    return Log(tmp_path / "log.jsonl", {})
+    return Log(tmp_path / "log", {})
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(accept_module, "greedy_path", credulous)
     ours = bench_lossless._ours
-    monkeypatch.setattr(bench_lossless, "_ours", lambda *given: {"adversary": ours(*given)["adversary"]})
+    monkeypatch.setattr(bench_lossless, "_ours", lambda *args: {"adversary": ours(*args)["adversary"]})
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:1])
-    # A target that is named is compared with transformers alone.
+    # For a named target, only our decoders are compared with transformers.
     target = str(tiny_models() / "target")
     assert main(["bench", "lossless", "--windows", "1", "--target", target]) == 1
