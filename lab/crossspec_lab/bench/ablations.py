@@ -14,7 +14,7 @@ from crossspec_lab.bench.decoders import GAMMAS, makers
 from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.tables import Cell, Table
 
@@ -25,13 +25,12 @@ def _streamed(setting: Setting, **lacks: Any) -> Streamed:
     return Streamed(ablated(setting.pair, counted=True, **lacks))
 
 
-def _ideas(setting: Setting, log: Log) -> None:
+def _ideas(setting: Setting) -> list[Part]:
     variants: dict[str, dict[str, Any]] = {OURS: {}, **WITHOUT}
     if setting.models.heads:
         variants[HEADS] = {"heads": setting.models.heads}
-    compare(
-        setting, log, IDEAS, {name: partial(_streamed, setting, **lacks) for name, lacks in variants.items()}
-    )
+    made = {name: partial(_streamed, setting, **lacks) for name, lacks in variants.items()}
+    return [compare(setting, IDEAS, made)]
 
 
 def _ideas_result(setting: Setting, log: Log) -> Result:
@@ -42,8 +41,8 @@ def _ideas_result(setting: Setting, log: Log) -> Result:
     return Result(tables=[Table(title, rows(log, IDEAS, [TOKENS, EQUAL], OURS), "decoder")])
 
 
-def _lengths(setting: Setting, log: Log) -> None:
-    compare(setting, log, LENGTHS, makers(setting.models, GAMMAS.values()))
+def _lengths(setting: Setting) -> list[Part]:
+    return [compare(setting, LENGTHS, makers(setting.models, GAMMAS.values()))]
 
 
 def _lengths_result(setting: Setting, log: Log) -> Result:

@@ -6,7 +6,7 @@ adapters beside them. Acceptance is the share of tokens that are the target's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting
+from crossspec_lab.bench.setting import Bench, Part, Setting
 from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.heads.adapter import Adapter, published_adapters
 from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled
@@ -100,13 +100,14 @@ def levels(sizes: Sizes) -> dict[str, Callable[[], TargetReader]]:
     return {**found, **published_adapters(sizes)}
 
 
-def _measure(setting: Setting, log: Log) -> None:
-    """Train what is missing, then ask it about windows that nobody learned from."""
+def _parts(setting: Setting) -> list[Part]:
+    names = [NONE, SPECVLM, *levels(setting.trained.sizes)]
+    return [Part(CONDITION, len(names) * len(setting.windows), _records(setting, names))]
+
+
+def _records(setting: Setting, names: Sequence[str]) -> Iterator[Record]:
+    """Train the missing heads, then compare their predictions on windows that no head learned from."""
     heads, count = levels(setting.trained.sizes), len(setting.windows)
-    names = [NONE, SPECVLM, *heads]
-    if not log.begin(CONDITION, len(names) * count):
-        return
-    task = setting.progress.add_task("alignment", total=len(names))
     held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
     batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
     for name in names:
@@ -117,8 +118,7 @@ def _measure(setting: Setting, log: Log) -> None:
             head = setting.trained.head(name, heads[name])
         rows = (row for pairs in batches for row in _rows(predict_teacher_forced(head, pairs)))
         for window, more in enumerate(rows):
-            log.add(Record(CONDITION, name, window, more=more))
-        setting.progress.advance(task)
+            yield Record(CONDITION, name, window, more=more)
 
 
 def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
@@ -173,4 +173,4 @@ def _result(setting: Setting, log: Log) -> Result:
     return found
 
 
-ALIGNMENT = Bench("Acceptance by alignment", _measure, _result)
+ALIGNMENT = Bench("Acceptance by alignment", _parts, _result)

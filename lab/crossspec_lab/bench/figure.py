@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from crossspec_lab.bench.animation import alone, live_second, write_gif
 from crossspec_lab.bench.columns import WALL
-from crossspec_lab.bench.plots import OURS_COLOUR, wait_bars
+from crossspec_lab.bench.plots import wait_bars
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.world.scene import drive
 from crossspec_ros.captioning.load_decoder import speculative_decoder
@@ -64,7 +64,7 @@ def draw_headline(measured: Path, out: Path) -> None:
     try:
         measures = json.loads(measured.read_text())["tables"][0]["rows"]
         rows = {shown: measures[name][WALL] for name, shown in NAMES.items()}
-        wait_bars(axes, rows, {NAMES["ours"]: OURS_COLOUR})
+        wait_bars(axes, rows, NAMES["ours"])
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
             f"'{measured}' is no file of crossspec bench latency --json: name one, as "

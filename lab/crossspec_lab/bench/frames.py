@@ -8,7 +8,7 @@ frames only: ours is left out, and SpecVLM is nothing without its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -22,7 +22,7 @@ from crossspec_lab.bench.held_out import FIRST_SEED
 from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.statistics import WINDOWS_PER_DRIVE, number, spread
 from crossspec_lab.bench.tables import Cell, Table, text
 from crossspec_lab.world.camera import frame
@@ -48,10 +48,10 @@ _STAGES = {
 _HEAD_NOTE = "SpecVLM's head learned with 8 frames, so its figures at other numbers of frames mean little."
 
 
-def _measure(setting: Setting, log: Log) -> None:
+def _parts(setting: Setting) -> Iterator[Part]:
     for count in COUNTS:
         changed = _with_count(setting, count)
-        compare(changed, log, str(count), makers(changed.models, DECODERS))
+        yield compare(changed, str(count), makers(changed.models, DECODERS))
 
 
 def _with_count(setting: Setting, count: int) -> Setting:
@@ -171,4 +171,4 @@ def _draw(log: Log) -> Figure:
     return figure
 
 
-FRAMES = Bench("Speed-up by the number of frames", _measure, _result, published=24)
+FRAMES = Bench("Speed-up by the number of frames", _parts, _result, published=24)

@@ -71,7 +71,7 @@ class Answers(NamedTuple):
     total: int
     wrong: list[tuple[Case, tuple[int, ...]]]
 
-    def count(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Return the number of equal answers, and that of all."""
         return {"equal": self.total - len(self.wrong), "total": self.total}
 
@@ -79,9 +79,8 @@ class Answers(NamedTuple):
         """Return also where each wrong answer first differs, and the target's own margin there."""
         places = [_first_difference(case.wanted, got) for case, got in self.wrong]
         margins = [_margin(pair, case, at) for (case, _), at in zip(self.wrong, places, strict=True)]
-        identical = self.total - len(self.wrong)
         return {
-            "identical": identical,
+            "identical": self.total - len(self.wrong),
             "answers": self.total,
             "first_divergence": places,
             "margin": margins,
@@ -159,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _counts(answers: Mapping[str, Answers]) -> dict[str, Any]:
-    return {name: one.count() for name, one in answers.items()}
+    return {name: one.counts() for name, one in answers.items()}
 
 
 def _median(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,32 @@ class Record:
         return cls(tokens=tokens, accept_lengths=lengths, **row)
 
 
-class Log:
-    """The records of a bench, each written at once to a file in `folder`.
+class Records:
+    """The records of a bench by condition and decoder."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def add(self, record: Record) -> None:
+        """Keep one more record."""
+        self.records.append(record)
+
+    def rows(self, condition: str, decoder: str) -> list[Record]:
+        """Return the records of a decoder under a condition, by window."""
+        found = (record for record in self.of(condition) if record.decoder == decoder)
+        return sorted(found, key=lambda record: record.window)
+
+    def decoders(self, condition: str) -> list[str]:
+        """Return the names of the measured decoders, in the order in which they began."""
+        return list(dict.fromkeys(record.decoder for record in self.of(condition)))
+
+    def of(self, condition: str) -> list[Record]:
+        """Return the records under a condition."""
+        return [record for record in self.records if record.condition == condition]
+
+
+class Log(Records):
+    """Records that are written at once to a file in `folder`.
 
     An interrupted bench resumes condition by condition. Decoders learn from window to window, so an
     interrupted condition is measured from its beginning. Raises InputError if the folder has results of
@@ -80,6 +104,7 @@ class Log:
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        super().__init__()
         check_same(folder, identity)
         self._file = folder / "records.jsonl"
         # An interruption leaves an incomplete last line.
@@ -88,29 +113,16 @@ class Log:
 
     def begin(self, condition: str, count: int) -> bool:
         """Return whether a condition lacks some of its `count` records, and drop those that it has then."""
-        if len(list(self._of(condition))) == count:
+        if len(self.of(condition)) == count:
             return False
         self.records = [record for record in self.records if record.condition != condition]
         replace_file(self._file, "".join(record.line() for record in self.records).encode())
         return True
 
     def add(self, record: Record) -> None:
-        """Keep one more record."""
-        self.records.append(record)
+        super().add(record)
         with self._file.open("a") as file:
             file.write(record.line())
-
-    def rows(self, condition: str, decoder: str) -> list[Record]:
-        """Return the records of a decoder under a condition, by window."""
-        found = (record for record in self._of(condition) if record.decoder == decoder)
-        return sorted(found, key=lambda record: record.window)
-
-    def decoders(self, condition: str) -> list[str]:
-        """Return the names of the measured decoders, in the order in which they began."""
-        return list(dict.fromkeys(record.decoder for record in self._of(condition)))
-
-    def _of(self, condition: str) -> Iterator[Record]:
-        return (record for record in self.records if record.condition == condition)
 
 
 def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:

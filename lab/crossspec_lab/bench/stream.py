@@ -7,8 +7,9 @@ and faster: a window has the target's own number of frames, so 30 frames a secon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from crossspec_lab.bench.decoders import (
 from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting
+from crossspec_lab.bench.setting import Bench, Part, Setting
 from crossspec_lab.bench.tables import Cell, Table
 
 FRAME_RATES = (8, 16, 30, 60)
@@ -38,22 +39,25 @@ _WINDOWS = "windows"
 _PERCENTILES = (50, 90, 99)
 
 
-def _run(setting: Setting, log: Log, condition: str, names: Sequence[str], period_s: float) -> None:
-    """Let each decoder caption the stream, after the other, because they share the processor."""
+def _part(setting: Setting, condition: str, names: Sequence[str], period_s: float) -> Part:
     made = makers(setting.models, names)
+    records = _streamed(setting, condition, made, period_s)
+    return Part(condition, len(made) * len(setting.windows), records)
+
+
+def _streamed(
+    setting: Setting, condition: str, made: Mapping[str, Callable[[], Any]], period_s: float
+) -> Iterator[Record]:
+    """Let one decoder after the other caption the stream, because they share the processor."""
     windows = [window for window, _ in setting.windows]
-    if not log.begin(condition, len(made) * len(windows)):
-        return
     for name, make in made.items():
-        task = setting.progress.add_task(f"{condition}: {name}", total=len(windows))
-        # Warm-up in a decoder of its own, because the memory must begin empty.
+        # Another decoder warms up, because the memory must begin empty.
         for shown in ([setting.warm], windows):
             decoder = make()
             with closing(decoder) if hasattr(decoder, "close") else nullcontext():
                 for record in caption_stream(decoder, shown, period_s, name, condition):
                     if shown is windows:
-                        log.add(record)
-                        setting.progress.advance(task)
+                        yield record
 
 
 def row(records: Sequence[Record], alone: Sequence[Record], period_s: float) -> dict[str, Cell]:
@@ -82,8 +86,8 @@ def _captions(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if not record.more["dropped"]]
 
 
-def _stream(setting: Setting, log: Log) -> None:
-    _run(setting, log, _WINDOWS, _STREAMED, setting.period_s)
+def _stream(setting: Setting) -> list[Part]:
+    return [_part(setting, _WINDOWS, _STREAMED, setting.period_s)]
 
 
 def _stream_result(setting: Setting, log: Log) -> Result:
@@ -96,9 +100,9 @@ def _stream_result(setting: Setting, log: Log) -> Result:
     return Result(tables=[Table(title, shown, "decoder")])
 
 
-def _rates(setting: Setting, log: Log) -> None:
-    for rate in FRAME_RATES:
-        _run(setting, log, str(rate), _RATED, setting.pair.target.spec.frames / rate)
+def _rates(setting: Setting) -> list[Part]:
+    frames = setting.pair.target.spec.frames
+    return [_part(setting, str(rate), _RATED, frames / rate) for rate in FRAME_RATES]
 
 
 def _rates_result(setting: Setting, log: Log) -> Result:

@@ -15,7 +15,7 @@ from crossspec_lab.bench.decoders import ALONE, GENERATE, OURS
 from crossspec_lab.bench.live import Lived
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
@@ -29,7 +29,7 @@ MAX_TOKENS = 128
 _WINDOWS = "windows"
 
 
-def _measure(setting: Setting, log: Log) -> None:
+def _parts(setting: Setting) -> list[Part]:
     if not all(scene for _, scene in setting.windows):
         raise InputError("bench structured needs the right answers, which no recording has: omit --recording")
     pair, schema = setting.pair, json.dumps(questions.SCHEMA)
@@ -43,7 +43,7 @@ def _measure(setting: Setting, log: Log) -> None:
         ALONE: lambda: Whole(ours().alone(), options()),
         GENERATE: partial(TransformersGenerate, pair, "plain", schema, MAX_TOKENS),
     }
-    compare(setting, log, _WINDOWS, makers)
+    return [compare(setting, _WINDOWS, makers)]
 
 
 def _result(setting: Setting, log: Log) -> Result:
@@ -74,4 +74,4 @@ def _shares(column: list[tuple[str, str]]) -> dict[str, float]:
     return {"right": right / len(column), "commonest": commonest / len(column)}
 
 
-STRUCTURED = Bench("Captions as JSON of a schema", _measure, _result, published=60)
+STRUCTURED = Bench("Captions as JSON of a schema", _parts, _result, published=60)

@@ -25,7 +25,7 @@ from crossspec_lab.bench.live import take_turns
 from crossspec_lab.bench.predictions import PREDICTIONS, predicted
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result, publish, write
-from crossspec_lab.bench.setting import Setting, compare
+from crossspec_lab.bench.setting import Setting, compare, measure
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.stream import FRAME_RATES
 from crossspec_lab.bench.tables import Table
@@ -70,7 +70,7 @@ def test_decoders_caption_alike_and_a_second_call_measures_nothing(setting: Sett
         return SuffixDecoding(setting.pair) if name == "suffix" else Alone(setting.pair)
 
     makers = {name: partial(make, name) for name in ("alone", "suffix")}
-    compare(setting, log, "c", makers)
+    measure(setting, log, [compare(setting, "c", makers)])
     assert [(one.window, one.decoder) for one in log.records] == [
         *((0, "alone"), (0, "suffix"), (1, "suffix"), (1, "alone"))
     ]
@@ -80,7 +80,7 @@ def test_decoders_caption_alike_and_a_second_call_measures_nothing(setting: Sett
     assert alone[0].passes == len(alone[0].tokens) and alone[0].truth
     times = [frames.stage_ms(alone, stage)[0] for stage in ("frame_encode", "prefill", "verify")]
     assert all(time > 0 for time in times) and sum(times) <= 1e3 * alone[0].wall_s
-    compare(setting, log, "c", makers)
+    measure(setting, log, [compare(setting, "c", makers)])
     assert len(log.records) == 4 and made == ["alone", "suffix"]
 
 
