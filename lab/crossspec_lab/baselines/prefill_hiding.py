@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from crossspec_lab.baselines.one_shot import BesideDraft, Tokens
+from crossspec_lab.baselines.one_shot import LIMIT, BesideDraft, Tokens, Written
 from crossspec_lab.baselines.speculative import event_chain
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

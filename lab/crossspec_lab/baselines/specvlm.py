@@ -13,7 +13,6 @@ from crossspec_lab.baselines.one_shot import Whole
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.draft_layer import DraftLayer, default_layer, make_layer
 from crossspec_lab.heads.head import Pairs, Sizes
-from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.models.pair import ModelPair
 
 NODES = 32
@@ -77,6 +76,4 @@ class SpecVLM(Whole):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
-        decoder = head_decoder(pair, [head], names=())
-        decoder.policy = Policy([head], None, Limits(max_nodes=NODES))
-        super().__init__(decoder)
+        super().__init__(head_decoder(pair, [head], names=(), max_nodes=NODES))

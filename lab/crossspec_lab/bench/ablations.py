@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench import statistics
-from crossspec_lab.bench.ablated import HEADS, NODES, OURS, WITHOUT, Streamed, ablated
+from crossspec_lab.bench.ablated import HEADS, NODES, OURS, WITHOUT, Streamed
 from crossspec_lab.bench.columns import EQUAL, TOKENS, WALL, cells, rows
 from crossspec_lab.bench.decoders import GAMMAS, makers
 from crossspec_lab.bench.plots import bare
@@ -17,12 +17,13 @@ from crossspec_lab.bench.report import Result
 from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.tables import Cell, Table
+from crossspec_lab.heads.decoder import head_decoder
 
 IDEAS, LENGTHS = "ideas", "draft lengths"
 
 
 def _streamed(setting: Setting, **lacks: Any) -> Streamed:
-    return Streamed(ablated(setting.pair, counted=True, **lacks))
+    return Streamed(head_decoder(setting.pair, max_nodes=NODES, **lacks))
 
 
 def _ideas(setting: Setting) -> list[Part]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from crossspec_lab.bench.held_out import window_of
+from crossspec_lab.bench.input_windows import window_of
 from crossspec_lab.bench.live import OPTIONS, live
 from crossspec_lab.world.camera import FRAME_PERIOD_S, events, frame
 from crossspec_lab.world.scene import Scene

@@ -20,7 +20,7 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.speculative import shares_words
-from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.tables import Table

@@ -25,7 +25,8 @@ from crossspec_lab.baselines.semantic import Semantic
 from crossspec_lab.baselines.speculative import FixedGamma, shared_ids, shares_words
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.bench.ablated import HEADS, OURS, UNLIMITED, WITHOUT, ablated
+from crossspec_lab.bench.ablated import HEADS, NODES, OURS, UNLIMITED, WITHOUT
+from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.load_decoder import speculative_decoder
@@ -103,12 +104,12 @@ def _has_assistant(models: Models) -> bool:
 DECODERS: dict[str, Entry] = {
     OURS: Entry(lambda m: speculative_decoder(m.pair), depends_on_time=True),
     **{
-        name: Entry(lambda m, lacks=lacks: ablated(m.pair, **lacks), depends_on_time=True)  # type: ignore[misc]
+        name: Entry(lambda m, lacks=lacks: head_decoder(m.pair, **lacks), depends_on_time=True)  # type: ignore[misc]
         for name, lacks in WITHOUT.items()
     },
-    UNLIMITED: Entry(lambda m: ablated(m.pair, counted=True), depends_on_time=True),
-    HEADS: Entry(lambda m: ablated(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
-    WHOLE: Entry(lambda m: Whole(ablated(m.pair)), depends_on_time=True),
+    UNLIMITED: Entry(lambda m: head_decoder(m.pair, max_nodes=NODES), depends_on_time=True),
+    HEADS: Entry(lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
+    WHOLE: Entry(lambda m: Whole(head_decoder(m.pair)), depends_on_time=True),
     ALONE: Entry(lambda m: Alone(m.pair)),
     **{
         name: Entry(partial(_in_llama, dtype), _fits_llama, depends_on_time=True)
@@ -129,7 +130,7 @@ DECODERS: dict[str, Entry] = {
         lambda m: m.specvlm is not None,
     ),
     HEAD_ALONE: Entry(
-        lambda m: Whole(ablated(m.pair, m.heads, ())),
+        lambda m: Whole(head_decoder(m.pair, m.heads, ())),
         lambda m: bool(m.heads),
         depends_on_time=True,
     ),

@@ -20,9 +20,8 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_lab.bench.peak_memory import status_mb
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_lab.trials.processes import Child, cpu_seconds
+from crossspec_lab.trials.processes import Child, cpu_seconds, status_mb
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns

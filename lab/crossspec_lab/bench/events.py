@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from rich.progress import track
 from crossspec_lab.bench import event_load
 from crossspec_lab.bench.event_decoders import MAX_EVENTS, OURS, STAGES, ours, start_of, ways
 from crossspec_lab.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
-from crossspec_lab.bench.peak_memory import begin_peak, status_mb
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.trials.processes import status_mb
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.telemetry.process_memory import give_back
@@ -113,10 +114,11 @@ def peak_of_window(rate: float) -> float:
 
 
 def _peak_mb(work: Callable[[], object]) -> float:
-    """By how much the process grows meanwhile, in MB."""
+    """Return by how many MB the process grows meanwhile."""
     gc.collect()
     give_back()
-    begin_peak()
+    # Linux counts the peak of this process anew.
+    Path("/proc/self/clear_refs").write_text("5")
     before = status_mb("VmRSS")
     work()
     return status_mb("VmHWM") - before

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.columns import CLOSE, FIRST, LENGTH, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, HIDING, OURS, SEQUENTIAL, SPECVLM, makers
-from crossspec_lab.bench.held_out import FIRST_SEED
+from crossspec_lab.bench.input_windows import FIRST_SEED
 from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.report import Result

@@ -16,12 +16,11 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Whole, Written
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, cells
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.held_out import event_shape
+from crossspec_lab.bench.input_windows import event_shape
 from crossspec_lab.bench.live import Decoder, take_turns, timed
 from crossspec_lab.bench.records import Record
 from crossspec_lab.bench.scripted_pair import Teller

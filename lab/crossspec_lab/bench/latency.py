@@ -18,13 +18,12 @@ from crossspec_lab.bench.device_use import BANDWIDTH, add_use
 from crossspec_lab.bench.formulae import add_formulae
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.bench.live import live
-from crossspec_lab.bench.plots import wait_bars
+from crossspec_lab.bench.plots import timeline, wait_bars
 from crossspec_lab.bench.quality import add_quality
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
 from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.tables import Table
-from crossspec_lab.bench.timeline import timeline
 from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from crossspec_lab.baselines.written import Baseline, Written
+from crossspec_lab.baselines.one_shot import Baseline, Written
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.caption import Caption, Options

@@ -16,10 +16,10 @@ from transformers.utils import logging
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.llama import has_llama_model
+from crossspec_lab.baselines.one_shot import Written
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
-from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.live import Decoder, stream, take_turns
 from crossspec_lab.bench.report import tell
 from crossspec_lab.bench.setting import check_windows, measured_pair

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Written
 from crossspec_lab.bench.live import OPTIONS, sleep_until
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION

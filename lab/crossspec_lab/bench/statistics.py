@@ -13,22 +13,22 @@ import numpy as np
 
 WINDOWS_PER_DRIVE = 4
 _DRAWS = 1000
-_LEAST_S = 0.001
+_MIN_S = 0.001
 """Shortest wait in a ratio: an answer may be there when its window closes."""
-_LEAST = 0.0001
+_MIN_PRINTED = 0.0001
 """Smallest figure that is printed."""
-LEAST_DRIVES = 5
+MIN_DRIVES = 5
 """Fewest drives of an interval: with two, half of the intervals of a bootstrap hold the truth."""
 FEW_DRIVES = (
     "An interval is of a bootstrap over drives, of which there are few: with 6 it holds the truth in 86 % of "
     "simulations, with 10 in 88 %, with 25 in 93 %. So most are somewhat too narrow. Of fewer than "
-    f"{LEAST_DRIVES} drives none is given."
+    f"{MIN_DRIVES} drives none is given."
 )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the 95 % interval of a bootstrap over drives; of fewer than `LEAST_DRIVES` there is
+    """A figure and the 95 % interval of a bootstrap over drives; of fewer than `MIN_DRIVES` there is
     none (nan)."""
 
     value: float
@@ -45,29 +45,26 @@ def number(value: float) -> str:
     """A figure with three digits that count."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
-    if abs(value) < _LEAST:
-        return f"below {_LEAST}"
+    if abs(value) < _MIN_PRINTED:
+        return f"below {_MIN_PRINTED}"
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return f"{value:.{min(digits, 4)}f}"
 
 
 def interval(of: Callable[..., float], *samples: Sequence[float], draws: int = _DRAWS) -> Interval:
-    """`of` the samples, which are paired by window, with the interval of as many drives drawn again. A window
-    of which nothing is known is nan: left out of a sample, it would shift the drives of all that follow."""
-    arrays, nan = np.asarray(samples, float), float("nan")
-    known = ~np.isnan(arrays).any(0)
-    drives = [rows[known[rows]] for rows in _drives(len(known)) if known[rows].any()]
-    value = float(of(*arrays[:, known])) if drives else nan
-    if len(drives) < LEAST_DRIVES:
-        return Interval(value, nan, nan)
-    return Interval(value, *resampled(of, arrays, drives, draws))
+    """Return `of` the samples, with the interval of a bootstrap over drives.
 
-
-def resampled(
-    of: Callable[..., float], arrays: np.ndarray, drives: Sequence[np.ndarray], draws: int
-) -> tuple[float, float]:
-    """Ends of the 95 % interval of `of` the arrays (n, windows), by a bootstrap over the rows of drives."""
+    Samples are paired by window. NaN marks a missing window, which would otherwise shift the drives of all
+    later windows.
+    """
     from scipy import stats
+
+    arrays, nan = np.asarray(samples, float), float("nan")
+    is_present = ~np.isnan(arrays).any(0)
+    drives = [rows[is_present[rows]] for rows in _drives(len(is_present)) if is_present[rows].any()]
+    value = float(of(*arrays[:, is_present])) if drives else nan
+    if len(drives) < MIN_DRIVES:
+        return Interval(value, nan, nan)
 
     def drawn(chosen: np.ndarray) -> float:
         return of(*arrays[:, np.concatenate([drives[int(drive)] for drive in chosen])])
@@ -75,7 +72,7 @@ def resampled(
     sample, rng = np.arange(len(drives)), np.random.default_rng(0)
     options = {"n_resamples": draws, "vectorized": False, "method": "percentile"}
     low, high = stats.bootstrap((sample,), drawn, rng=rng, **options).confidence_interval
-    return float(low), float(high)
+    return Interval(value, float(low), float(high))
 
 
 def _drives(windows: int) -> list[np.ndarray]:
@@ -109,7 +106,7 @@ def sooner(others: Sequence[float], mine: Sequence[float]) -> dict[str, float]:
 
     `low` and `high` are the ends of the 95 % interval of the median, if there are enough drives for one.
     """
-    ratios = np.maximum(others, _LEAST_S) / np.maximum(mine, _LEAST_S)
+    ratios = np.maximum(others, _MIN_S) / np.maximum(mine, _MIN_S)
     found = median(ratios.tolist())
     ends = {} if np.isnan(found.low) else {"low": found.low, "high": found.high}
     return spread(ratios) | ends

@@ -20,7 +20,7 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.bench.report import tell
-from crossspec_lab.trials.bars import MemoryWatch, is_complete, memory_bars
+from crossspec_lab.trials.processes import MemoryWatch, is_complete, memory_bars
 from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak, SoakNode
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.run import run as run_node

@@ -16,7 +16,7 @@ import torch
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import ElasticCompressor
 from crossspec_lab.baselines.lookahead import GRAM, Branches, Lookahead
-from crossspec_lab.baselines.one_shot import Alone, OneShot
+from crossspec_lab.baselines.one_shot import LIMIT, Alone, OneShot, Written
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
@@ -25,7 +25,6 @@ from crossspec_lab.baselines.speculative import ContinuingDraft, FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import EarlierOutputs, SuffixDecoding
 from crossspec_lab.baselines.suffix_array import SuffixArray
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_lab.heads.head import Sizes
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION

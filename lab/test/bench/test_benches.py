@@ -10,9 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from crossspec_lab.baselines.one_shot import Alone
+from crossspec_lab.baselines.one_shot import Alone, Written
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench import alignment, frames
 from crossspec_lab.bench import all as bench_all
 from crossspec_lab.bench.ablated import Chain

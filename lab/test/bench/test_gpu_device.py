@@ -15,7 +15,7 @@ import torch
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.one_shot import GuessedAnswer, Whole
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.live import take_turns, timed
 from crossspec_lab.world.phrases import QUESTION
 

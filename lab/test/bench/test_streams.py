@@ -7,8 +7,7 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from crossspec_lab.baselines.one_shot import Alone
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Alone, Written
 from crossspec_lab.bench.live import stream
 from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Record
