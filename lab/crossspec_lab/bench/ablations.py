@@ -78,5 +78,5 @@ def _draw(shares: dict[int, Interval]) -> Figure:
     return figure
 
 
-ABLATIONS = Bench("What each idea adds", _ideas, _ideas_result, published=24)
-DRAFT_LENGTHS = Bench("How long to draft", _lengths, _lengths_result, published=24)
+ABLATIONS = Bench("What each idea adds", _ideas, _ideas_result)
+DRAFT_LENGTHS = Bench("How long to draft", _lengths, _lengths_result)

@@ -38,17 +38,12 @@ def speed_up(acceptance: float, drafted: int, cost: float) -> float:
 
 
 def break_even_acceptance(drafted: int, cost: float) -> float | None:
-    """The acceptance from which drafting pays; None where none does, for a draft token costs a pass.
+    """Return the acceptance from which drafting pays; None if it never pays."""
+    from scipy.optimize import brentq
 
-    The speed-up grows with the acceptance, so it is found by halving.
-    """
     if drafted == 0 or speed_up(1.0, drafted, cost) <= 1.0:
         return None
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if speed_up(middle, drafted, cost) < 1.0 else (low, middle)
-    return high
+    return float(brentq(lambda acceptance: speed_up(acceptance, drafted, cost) - 1.0, 0.0, 1.0))
 
 
 def prefill_share(prefill_ms: float, decode_ms: float) -> float:

@@ -171,4 +171,4 @@ def _draw(log: Log) -> Figure:
     return figure
 
 
-FRAMES = Bench("Speed-up by the number of frames", _parts, _result, published=24)
+FRAMES = Bench("Speed-up by the number of frames", _parts, _result)

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         free_memory()
         with _peak("latency", placement, measured["bytes"]):
             window_s = _TINY_WINDOW_S if args.tiny else _WINDOW_S
-            latency = latencies(replay_windows(pair, cases, args.hurried, heard, window_s))
+            latency = latencies(*replay_windows(pair, cases, args.hurried, heard, window_s))
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
         # Now, because the next dtype may take longer than there is time.
         tell(args, result, _tables(result))

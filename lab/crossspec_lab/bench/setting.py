@@ -93,15 +93,11 @@ class Part(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """A bench measures its parts, and makes figures, tables and plots of their records.
-
-    `published` is the number of windows of the published figures.
-    """
+    """A bench measures its parts, and makes figures, tables and plots of their records."""
 
     title: str
     parts: Callable[[Setting], Iterable[Part]]
     result: Callable[[Setting, Log], Result]
-    published: int = 40
 
 
 def measure(setting: Setting, log: Log, parts: Iterable[Part]) -> None:

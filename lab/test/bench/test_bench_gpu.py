@@ -9,7 +9,7 @@ import pytest
 import torch
 from crossspec_lab.bench.columns import EQUAL, SOONER, TOKENS
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.gpu_windows import EARLIER, ITSELF, NONE, latencies, replay_windows
+from crossspec_lab.bench.gpu_windows import EARLIER, HURRIED, ITSELF, NONE, latencies, replay_windows
 from crossspec_lab.bench.random_pair import _filled, random_pair
 from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
 from crossspec_lab.bench.trace import Response, read_trace
@@ -100,9 +100,9 @@ def test_every_decoder_writes_the_script(tiny: ModelPair, trace: Path) -> None:
     pair = random_pair(tiny, tiny_dimensions(), Placement("float32"))
     cases = [(one, lines[2].target) for one in [*scripted, lines[6]]]
     # It raises if a decoder writes something else.
-    measured = replay_windows(pair, cases, 1, heard, window_s=0.5)
-    found = latencies(measured)
-    assert found["windows"] == 3 and len(measured.hurried) == len(found["modes"])
+    records, pass_s = replay_windows(pair, cases, 1, heard, window_s=0.5)
+    found = latencies(records, pass_s)
+    assert found["windows"] == 3 and len(records.of(HURRIED)) == len(found["modes"])
     # Without proposers each token is a pass.
     assert found["modes"][ITSELF][TOKENS].value > found["modes"][ALONE][TOKENS].value == 1
     assert all(row[EQUAL] == "3 of 3" for row in found["modes"].values())
