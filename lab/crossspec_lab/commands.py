@@ -63,7 +63,7 @@ def _bench(subparsers: Subparsers) -> None:
     ):
         option = add(name, f"{purpose}; an interrupted run resumes", _RECORDED, windows)
         option("--period", type=seconds, default=1.0, help="seconds of a window [1]")
-        recording = "recording whose windows are taken in place of held-out ones"
+        recording = "recording whose windows replace the held-out ones"
         option("--recording", type=found, help=recording)
     add("captions", "accuracy and draft acceptance on held-out drives", windows=200)
     add("lossless", "whether captions are the target's own: float32, bfloat16, llama.cpp", windows=500)
@@ -72,15 +72,15 @@ def _bench(subparsers: Subparsers) -> None:
     trace("--stride", type=int, default=1, help="take every n-th response [1]")
     trace("--nodes", type=int, default=64, help="largest draft tree [64]")
     events = add("events", "events per second from packets to event images, against other libraries")
-    events("recordings", type=found, nargs="*", help="recordings to measure beside synthetic streams")
+    events("recordings", type=found, nargs="*", help="recordings to measure as well as synthetic streams")
     events("--repeats", type=at_least(1), default=7, help="interleaved runs of each [7]")
     no_ros = "leave out the rate between two ROS processes"
     events("--no-ros", dest="ros", action="store_false", help=no_ros)
     soak = add("soak", "a dv network stream captioned for minutes: losses, memory", "trials.soak")
     soak("--seconds", type=seconds, default=1200.0, help="how long; memory counts from 1120 [1200]")
     soak("--rate", type=float, default=5.0, help="million events per second [5]")
-    every = "one each half minute: killed drivers, steps of clocks, full disks"
-    soak("--faults", action="store_true", help=every)
+    faults = "one each half minute: killed drivers, steps of clocks, full disks"
+    soak("--faults", action="store_true", help=faults)
     gpu = add("gpu", "what the 7B models take on a GPU, with random weights and recorded captions")
     gpu("--trace", type=Path, required=True, help="JSONL with target_tokens and draft_tokens a line")
     gpu("--dtypes", default="bf16,nf4", help="one after another, with commas between [bf16,nf4]")
@@ -93,12 +93,12 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    whole = add("all", "every published figure that a CPU can measure, one after the other: hours")
-    whole("which", nargs="*", metavar="NAME", help="names of runs [all]")
+    every = add("all", "every published figure that a CPU can measure, one after the other: hours")
+    every("which", nargs="*", metavar="NAME", help="names of runs [all]")
     results = Path("build/bench")
-    whole("--results", type=Path, default=results, help=f"folder for JSON; what is there is kept [{results}]")
+    every("--results", type=Path, default=results, help=f"folder for JSON; existing files stay [{results}]")
     pages = "pages whose tables are then written anew"
-    whole("--publish", type=found, nargs="*", default=(), metavar="PAGE", help=pages)
+    every("--publish", type=found, nargs="*", default=(), metavar="PAGE", help=pages)
     figure = add("figure", "animate a drive with its captions, or draw latencies as bars")
     out = "the picture to write: .gif of a drive, .png, .svg or .pdf of bars"
     figure("out", type=Path, help=out)
@@ -186,12 +186,12 @@ def _fuzz(subparsers: Subparsers) -> None:
 def at_least(least: int) -> Callable[[str], int]:
     """Return the type of an argument that is an integer of at least `least`."""
 
-    def whole(text: str) -> int:
+    def integer(text: str) -> int:
         if not text.lstrip("-").isdigit() or int(text) < least:
             raise argparse.ArgumentTypeError(f"'{text}' is no integer from {least} on")
         return int(text)
 
-    return whole
+    return integer
 
 
 def seconds(text: str) -> float:

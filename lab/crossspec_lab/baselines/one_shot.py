@@ -155,8 +155,8 @@ class BesideDraft(OneShot):
         super().close()
 
 
-class Whole:
-    """A decoder of crossspec_ros that gets all frames with the question: it does nothing before."""
+class Waiting:
+    """A decoder of crossspec_ros that gets all frames with the question, and does nothing before."""
 
     def __init__(self, decoder: PrefillHiddenDecoder, options: Options = _OPTIONS) -> None:
         self._decoder, self._options = decoder, options

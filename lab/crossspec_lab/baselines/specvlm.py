@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.baselines.compression import ElasticCompressor
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Waiting
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.draft_layer import DraftLayer, default_layer, make_layer
 from crossspec_lab.heads.head import Pairs, Sizes
@@ -72,7 +72,7 @@ class SpecVLMHead(DraftLayer):
         return self.read_out(made)
 
 
-class SpecVLM(Whole):
+class SpecVLM(Waiting):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossspec_lab.baselines.one_shot import Whole, Written
+from crossspec_lab.baselines.one_shot import Waiting, Written
 from crossspec_lab.bench.live import stream
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.drafting.policy import Policy
@@ -46,7 +46,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 """What each decoder of ours lacks, as arguments of `head_decoder`; the rehearsal alone lacks both drafts."""
 
 
-class Streamed(Whole):
+class Streamed(Waiting):
     """Our decoder with all of a window read and drafted before its answer begins, so that nothing depends on
     time."""
 

@@ -38,7 +38,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Stream:
-    """One sensor's packets in one encoding; `dvs` ones are whole messages."""
+    """One sensor's packets in one encoding; payloads of `dvs` are complete messages."""
 
     name: str
     encoding: str

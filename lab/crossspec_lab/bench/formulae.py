@@ -1,4 +1,4 @@
-"""Promises of speculative decoding on paper, from measured acceptance and times.
+"""Formulae of speculative decoding, with measured acceptance and times.
 
 The formulae of expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from
 Transformers via Speculative Decoding" (ICML 2023), for a chain of drafts that are accepted independently of
@@ -57,7 +57,7 @@ def free_tokens(target_prefill_ms: float, draft_prefill_ms: float, draft_token_m
 
 
 def add_formulae(log: Log, condition: str, found: Result) -> None:
-    """Add what the formulae promise of standard speculative decoding beside what it did."""
+    """Add what the formulae predict of standard speculative decoding, and its measured values."""
     drafted, records = 4, log.rows(condition, STANDARD)
     alone, mine = paired(log.rows(condition, ALONE), records)
     prefill = [r.stages_ms["frame_encode"] + r.stages_ms["target_prefill"] for r in alone]
@@ -93,7 +93,7 @@ def add_formulae(log: Log, condition: str, found: Result) -> None:
     by_formula: dict[str, Cell] = {
         "acceptance of a draft token, a": acceptance,
         "cost of a draft token, c": cost,
-        "a pass over 5 tokens, as a share of one over a token (taken for 1)": verify / a_pass,
+        "a pass over 5 tokens, as a share of one over a token (assumed to be 1)": verify / a_pass,
         TOKENS: expected,
         "speed-up of decoding": sooner,
         "break-even acceptance": _or_never(break_even),

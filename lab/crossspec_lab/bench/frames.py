@@ -1,9 +1,9 @@
-"""How much sooner captions come with 1 to 64 frames a window.
+"""Speed-up of captions with 1 to 64 frames a window.
 
-The tiny target has learned with 8 frames. Of more or fewer it writes captions that are longer or shorter, and
-from 32 on they are cut at 64 tokens. A speed-up is over the target alone with the same frames, and so with
-the same caption; between numbers of frames the time to the first token can be compared. Draft heads know 8
-frames only: ours is left out, and SpecVLM is nothing without its own.
+The tiny target learned with 8 frames. Its captions of other numbers of frames have other lengths, and from 32
+frames on they are cut at 64 tokens. A speed-up is over the target alone with the same frames, so with the
+same caption. The time to the first token can be compared between numbers of frames. Our draft heads, which
+learned with 8 frames, are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _parts(setting: Setting) -> Iterator[Part]:
 
 
 def _with_count(setting: Setting, count: int) -> Setting:
-    """Return the setting for so many frames a window."""
+    """Return the setting for this number of frames a window."""
     pair = with_frames(setting.pair, count)
     windows = [(seen_with(pair, window), scene) for window, scene in setting.windows]
     models = replace(setting.models, pair=pair)
@@ -63,7 +63,7 @@ def _with_count(setting: Setting, count: int) -> Setting:
 
 
 def with_frames(pair: ModelPair, count: int) -> ModelPair:
-    """Return the same models, for windows of so many frames."""
+    """Return the same models, for windows of this number of frames."""
     target = cast(VideoLlava, pair.target)
     each = target.spec.frame_tokens // target.spec.frames
     room = target.spec.most_tokens - target.spec.frame_tokens
@@ -72,7 +72,7 @@ def with_frames(pair: ModelPair, count: int) -> ModelPair:
 
 
 def seen_with(pair: ModelPair, window: Window) -> Window:
-    """Return the window as a camera sees it that takes the pair's number of frames, evenly spread."""
+    """Return the window with the pair's number of frames, at equal distances."""
     seed, second = FIRST_SEED + window.index // WINDOWS_PER_DRIVE, window.index % WINDOWS_PER_DRIVE
     scenes, spec = drive(seed, WINDOWS_PER_DRIVE + 1), pair.target.spec
     shares = np.arange(spec.frames) / spec.frames
@@ -96,9 +96,9 @@ def _result(setting: Setting, log: Log) -> Result:
     found.tables += [_by_stage(log, found), _hiding(log, found)]
     found.plots["frames"] = _draw(log)
     found.notes += [
-        "The tiny target learned with 8 frames: with other numbers its captions are poor, of another length, "
-        "and cut at 64 tokens from 32 frames on; drafts that know its usual captions fit them less. Each "
-        "speed-up is over the same caption of the target alone.",
+        "The tiny target learned with 8 frames. With other numbers its captions are poor and of another "
+        "length, and from 32 frames on they are cut at 64 tokens. Drafts, which learned its usual captions, "
+        "fit them less. Each speed-up is over the same caption of the target alone.",
         _HEAD_NOTE,
         setting.trained.note,
     ]
@@ -127,7 +127,7 @@ def _by_stage(log: Log, found: Result) -> Table:
 
 
 def _hiding(log: Log, found: Result) -> Table:
-    """Published prefill hiding, whose draft runs beside the target's prefill or before it."""
+    """Compare published prefill hiding with a draft during the target's prefill, and before it."""
     parallel, sequential = paired(log.rows(_PUBLISHED, HIDING), log.rows(_PUBLISHED, SEQUENTIAL))
     gain = statistics.median([1e3 * (b.wall_s - a.wall_s) for a, b in zip(parallel, sequential, strict=True)])
     hiding, alone = paired(parallel, log.rows(_PUBLISHED, ALONE))

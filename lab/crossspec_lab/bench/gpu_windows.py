@@ -15,14 +15,14 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Whole, Written
+from crossspec_lab.baselines.one_shot import Waiting, Written
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
 from crossspec_lab.bench.input_windows import event_shape
 from crossspec_lab.bench.live import Decoder, take_turns, timed
 from crossspec_lab.bench.records import Records
-from crossspec_lab.bench.scripted_pair import Teller
+from crossspec_lab.bench.scripted_pair import ScriptedPair
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.trace import Response, replay
 from crossspec_lab.world.phrases import QUESTION
@@ -82,16 +82,16 @@ def replay_windows(
     `heard`. Raises AssertionError for a caption that is not the scripted one. Returns records under `LIVE`
     and `HURRIED`, and the seconds of a pass by its tokens.
     """
-    teller = Teller(pair, QUESTION)
+    scripted_pair = ScriptedPair(pair, QUESTION)
     with ExitStack() as stack:
-        crossspec_ros = speculative_decoder(teller.pair)
+        crossspec_ros = speculative_decoder(scripted_pair.pair)
         cost = crossspec_ros.policy.cost
         assert cost is not None
         captioned = timed(crossspec_ros, stack)
 
         def scripted(caption: Decoder[Window], prepare: Callable[[Case], None]) -> Decoder[Case]:
             def run(case: Case, trace: Trace) -> Written:
-                wanted = teller.tell(case.response)
+                wanted = scripted_pair.script(case.response)
                 prepare(case)
                 written = caption(case.window, trace)
                 if written.tokens != wanted:
@@ -120,9 +120,9 @@ def replay_windows(
             ITSELF: rehearsed(ITSELF, lambda case: case.response.target),
             EARLIER: rehearsed(EARLIER, lambda case: case.earlier),
             NONE: rehearsed(NONE, lambda case: ()),
-            ALONE: other(Whole(crossspec_ros.alone())),
-            HIDING: other(PublishedPrefillHiding(teller.pair)),
-            GENERATE: other(TransformersGenerate(teller.pair, "plain")),
+            ALONE: other(Waiting(crossspec_ros.alone())),
+            HIDING: other(PublishedPrefillHiding(scripted_pair.pair)),
+            GENERATE: other(TransformersGenerate(scripted_pair.pair, "plain")),
         }
         # The first passes are slow. The memories have these captions, or will need them last.
         warm = heard[-_WARM_UP:] or [response for response, _ in cases[-_WARM_UP:]]

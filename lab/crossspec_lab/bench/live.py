@@ -1,4 +1,4 @@
-"""How decoders live through a window in real time, or get it at its last frame; they take turns."""
+"""Captions in real time: decoders live through a window or get it at its last frame, in turns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Decoder = Callable[[Case, Trace], Written]
 """Captions a case; where it is timed, it marks "last_frame" and "closed" in the trace."""
 OPTIONS = Options(QUESTION)
 _IDLE_S = 0.1
-"""Pause before a decoder that begins at the last frame: ours too comes from idling."""
+"""Pause before a decoder that begins at the last frame: ours is idle then, too."""
 _POLL_S = 2e-4
 
 
@@ -148,10 +148,9 @@ def _begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
 def stream(
     decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTIONS, frames: int | None = None
 ) -> float:
-    """Give a decoder the window's images as while it is open, but only so many `frames`.
+    """Let a decoder read the images of an open window, with the first `frames`, and wait for each step.
 
-    All of it is read, drafted, rehearsed and prepared for, however long that takes. Returns the seconds that
-    rehearsing and preparing took.
+    Returns the seconds of rehearsing and preparing.
     """
     seconds = 0.0
     drafting = [decoder.stream_event_image(window.index, image, options) for image in window.event_images]
@@ -169,7 +168,7 @@ def stream(
 
 
 def wait_until_idle(decoder: PrefillHiddenDecoder, index: int) -> None:
-    """Wait until the engine has nothing left to rehearse or to prepare for the open window `index`."""
+    """Wait until the engine has rehearsed and prepared the open window `index`."""
     live = decoder._live.find(index)
     while live is not None and live.handle is not None and live.handle.has_more:
         time.sleep(_POLL_S)

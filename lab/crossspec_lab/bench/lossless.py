@@ -21,7 +21,7 @@ from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
 from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.live import Decoder, stream, take_turns
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import Table
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
         ),
     ]
     parts = {"JSON": in_json, "bfloat16": reduced, **({"llama.cpp": by_llama} if by_llama else {})}
-    tell(args, exact | parts, tables)
+    write_figures(args, exact | parts, tables)
     is_exact = all(
         row["equal"] == row["total"] for rows in (exact, in_json, *by_llama.values()) for row in rows.values()
     )

@@ -1,6 +1,6 @@
-"""Both models at given dimensions with random weights: they take the time of the real ones, and say nothing.
+"""Both models with random weights, which take the time of the real ones.
 
-What is fast or slow depends on shapes and numbers' sizes, not on what a model was taught.
+Times depend on shapes and dtypes, not on the values of weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPREAD = 0.02
 
 
 class Dimensions(NamedTuple):
-    """Which models, known by their configs alone."""
+    """Architectures of both models, from their configs alone."""
 
     name: str
     target: TargetArchitecture
@@ -46,15 +46,15 @@ def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
     found = tiny() if is_tiny else Dimensions("7B", *released_pair())
     if not target:
         return found
-    known = target_architecture(Path(target))
-    return found._replace(name=Path(target).name, target=known, tokenizer=known.tokenizer())
+    other = target_architecture(Path(target))
+    return found._replace(name=Path(target).name, target=other, tokenizer=other.tokenizer())
 
 
 def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:
-    """Models of these dimensions where and in which numbers `placement` says.
+    """Return models of these dimensions on the devices and in the dtype of `placement`.
 
-    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies, but for a target
-    that has one.
+    Tokenizers come from `like`, unless the target has its own. Their token ids must be valid in the larger
+    vocabularies.
     """
     assert like.draft is not None
     target: Any = dimensions.target
@@ -70,7 +70,7 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
 
 @torch.no_grad()
 def _filled(architecture: Any, placement: Placement, device: str) -> Any:
-    """Its module with numbers, made where they will be; a quantised layer's others are gone at once."""
+    """Return the module with random weights, made and quantised layer by layer on the device."""
     model = deepcopy(architecture.skeleton)
     if config := placement.quantization(architecture.unquantized):
         from transformers.integrations.bitsandbytes import replace_with_bnb_linear

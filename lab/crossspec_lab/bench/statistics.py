@@ -1,6 +1,6 @@
 """Spreads, bootstrap intervals, and paired tests of one decoder against another.
 
-Windows of a drive are alike, and a memory learns from one to the next. So the bootstrap draws whole drives,
+Windows of a drive are alike, and a memory learns from one to the next. So the bootstrap draws drives,
 and tests compare drives. Samples have the windows of a drive one after the other.
 """
 
@@ -20,16 +20,15 @@ _MIN_PRINTED = 0.0001
 MIN_DRIVES = 5
 """Fewest drives of an interval: with two, half of the intervals of a bootstrap hold the truth."""
 FEW_DRIVES = (
-    "An interval is of a bootstrap over drives, of which there are few: with 6 it holds the truth in 86 % of "
-    "simulations, with 10 in 88 %, with 25 in 93 %. So most are somewhat too narrow. Of fewer than "
-    f"{MIN_DRIVES} drives none is given."
+    "An interval is a bootstrap over drives. With 6 drives it holds the truth in 86 % of simulations, with "
+    "10 in 88 %, and with 25 in 93 %, so that most intervals are somewhat too narrow. Fewer than "
+    f"{MIN_DRIVES} drives have no interval."
 )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the 95 % interval of a bootstrap over drives; of fewer than `MIN_DRIVES` there is
-    none (nan)."""
+    """A figure and the 95 % interval of a bootstrap over drives; the ends are NaN for too few drives."""
 
     value: float
     low: float
@@ -42,7 +41,7 @@ class Interval:
 
 
 def number(value: float) -> str:
-    """A figure with three digits that count."""
+    """Return a figure with three significant digits."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
     if abs(value) < _MIN_PRINTED:
@@ -76,7 +75,7 @@ def interval(of: Callable[..., float], *samples: Sequence[float], draws: int = _
 
 
 def _drives(windows: int) -> list[np.ndarray]:
-    """The rows of each drive."""
+    """Return the rows of each drive."""
     return np.array_split(np.arange(windows), range(WINDOWS_PER_DRIVE, windows, WINDOWS_PER_DRIVE))
 
 
@@ -87,22 +86,22 @@ def spread(values: Sequence[float] | np.ndarray) -> dict[str, float]:
 
 
 def median(sample: Sequence[float]) -> Interval:
-    """The median of a sample."""
+    """Return the median of a sample."""
     return interval(lambda values: float(np.median(values)), sample)
 
 
 def mean(sample: Sequence[float]) -> Interval:
-    """The mean of a sample."""
+    """Return the mean of a sample."""
     return interval(lambda values: float(np.mean(values)), sample)
 
 
 def share(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """Return the sum of one sample over the other's, which counts something, such as passes; 0 of none."""
+    """Return the sum of a sample over the sum of counts, such as passes."""
     return interval(lambda a, b: float(np.sum(a) / max(np.sum(b), 1)), over, under)
 
 
 def sooner(others: Sequence[float], mine: Sequence[float]) -> dict[str, float]:
-    """Return the spread of how many times as long the others waited, window by window.
+    """Return the spread of the ratios of the others' waits to mine, by window.
 
     `low` and `high` are the ends of the 95 % interval of the median, if there are enough drives for one.
     """
@@ -113,8 +112,7 @@ def sooner(others: Sequence[float], mine: Sequence[float]) -> dict[str, float]:
 
 
 def paired_p(some: Sequence[float], others: Sequence[float]) -> float:
-    """The probability that as large a difference comes by chance (Wilcoxon's signed-rank test of the means of
-    drives, two-sided); 1 where no window differs."""
+    """Return the p of Wilcoxon's two-sided signed-rank test of means of drives; 1 if no window differs."""
     from scipy import stats
 
     differences = np.asarray(some, float) - np.asarray(others, float)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Waiting
 from crossspec_lab.bench.columns import CLOSE, EQUAL, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, GENERATE, OURS
 from crossspec_lab.bench.live import Lived
@@ -40,7 +40,7 @@ def _parts(setting: Setting) -> list[Part]:
 
     makers: dict[str, Callable[[], Any]] = {
         OURS: lambda: Lived(ours(), options()),
-        ALONE: lambda: Whole(ours().alone(), options()),
+        ALONE: lambda: Waiting(ours().alone(), options()),
         GENERATE: partial(TransformersGenerate, pair, "plain", schema, MAX_TOKENS),
     }
     return [compare(setting, _WINDOWS, makers)]

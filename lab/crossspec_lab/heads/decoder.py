@@ -25,8 +25,8 @@ def head_decoder(
 ) -> PrefillHiddenDecoder:
     """Return a warm decoder with the proposers of these names and the heads; it owns the engine.
 
-    With `max_nodes` trees have up to this size whatever a pass costs, so that accepted tokens do not depend
-    on the machine.
+    With `max_nodes` trees may have this size at any cost of a pass, so that accepted tokens do not depend on
+    the machine.
     """
     engine = engine or LocalEngine(pair.target)
     # A draft that proposes nothing must neither use the processor nor teach the memory.

@@ -37,7 +37,7 @@ Answered = tuple[str, str]
 _TOWER_FRAMES = 2
 """Frames of a window in a step of the tower alone: the others resemble them."""
 _TOWER_LOSS_SHARE = 0.1
-"""Share of the tower's loss beside that of captions."""
+"""Weight of the tower's loss; that of captions has 1."""
 _STANDING = 2
 """Standing questions about a window besides its caption."""
 _MEASURED = 64

@@ -29,8 +29,8 @@ _SHARE = 0.05
 class Recipe:
     """Sizes and rates of a training; the `held_out` windows are evaluated only.
 
-    With `patience` the training ends after so many evaluations in a row without a better loss, and the
-    student has the weights of the best one.
+    With `patience` the training ends after this number of evaluations in a row without a better loss. The
+    student then has the weights of the best one.
     """
 
     windows: int
@@ -87,7 +87,7 @@ def train(
 
     Args:
         student: a module that is called with a batch and returns its `loss`.
-        data: what it learns from, and what is held out.
+        data: the learned windows, and the held-out ones.
         optimizer: one in place of AdamW with the recipe's rate on all parameters.
         collate: returns a batch of the data's items, under `pairs`; the default batches windows.
         on_step: gets the number of steps so far before each.

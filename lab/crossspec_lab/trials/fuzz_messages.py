@@ -1,4 +1,4 @@
-"""`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
+"""`crossspec fuzz messages`: nodes survive invalid messages, and no memory grows.
 
 All nodes are real processes with the tiny pair: synchronizer, captioner, a player without captions, and a
 dv_camera without a camera. This process publishes invalid messages to all of their topics and services, and

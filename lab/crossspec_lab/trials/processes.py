@@ -29,7 +29,7 @@ _STARTUP_S = 120.0
 
 
 class Child:
-    """A Python process, the lines of its output so far (`said`), and the JSON objects among them (`lines`).
+    """A Python process, the lines of its output so far (`output`), and the JSON objects among them (`lines`).
 
     `arguments` are those of Python, such as `-m MODULE`. Its errors go to the file `log`, or to the errors of
     this process. The kernel ends it with the thread that starts it.
@@ -38,7 +38,7 @@ class Child:
     def __init__(
         self, arguments: Sequence[str], log: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.lines: list[dict[str, Any]] = []
         self._log, self._changed, self._is_over = log, threading.Condition(), False
         command = [sys.executable, *arguments]
@@ -87,7 +87,7 @@ class Child:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._changed:
-                self.said.append(line)
+                self.output.append(line)
                 if line.startswith("{"):
                     self.lines.append(json.loads(line))
                 self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""`crossspec bench captions` and `figure` run on the shipped pair and report what they promise."""
+"""`crossspec bench captions` measures the shipped pair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossspec_ros.cli import main
 
 
 @pytest.mark.nightly
-def test_the_figures_of_a_few_windows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captions_command_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "captions", "--windows", "3", "--json", str(tmp_path / "figures.json")]) == 0
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["windows"] == 3

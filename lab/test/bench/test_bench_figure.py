@@ -1,4 +1,4 @@
-"""`crossspec bench figure` draws measured windows, also such in which the RGB camera is blind."""
+"""`crossspec bench figure` draws a drive or a file of latencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crossspec_ros.cli import main
 
 
 @pytest.mark.nightly
-def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_writes_a_moving_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(animation, "_OPEN_STEP_MS", 500)
     monkeypatch.setattr(animation, "_MAX_STEPS", 2)
     out = tmp_path / "drive.gif"
@@ -23,7 +23,7 @@ def test_a_gif_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert getattr(picture, "n_frames", 1) >= 5
 
 
-def test_latencies_are_drawn(tmp_path: Path) -> None:
+def test_figure_draws_latencies(tmp_path: Path) -> None:
     out, file = tmp_path / "headline.png", tmp_path / "latency.json"
     rows = {name: {WALL: {"median": 20.0, "p10": 10.0, "p90": 30.0}} for name in figure.NAMES}
     file.write_text(json.dumps({"tables": [{"rows": rows}]}))

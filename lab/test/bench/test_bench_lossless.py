@@ -1,4 +1,4 @@
-"""`crossspec bench lossless` counts what is equal, and sees a decoder that is wrong."""
+"""`crossspec bench lossless` counts equal answers, and fails for a wrong decoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crossspec_ros.paths import tiny_models
 
 
 @pytest.mark.nightly
-def test_every_mode_gives_the_targets_own_answers(
+def test_lossless_decoders_give_the_targets_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_lossless, "QUESTIONS", bench_lossless.QUESTIONS[:2])
@@ -33,7 +33,7 @@ def test_every_mode_gives_the_targets_own_answers(
 
 
 @pytest.mark.nightly
-def test_a_wrong_decoder_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lossless_fails_for_a_wrong_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     def credulous(tree, choices):  # type: ignore[no-untyped-def]
         path, following = greedy_path(tree, choices)
         return ((0,), choices[1]) if len(tree) and not path else (path, following)

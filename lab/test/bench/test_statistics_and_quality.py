@@ -1,4 +1,4 @@
-"""Intervals, paired tests and quality, on samples whose answers are known."""
+"""Intervals, paired tests and quality, on samples with certain answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crossspec_lab.world.scene import drive
 
 
 @pytest.mark.parametrize(("drives", "share"), [(6, 0.86), (10, 0.88), (25, 0.93)])
-def test_intervals_hold_the_truth_as_often_as_the_report_says(drives: int, share: float) -> None:
+def test_intervals_have_the_reported_coverage(drives: int, share: float) -> None:
     assert (
         f"{drives} " in statistics.FEW_DRIVES and f"{share:.0%}".replace("%", " %") in statistics.FEW_DRIVES
     )
@@ -27,7 +27,7 @@ def test_intervals_hold_the_truth_as_often_as_the_report_says(drives: int, share
     assert held / 150 == pytest.approx(share, abs=0.06)
 
 
-def test_windows_of_which_nothing_is_known_shift_no_drives() -> None:
+def test_missing_windows_shift_no_drives() -> None:
     # Shifted by two windows, all drives are half of one kind and half of the other, and so alike.
     sample = np.tile([0.0, 10.0], 5).repeat(4)
     sample[:2] = np.nan
@@ -38,7 +38,7 @@ def test_windows_of_which_nothing_is_known_shift_no_drives() -> None:
     assert np.isnan(statistics.mean([np.nan] * 8).value)
 
 
-def test_a_paired_test_tells_a_shift_from_none() -> None:
+def test_paired_p_detects_a_shift() -> None:
     rng = np.random.default_rng(2)
     base = rng.normal(100, 30, 50)
     assert statistics.paired_p(base, base) == 1
@@ -46,13 +46,13 @@ def test_a_paired_test_tells_a_shift_from_none() -> None:
     assert statistics.paired_p(base + rng.normal(0, 1, 50), base) > 0.01
 
 
-def test_figures_have_three_digits_that_count() -> None:
+def test_number_has_three_significant_digits() -> None:
     values = (0.0, 123.4, 12.34, 0.01234, -5.678, 1e-7)
     texts = ["0", "123", "12.3", "0.0123", "-5.68", "below 0.0001"]
     assert list(map(statistics.number, values)) == texts
 
 
-def test_a_ratio_has_an_interval_with_enough_drives() -> None:
+def test_ratio_needs_drives_for_an_interval() -> None:
     assert set(statistics.sooner([2.0] * 8, [1.0] * 8)) == {"median", "p10", "p90"}
     found = statistics.sooner([20.0, 30.0] * 10, [10.0] * 20)
     assert 2 <= found["low"] <= found["median"] <= found["high"] <= 3
@@ -69,7 +69,7 @@ def test_table_has_the_columns_of_all_rows() -> None:
     assert Table(**table.json()) == table
 
 
-def test_quality_of_the_truth_is_full_and_of_another_caption_less() -> None:
+def test_quality_is_full_for_the_truth_only() -> None:
     truths = [caption(scene) for scene in drive(5, 2)]
 
     def records(texts: list[str]) -> list[Record]:

@@ -86,8 +86,8 @@ def test_stored_changes_complete_to_the_student(source: Path, images: np.ndarray
     student.save(stored)
     assert {file.name for file in stored.iterdir()} >= {smol_base.CONFIG, smol_base.WEIGHTS, "config.json"}
     complete(stored)
-    known = target_architecture(stored)
-    target = known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(stored)
+    target = architecture.model(architecture.load(Placement()), architecture.tokenizer())
     assert target.prompt_ids(QUESTION) == student.target.prompt_ids(QUESTION)
     units = [target.unit(one, i) for i, one in enumerate(target.encode(images[0]))]
     rows = [target.opening(), *units, target.closing(QUESTION)]
@@ -100,8 +100,8 @@ def test_stored_changes_complete_to_the_student(source: Path, images: np.ndarray
 @torch.inference_mode()
 def test_tower_begins_as_the_tiny_targets(source: Path, images: np.ndarray) -> None:
     student, folder = SmolStudent(source, "cpu").eval(), tiny_models() / "target"
-    known = target_architecture(folder)
-    tiny = known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(folder)
+    tiny = architecture.model(architecture.load(Placement()), architecture.tokenizer())
     # Both see the same squares.
     frames = images[0][:, :, 10:74]
     pixels = student.target.pixels(frames)
