@@ -35,7 +35,7 @@ Command = tuple[str, str, list[Row]]
 
 
 def main() -> None:
-    """Write every page anew and name those that have changed."""
+    """Write every page anew and print the names of changed ones."""
     for page in sorted(PAGES.glob("*.md")):
         old = page.read_text()
         new = regenerate(old)

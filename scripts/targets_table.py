@@ -52,7 +52,7 @@ MACHINES = {
 
 
 def main() -> None:
-    """Write every page anew and name those that have changed."""
+    """Write every page anew and print the names of changed ones."""
     for page in PAGES:
         old = page.read_text()
         new = with_blocks(old, BLOCKS)

@@ -75,7 +75,7 @@ def in_order(messages):
     return sorted(messages, key=lambda message: message[2])
 
 
-def sound():
+def drive_messages():
     return in_order([nth(i) for i in range(100)] + images(*range(20)))
 
 
@@ -84,7 +84,7 @@ def by_topic(report) -> dict:
 
 
 def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=True, indexes=False, **types):
-    """An mcap of (topic, type, recorded_ns, data), in chunks or not, and without what is False.
+    """An mcap of (topic, type, recorded_ns, data), in chunks or not, and without the parts that are False.
 
     `types` has the encoding of its messages, of its schema, and its definition by the last word of a type.
     """

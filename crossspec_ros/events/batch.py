@@ -18,7 +18,7 @@ def is_sensor(width: int, height: int) -> bool:
     return 0 < width <= _MAX_EDGE and 0 < height <= _MAX_EDGE and width * height <= _MAX_PIXELS
 
 
-# Not frozen, which would take longer than the rest of what is done with a small packet.
+# A frozen class would take longer than all other work on a small packet.
 @dataclass(slots=True, eq=False)
 class EventBatch:
     """Events of one sensor in the order in which they came.
@@ -41,7 +41,7 @@ class EventBatch:
 
     @staticmethod
     def concat(batches: Sequence[EventBatch]) -> EventBatch:
-        """Join batches of one sensor; raises ValueError when there is none or their sizes differ."""
+        """Join batches of one sensor; raises ValueError for no batch or different sizes."""
         sizes = {(batch.width, batch.height) for batch in batches}
         if len(sizes) != 1:
             raise ValueError(f"cannot join batches of {len(sizes)} sensor sizes")

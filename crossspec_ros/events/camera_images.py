@@ -90,7 +90,7 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
         raise _misfit(message)
     check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    # A view would keep the padding, which nobody counts.
+    # A view would keep the padding, which no limit counts.
     pixels = rows[:, :row].copy() if message.step > row else rows
     return pixels.reshape(message.height, message.width, channels)
 
@@ -98,7 +98,7 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
 def _two_planes(message: Any) -> np.ndarray:
     """A plane of Y above one of U and V in half as many rows, (3/2 H, W) uint8.
 
-    Drivers differ in whether `step` counts the second plane, so it is not asked.
+    `step` is not used, because drivers differ in whether it counts the second plane.
     """
     rows = message.height * 3 // 2
     if not rows or not message.width or len(message.data) % rows or len(message.data) < rows * message.width:

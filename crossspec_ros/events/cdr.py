@@ -69,7 +69,7 @@ def typestore() -> Typestore:
 
 def stamp_ns(cdr: bytes | memoryview) -> int:
     """`header.stamp` in ns of a serialized message with a header; raises InputError when it is torn."""
-    # Byte 1 of the encapsulation header tells the byte order.
+    # Byte 1 of the encapsulation header is the byte order.
     try:
         sec, nanosec = struct.unpack_from("<iI" if cdr[1:2] == b"\x01" else ">iI", cdr, 4)
     except struct.error:

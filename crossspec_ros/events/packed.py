@@ -49,7 +49,7 @@ class WordDecoder:
         self._state = np.zeros(state, np.int64)
 
     def _words(self, payload: Payload) -> np.ndarray:
-        """Return the whole words of a payload; a torn one at its end is damage."""
+        """Return the complete words of a payload, and count a torn one at its end as damage."""
         self._count(torn_words=len(payload) % 2)
         return np.frombuffer(payload, "<u2", len(payload) // 2)
 

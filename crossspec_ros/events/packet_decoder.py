@@ -60,7 +60,7 @@ class PacketDecoder:
 
     @property
     def damage(self) -> Counter[str]:
-        """Counts of what could not be used so far; what a sensor tells about itself is no damage."""
+        """Counts of unusable data so far; a sensor's monitoring words are no damage."""
         damage = self._damage + Counter(dict(self._decoder.damage) if self._decoder else {})
         del damage["monitoring_words"]
         return damage

@@ -71,7 +71,7 @@ class Synchronizer:
         self.images = images
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
-        self._told_late: Counter[str] = Counter()
+        self._reported_late: Counter[str] = Counter()
         self.judge = StampJudge(lambda ns: grid.closing(ns, lateness_ns), lateness_ns)
         self._reached = self.judge.reached
         self._forget()
@@ -118,7 +118,7 @@ class Synchronizer:
         yield from self._hear(LiveMessage(take, stream, stamp_ns, is_certain=True))
 
     def _hear(self, heard: LiveMessage) -> Iterator[Update]:
-        """Take what is judged now: the message, and what it confirms."""
+        """Process the judged messages: this one, and held ones that it confirms."""
         for message, verdict in self.judge.judge(heard):
             if verdict is Verdict.STRAY:
                 self.counts[f"stray_{message.stream}"] += message.count
@@ -162,7 +162,7 @@ class Synchronizer:
             try:
                 pixels = image() if callable(image) else image
             except BaseException:
-                # Whatever its stamp says, it opens no window: one far back would have all since then closed.
+                # An unreadable frame opens no window: one far back would close all later ones.
                 if not was_open:
                     del self._open[index]
                     self._next = first
@@ -270,6 +270,6 @@ class Synchronizer:
         )
 
     def _take_late(self, kind: str) -> int:
-        late = self.counts[kind] - self._told_late[kind]
-        self._told_late[kind] += late
+        late = self.counts[kind] - self._reported_late[kind]
+        self._reported_late[kind] += late
         return late

@@ -59,7 +59,7 @@ def test_round_trip_is_exact(encoding, batch, before_ns):
     if encoding == "mono":
         batch = batch.at(batch.t % 4_000_000 + 2_000_000)
     elif encoding == "libcaer_cmp":
-        # Its packets have the host's time, and that in whole us.
+        # Its packets have the host's time in integer us.
         batch, time_base = batch.at(batch.t % (1 << 24) + 2_000_000), 2_000_000_000
     else:
         time_base = 0
@@ -75,7 +75,7 @@ def test_coordinates_have_15_bits(encoding):
     assert_equal(decoder.decode(ENCODERS[encoding](batch)), batch)
 
 
-def test_libcaer_wraps_within_a_packet_but_small_steps_back_are_none():
+def test_libcaer_wraps_within_a_packet():
     top = (1 << 31) - 2
     times = EPOCH_US + np.array([top, top - 40, top + 1, top + 2, top + 9, top + 8])
     batch = batch_of(times, range(6), range(6), [1] * 6)
@@ -114,7 +114,7 @@ def test_no_bytes_break_them(packets, time_base, size):
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\1\0\0" + bytes(7)])
-def test_a_message_without_a_whole_header_is_told(data):
+def test_message_without_header_is_damage(data):
     with refused("message-without-header"):
         stamp_ns(data)
 
@@ -157,14 +157,14 @@ def test_dvs_in_the_other_byte_order():
 
 @given(batches(), st.data())
 def test_a_truncated_dvs_message_yields_its_whole_events(batch, data):
-    whole = encode_dvs(batch, 0)
+    message = encode_dvs(batch, 0)
     decoder = DvsDecoder()
-    part = decoder.decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    part = decoder.decode(message[: data.draw(st.integers(0, len(message) - 1))])
     assert_equal(part, batch[: len(part)])
     assert decoder.damage == {"torn_messages": 1}
 
 
-def test_a_dvs_sensor_of_impossible_size_is_no_sensor():
+def test_dvs_refuses_impossible_sizes():
     decoder = DvsDecoder()
     data = bytearray(encode_dvs(batch_of([1], [2], [3], [1]), 0))
     data[len(data) - 13 - 9] = 1  # height + 65536

@@ -1,6 +1,6 @@
 """`crossspec bench captions`: accuracy of both models on unseen drives, and acceptance of the draft.
 
-Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then to
+Each window is processed as on a robot: rendered events and frames pass the synchronizer, then go to
 the target, and all but its last event image to the draft.
 """
 

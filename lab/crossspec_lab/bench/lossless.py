@@ -66,7 +66,7 @@ class Case(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Number of a decoder's answers, and those that are not the target's own, each with its case."""
+    """Number of a decoder's answers, and the ones that differ from the target's own, with their cases."""
 
     total: int
     wrong: list[tuple[Case, tuple[int, ...]]]
@@ -96,7 +96,7 @@ class Adversary(Proposer):
         self.answer: tuple[int, ...] = ()
         self._random, self._vocabulary, self._eos = random.Random(0), vocabulary, eos_id
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         at, nodes = len(context.tokens), self._random.randrange(24)
         parents: list[int] = []
         tokens: list[int] = []

@@ -43,7 +43,7 @@ VARIANTS = {
     "prompt lookup": (_LOOKUP,),
 }
 """Proposers of each replay."""
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
 _NOTHING = -1
 """Stands for the token after a response."""
@@ -99,7 +99,7 @@ def read_trace(path: Path) -> list[Response]:
         InputError: the file is missing, empty, or a line is not such an object.
     """
     try:
-        lines = read_small(path, _MOST_BYTES).decode().splitlines()
+        lines = read_small(path, _MAX_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the trace '{path}' cannot be read ({error}): give a JSONL file") from None
     responses = []

@@ -74,7 +74,7 @@ def test_gpu_command_writes_all_figures(
     full, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
     assert small < full / 2
     printed = capsys.readouterr().out
-    assert "scripted" in printed and "random weights" in printed and "T_verify(n)" in printed
+    assert "scripted" in printed and "random weights" in printed and "T(1), ms" in printed
 
 
 @pytest.mark.nightly

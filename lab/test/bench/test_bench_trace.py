@@ -28,7 +28,7 @@ class Recorder(Proposer):
         self.contexts: list[Context] = []
         self.outcomes: list[PassResult] = []
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)

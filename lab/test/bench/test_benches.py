@@ -176,7 +176,9 @@ def test_write_and_publish_tables(tmp_path: Path) -> None:
     found = Result(
         figures={"a": Interval(2.0, 1.0, 3.0), "b": Interval(2.0, float("nan"), float("nan"))},
         tables=[
-            Table("t", {"a|": {"x": Interval(1.5, 1.0, 2.0)}, "b": {"x": None, "y": {"median": 1.0}}}, "way")
+            Table(
+                "t", {"a|": {"x": Interval(1.5, 1.0, 2.0)}, "b": {"x": None, "y": {"median": 1.0}}}, "decoder"
+            )
         ],
         plots={"p": Figure()},
         notes=["a note"],
@@ -232,7 +234,7 @@ def test_benches_refuse_no_windows(bench: str, tmp_path: Path, capsys: pytest.Ca
 class Guess(Proposer):
     name = "guess"
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         return DraftTree((7, 8, 9, 10), (-1, -1, 1, 1), (0.3, 0.6, 0.5, 0.4), (("guess",),) * 4)
 
 

@@ -17,7 +17,7 @@ def test_published_examples_come_out() -> None:
 
 
 @given(st.floats(0, 0.99), st.integers(0, 12))
-def test_expected_tokens_are_those_of_a_simulation_in_closed_form(acceptance: float, drafted: int) -> None:
+def test_expected_tokens_equal_the_sum(acceptance: float, drafted: int) -> None:
     # The k-th draft token comes through with a^k, and the target adds one of its own.
     assert formulae.expected_tokens(acceptance, drafted) == pytest.approx(
         1 + sum(acceptance**k for k in range(1, drafted + 1))
@@ -25,7 +25,7 @@ def test_expected_tokens_are_those_of_a_simulation_in_closed_form(acceptance: fl
 
 
 @given(st.integers(1, 16), st.floats(0, 1.5))
-def test_break_even_is_where_the_speed_up_is_one(drafted: int, cost: float) -> None:
+def test_break_even_has_speed_up_one(drafted: int, cost: float) -> None:
     found = formulae.break_even_acceptance(drafted, cost)
     if found is None:
         assert cost >= 1 - 1e-9

@@ -62,9 +62,9 @@ def test_ratio_needs_drives_for_an_interval() -> None:
 def test_table_has_the_columns_of_all_rows() -> None:
     found = spread([1.0, 2.0, 3.0])
     assert found["median"] == 2 and found["p10"] == pytest.approx(1.2)
-    table = Table("", {"a|": {"x": found, "n": 1}, "b": {"y": "z"}}, "way")
+    table = Table("", {"a|": {"x": found, "n": 1}, "b": {"y": "z"}}, "decoder")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in str(table).splitlines()]
-    assert lines[0] == ["way", "x", "n", "y"]
+    assert lines[0] == ["decoder", "x", "n", "y"]
     assert lines[2:] == [["a/", "2.00 (1.20 to 2.80)", "1", "-"], ["b", "-", "-", "z"]]
     assert Table(**table.json()) == table
 
