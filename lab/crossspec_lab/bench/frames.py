@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.columns import CLOSE, FIRST, LENGTH, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, HIDING, OURS, SEQUENTIAL, SPECVLM, makers
 from crossspec_lab.bench.input_windows import FIRST_SEED
-from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.report import Result
 from crossspec_lab.bench.setting import Bench, Part, Setting, compare
@@ -94,7 +92,6 @@ def _result(setting: Setting, log: Log) -> Result:
     title = f"{len(setting.windows)} windows, by frames and decoder; median (10th to 90th percentile)"
     found.tables.append(Table(title, shown, "frames: decoder"))
     found.tables += [_by_stage(log, found), _hiding(log, found)]
-    found.plots["frames"] = _draw(log)
     found.notes += [
         "The tiny target learned with 8 frames. With other numbers its captions are poor and of another "
         "length, and from 32 frames on they are cut at 64 tokens. Drafts, which learned its usual captions, "
@@ -142,33 +139,6 @@ def _hiding(log: Log, found: Result) -> Table:
     )
     title = f"published prefill hiding at {_PUBLISHED} frames; parallel is {gain} ms sooner than sequential"
     return Table(title, {name: compared[name] for name in (HIDING, SEQUENTIAL, ALONE)}, "decoder")
-
-
-def _draw(log: Log) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    speeds, waits = figure.subplots(1, 2)
-    for name in DECODERS[:-1]:
-        records = [paired(log.rows(str(count), name), log.rows(str(count), ALONE)) for count in COUNTS]
-        walls = [[[record.wall_s for record in some] for some in both] for both in records]
-        medians = [1e3 * np.median(mine) for mine, _ in walls]
-        (line,) = waits.plot(COUNTS, medians, marker="o", label=name)
-        if name != ALONE:
-            found = [statistics.sooner(alone, mine) for mine, alone in walls]
-            middle, low, high = np.array([(one["median"], one["p10"], one["p90"]) for one in found]).T
-            ends = [middle - low, high - middle]
-            speeds.errorbar(COUNTS, middle, ends, marker="o", capsize=2, color=line.get_color(), label=name)
-    predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}
-    speeds.plot(list(predicted), list(predicted.values()), "k:", label="predicted")
-    speeds.axhline(1, color="grey", linewidth=0.8)
-    speeds.set_ylabel("times sooner than the target alone")
-    waits.set_ylabel("ms from the last frame to the caption")
-    for axes in (speeds, waits):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(COUNTS, [str(count) for count in COUNTS])
-        axes.set_xlabel("frames a window")
-        axes.legend(fontsize=8)
-    bare(speeds, waits)
-    return figure
 
 
 FRAMES = Bench("Speed-up by the number of frames", _parts, _result)

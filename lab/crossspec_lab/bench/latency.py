@@ -91,13 +91,12 @@ def _result(setting: Setting, log: Log) -> Result:
     found.plots[_TIMELINE] = timeline(drawn.more["spans"], drawn.more["marks"])
     depends = ", ".join(name for name in names if DECODERS[name].depends_on_time)
     found.notes.append(
-        f"All decoders but ours begin when the last frame has come. 'equal' counts captions that are token "
-        f"for token the target's own; lossy decoders need not give these. How many tokens a pass gives "
-        f"depends on the machine for: {depends}."
+        f"All decoders but ours begin with the last frame. 'equal' counts captions with the target's own "
+        f"tokens; lossy decoders may write others. Tokens a pass depend on the machine for: {depends}."
     )
     found.notes.append(
-        "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
-        "real drive has as near a text to look up; suffix decoding and our memory begin empty."
+        "REST looks up captions of 2,000 training windows from the same grammar. Real drives have no text as "
+        "similar. Suffix decoding and our memory begin empty."
     )
     if setting.models.specvlm:
         found.notes.append(setting.trained.note)

@@ -31,10 +31,9 @@ def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], ours: str = O
     bare(axes)
 
 
-def bare(*several: Axes) -> None:
+def bare(axes: Axes) -> None:
     """Remove the frame above and on the right."""
-    for axes in several:
-        axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def timeline(spans: Sequence[tuple[str, float, float]], marks: Mapping[str, float]) -> Figure:

@@ -1,7 +1,7 @@
-"""Windows in a row in real time: what a decoder captions, what it drops, and how late it is.
+"""Windows in a row in real time: captions, dropped windows and latencies.
 
-Our decoder is driven by the thread of the captioner node. Any other has one window in work; when it is done,
-the newest window wins, and those between are dropped.
+The thread of the captioner node drives our decoder. Any other decoder has one window in work. Then it gets
+the newest window, and the windows between are dropped.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Queued(Listener):
 def _arrivals(
     captioner: Captioner, windows: Sequence[Window], begun_ns: int
 ) -> Iterator[tuple[int, Callable[[], Any]]]:
-    """Yield what comes, with its time in the stream."""
+    """Yield each arrival with its time in the stream."""
     for window in windows:
         for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
             yield stamp_ns, partial(captioner.add_image, window.index, FRAMES, image, stamp_ns)

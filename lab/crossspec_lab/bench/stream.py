@@ -1,8 +1,8 @@
-"""Windows in a row, one decoder after the other: what each captions, what it drops, and how late it is.
+"""Windows in a row, one decoder after the other: captions, dropped windows and latencies.
 
-Every decoder begins with an empty memory and gets the same drives of four seconds in a row, so windows after
-a change of scene have figures of their own. `STREAM` sends a window each period. `RATES` sends them faster
-and faster: a window has the target's own number of frames, so 30 frames a second are 3.75 windows of 8.
+Every decoder begins with an empty memory and gets the same drives of four seconds in a row. Windows after a
+change of scene have figures of their own. `STREAM` sends a window each period. `RATES` sends windows at
+several rates: a window has the target's own number of frames, so 30 frames a second are 3.75 windows of 8.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _stream_result(setting: Setting, log: Log) -> Result:
     alone = log.rows(_WINDOWS, ALONE)
     shown = {name: row(log.rows(_WINDOWS, name), alone, setting.period_s) for name in log.decoders(_WINDOWS)}
     title = (
-        f"{len(setting.windows)} windows, one every {setting.period_s:g} s, each decoder through the same "
-        f"stream; median (10th to 90th percentile); equal: of the windows that the target alone captioned"
+        f"{len(setting.windows)} windows, one every {setting.period_s:g} s, the same for each decoder; "
+        f"median (10th to 90th percentile); equal: of the windows that the target alone captioned"
     )
     return Result(tables=[Table(title, shown, "decoder")])
 

@@ -176,9 +176,7 @@ def test_write_and_publish_tables(tmp_path: Path) -> None:
     found = Result(
         figures={"a": Interval(2.0, 1.0, 3.0), "b": Interval(2.0, float("nan"), float("nan"))},
         tables=[
-            Table(
-                "t", {"a|": {"x": Interval(1.5, 1.0, 2.0)}, "b": {"x": None, "y": {"median": 1.0}}}, "decoder"
-            )
+            Table("t", {"a|": {"x": Interval(1.5, 1.0, 2.0)}, "b": {"x": None, "y": {"median": 1.0}}}, "row")
         ],
         plots={"p": Figure()},
         notes=["a note"],
